@@ -1,0 +1,143 @@
+"""Files as contracts: whole or absent, and carrying in their metadata what made them."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from diagvib import __version__
+from diagvib.errors import DiagvibError
+
+# Key under which every Parquet file of ours carries a JSON object: what made it (names, seed, code version, sources).
+METADATA_KEY = b"diagvib"
+
+_PACKAGE = Path(__file__).parent
+
+
+def definition_path(name: str) -> Path:
+    """Where the repository's own facts live: `config/` of a checkout, or its copy inside an installed wheel."""
+    checkout = _PACKAGE.parent.parent / "config" / name
+    return checkout if checkout.exists() else _PACKAGE / "config" / name
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not.
+
+    Left-overs of a killed writer of the same file are removed first. A full disk becomes a DiagvibError.
+    """
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for stale in path.parent.glob(f".{path.name}.*.tmp"):
+            stale.unlink(missing_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise _readable(error, path) from error
+
+
+def _readable(error: OSError, path: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiagvibError(f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
+                            "larger disk (`diagvib plan` says how much is needed), then run the same command again")
+    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        return DiagvibError(f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
+                            "folder that you may write to")
+    return error
+
+
+def file_sha256(path: str | Path) -> str:
+    """The sha256 of a file's bytes, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: str | Path, value: object) -> None:
+    write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_json(path: str | Path) -> dict:
+    """A JSON file as a dict. DiagvibError if it is absent or damaged."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DiagvibError(f"{path}: no such file") from None
+    except (ValueError, OSError) as error:
+        raise DiagvibError(f"{path}: not readable as JSON ({error}); delete it and run again") from None
+
+
+def read_yaml(path: str | Path) -> dict:
+    """A YAML mapping (or list) as Python values. DiagvibError, with the line, if it is absent or malformed."""
+    try:
+        return yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        raise DiagvibError(f"{path}: no such file") from None
+    except yaml.YAMLError as error:
+        raise DiagvibError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def with_metadata(schema: pa.Schema, metadata: dict) -> pa.Schema:
+    """The schema carrying `metadata` (and the code version) under the key `diagvib`."""
+    value = json.dumps({**metadata, "code_version": __version__}, sort_keys=True)
+    return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: value.encode()})
+
+
+def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
+    """Write a Parquet file whole (zstd), with `metadata` inside."""
+    table = table.replace_schema_metadata(with_metadata(table.schema, metadata).metadata)
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+@contextmanager
+def open_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError."""
+    if not Path(path).exists():
+        raise DiagvibError(f"{path}: no such file")
+    try:
+        with pq.ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError, EOFError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); "
+                           "delete it and run again, it will be made anew") from None
+
+
+def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
+    """What made an open Parquet file, as its writer noted it."""
+    value = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
+    if value is None:
+        raise DiagvibError(f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')")
+    return json.loads(value)
+
+
+def read_metadata(path: str | Path) -> dict:
+    with open_parquet(path) as file:
+        return file_metadata(file, path)
+
+
+def read_table(path: str | Path, columns: list[str] | None = None, filters=None) -> pa.Table:
+    """A Parquet file of ours as a table. DiagvibError if it is absent, damaged, or lacks one of `columns`."""
+    with open_parquet(path) as file:
+        missing = [c for c in columns or [] if c not in file.schema_arrow.names]
+        if missing:
+            raise DiagvibError(f"{path}: lacks column {missing[0]}; it holds {', '.join(file.schema_arrow.names)}")
+        table = file.read(columns=columns)
+    return table.filter(filters) if filters is not None else table
