@@ -1,0 +1,136 @@
+"""Recipes: everything needed to render one image, drawn from a study's cells and a dataset sample's classes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from diagvib.errors import DiagvibError
+from diagvib.factors import FACTORS, REALIZATION_COLUMNS, Pair, classes, draw_realizations
+from diagvib.files import file_metadata, open_parquet, write_table
+from diagvib.studies import CLASSES_PER_FACTOR, GROUPS, SPLITS, DatasetSample, Study, named_generator
+
+CROP_SIDE = 40
+TEXTURE_SIDE = 256
+
+RECIPE_SCHEMA = pa.schema([
+    ("sample", pa.int16()), ("split", pa.string()), ("group", pa.string()),
+    *((factor, pa.string()) for factor in FACTORS),
+    ("position_row", pa.float64()), ("position_column", pa.float64()), ("hue_degrees", pa.float64()),
+    ("lightness_1", pa.float64()), ("lightness_2", pa.float64()), ("scale_factor", pa.float64()),
+    ("digit", pa.int32()), ("crop_row", pa.int16()), ("crop_column", pa.int16()),
+])
+
+
+@dataclass(frozen=True)
+class DigitPool:
+    """Which prepared digits may serve which shape in which split.
+
+    label: int[D]; split: str[D] (train, val, test); row number = digit index.
+    """
+
+    label: np.ndarray
+    split: np.ndarray
+
+    def instances(self, split: str, shape: str) -> np.ndarray:
+        """Digit indices of a shape in a split. DiagvibError if there is none."""
+        found = np.flatnonzero((self.split == split) & (self.label == int(shape)))
+        if not len(found):
+            raise DiagvibError(f"prepared digits: no instance of shape {shape} in split {split}; prepare them again")
+        return found
+
+
+def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
+    """How many images of each group a split holds; for train and val the groups are drawn together (key None)."""
+    if split != "test":
+        return {None: counts[split]}
+    return {group: counts[group] for group in GROUPS if study.has_group(group)}
+
+
+def draw_split(study: Study, factors: Sequence[str], sample: DatasetSample, split: str, counts: dict[str, int],
+               digits: DigitPool, generator: np.random.Generator) -> pd.DataFrame:
+    """Draw the recipes of one split, in random order.
+
+    factors: bound to the study's roles in order; roles without a factor are summed out. counts: images per split
+    (train, val) and test group (id, ood). Cells get their exact share of the images (rounded by largest remainder, as
+    the published generator fixes the size of each mode); everything else is uniform and independent. Columns as
+    RECIPE_SCHEMA, without sample and split.
+    """
+    cells = study.cells(split, sample.added_cue)
+    roles = dict(zip(study.roles, factors, strict=False))
+    parts = []
+    for group, count in split_counts(study, counts, split).items():
+        table = cells if group is None else cells[cells["group"] == group]
+        share = table.groupby([*(f"{role}_class" for role in roles), "group"], as_index=False)["weight"].sum()
+        parts.append(share.loc[np.repeat(share.index, _quotas(count, share["weight"].to_numpy(), generator))])
+    drawn = pd.concat(parts, ignore_index=True)
+    drawn = drawn.iloc[generator.permutation(len(drawn))].reset_index(drop=True)
+    index = {f: generator.integers(0, CLASSES_PER_FACTOR, len(drawn)) for f in FACTORS}
+    index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
+    names = {f: np.asarray(sample.classes[f], dtype=object)[index[f]] for f in FACTORS}
+    return pd.DataFrame({"group": drawn["group"].to_numpy(), **names, **_realize(names, split, digits, generator)})
+
+
+def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Whole numbers proportional to weights, their sum `count`; left-overs go to the largest remainders, ties at random."""
+    exact = count * weights / weights.sum()
+    quotas = np.floor(exact + 1e-9).astype(int)
+    order = np.lexsort((generator.random(len(weights)), -np.round(exact - quotas, 9)))
+    quotas[order[:count - quotas.sum()]] += 1
+    return quotas
+
+
+def _realize(names: dict[str, np.ndarray], split: str, digits: DigitPool, generator: np.random.Generator) -> dict:
+    """A realization for each image and factor, as recipe columns."""
+    columns = {}
+    for factor in ("position", "hue", "lightness", "scale"):
+        lookup = {name: i for i, name in enumerate(classes(factor))}
+        values = draw_realizations(factor, np.array([lookup[c] for c in names[factor]], dtype=int), generator)
+        columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
+    instance = np.empty(len(names["shape"]), dtype=np.int64)
+    for shape in np.unique(names["shape"].astype(str)):
+        rows = np.flatnonzero(names["shape"] == shape)
+        instance[rows] = generator.choice(digits.instances(split, shape), len(rows))
+    crops = generator.integers(0, TEXTURE_SIDE - CROP_SIDE + 1, (2, len(instance)))
+    return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
+
+
+def draw_recipes(study: Study, pair: Pair, samples: Sequence[DatasetSample], counts: dict[str, int],
+                 digits: DigitPool) -> pa.Table:
+    """All recipes of a (study, pair): every dataset sample and split, each seeded by its name."""
+    factors = [pair.target, pair.cue] if pair.cue else [pair.target]
+    parts = []
+    for sample in samples:
+        for split in SPLITS:
+            generator = named_generator(study.name, pair.name, sample.number, split)
+            frame = draw_split(study, factors, sample, split, counts, digits, generator)
+            parts.append(frame.assign(sample=sample.number, split=split))
+    return pa.Table.from_pandas(pd.concat(parts), schema=RECIPE_SCHEMA, preserve_index=False)
+
+
+def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
+    write_table(path, recipes.replace_schema_metadata(None), metadata)
+
+
+def read_recipes(path: str | Path, sample: int | None = None, split: str | None = None) -> tuple[pa.Table, dict]:
+    """A recipe file's table (of one dataset sample and split, if named) and metadata.
+
+    DiagvibError if the file is absent, damaged, of another schema, or holds no such dataset sample.
+    """
+    with open_parquet(path) as file:
+        metadata = file_metadata(file, path)
+        table = file.read()
+    if table.schema.names != RECIPE_SCHEMA.names:
+        raise DiagvibError(f"{path}: not a recipe file; columns {', '.join(RECIPE_SCHEMA.names)} expected")
+    if sample is not None:
+        table = table.filter(pc.field("sample") == sample)
+    if split is not None:
+        table = table.filter(pc.field("split") == split)
+    if not len(table):
+        raise DiagvibError(f"{path}: no recipes for dataset sample {sample}, split {split}; "
+                           f"it holds samples 0 to {metadata['samples'] - 1}")
+    return table, metadata

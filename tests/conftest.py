@@ -1,0 +1,24 @@
+"""What several tests share: the local mirror of the real sources, where there is one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+MIRROR = REPOSITORY.parent / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """The folder with the real MNIST files, textures and golden renders."""
+    if not (MIRROR / "mnist").is_dir():
+        pytest.skip(f"no local mirror of the real sources beside the repository ({MIRROR.name} folder absent)")
+    return MIRROR
+
+
+@pytest.fixture(scope="session")
+def golden(mirror) -> dict[str, np.ndarray]:
+    """400 recipes with the images that the published generator made from them."""
+    with np.load(mirror / "golden" / "diagvib6_renders.npz") as file:
+        return {name: file[name] for name in file.files}
