@@ -1,0 +1,138 @@
+"""The renderer against the published generator's images, against a plain implementation, and at its borders."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from skimage.io import imread
+from skimage.transform import resize as skimage_resize
+
+from diagvib import renderer as renderer_module
+from diagvib.errors import DiagvibError
+from diagvib.factors import classes
+from diagvib.plain_renderer import render_plain
+from diagvib.renderer import CANVAS, Renderer, resize_matrix
+
+OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
+
+
+def random_recipes(n: int, seed: int = 0, digits: int = 7, textures: int = 3) -> dict[str, np.ndarray]:
+    g = np.random.default_rng(seed)
+    return {"digit": g.integers(0, digits, n), "texture": g.integers(0, textures, n),
+            "crop": g.integers(0, 25, (n, 2)), "hue": g.uniform(0, 360, n), "lightness": g.uniform(0, 1, (n, 2)),
+            "position": g.uniform(1 / 7, 6 / 7, (n, 2)), "scale": g.uniform(1 / 1.45, 1.45, n)}
+
+
+@pytest.fixture(scope="module")
+def stacks() -> tuple[np.ndarray, np.ndarray]:
+    g = np.random.default_rng(1)
+    digits = np.zeros((7, 40, 40), np.uint8)
+    digits[:, 6:34, 8:32] = g.integers(0, 256, (7, 28, 24))
+    return digits, g.integers(0, 256, (3, 64, 64), dtype=np.uint8)
+
+
+def assert_golden_contract(ours: np.ndarray, theirs: np.ndarray) -> None:
+    """At least 99.9 % of all pixels and 95 % of object pixels identical, none further off than 2 levels."""
+    difference = np.abs(ours.astype(int) - theirs)
+    assert difference.max() <= 2
+    assert (difference == 0).mean() >= 0.999
+    assert (difference == 0)[theirs != CANVAS].mean() >= 0.95
+
+
+def test_published_renders(golden, mirror):
+    names = classes("texture")
+    textures = np.stack([imread(mirror / "textures" / f"{name}.png") for name in names])
+    ours = Renderer(golden["prepared_digit"], textures).render(
+        digit=np.arange(len(golden["images"])), texture=[names.index(t) for t in golden["texture"]],
+        crop=golden["texture_crop"], hue=golden["hue_degrees"], lightness=golden["lightness"],
+        position=golden["position"], scale=golden["scale"])
+    assert_golden_contract(ours.numpy(), golden["images"].transpose(0, 2, 3, 1))
+
+
+def test_own_golden_renders():
+    """48 recipes over every object size, rendered once by `render_plain`."""
+    with np.load(OWN_GOLDEN) as file:
+        case = dict(file)
+    n = len(case["images"])
+    ours = Renderer(case["digits"], case["crops"]).render(
+        digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
+        **{k: case[k] for k in ("hue", "lightness", "position", "scale")})
+    assert_golden_contract(ours.numpy(), case["images"])
+
+
+@pytest.mark.parametrize("n", [14, 28, 29, 33, 40, 41, 58, 116])
+def test_resize_matrix_is_scikit_images_operator(n):
+    expected = skimage_resize(np.eye(40), (n, 40), order=1, anti_aliasing=True)
+    np.testing.assert_allclose(resize_matrix(n), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("size", [64, 96, 128, 256])
+def test_every_image_size_agrees_with_plain(stacks, size):
+    digits, textures = stacks
+    recipes = random_recipes(24, seed=size)
+    ours = Renderer(digits, textures, size=size).render(**recipes).numpy().astype(int)
+    for i in range(24):
+        row, column = recipes["crop"][i]
+        crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
+        plain = render_plain(digits[recipes["digit"][i]], crop, recipes["hue"][i], recipes["lightness"][i],
+                             recipes["position"][i], recipes["scale"][i], size)
+        assert np.abs(ours[i] - plain).max() <= 2
+        assert (ours[i] == plain).mean() > 0.99
+
+
+def test_batch_order_and_threads_change_nothing(stacks):
+    renderer, recipes = Renderer(*stacks), random_recipes(300)
+    whole = renderer.render(**recipes)
+    order = np.random.default_rng(2).permutation(300)
+    assert torch.equal(renderer.render(**{k: v[order] for k, v in recipes.items()}), whole[order])
+    parts = [renderer.render(**{k: v[at:at + 7] for k, v in recipes.items()}) for at in range(0, 300, 7)]
+    assert torch.equal(torch.cat(parts), whole)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        assert torch.equal(renderer.render(**recipes), whole)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_placing_by_gather_equals_placing_by_slices(stacks, monkeypatch):
+    recipes = random_recipes(200) | {"position": np.random.default_rng(3).uniform(-0.3, 1.3, (200, 2))}
+    by_slices = Renderer(*stacks).render(**recipes)
+    monkeypatch.setattr(renderer_module, "_place_by_slices", renderer_module._place_by_gather)
+    assert torch.equal(Renderer(*stacks).render(**recipes), by_slices)
+
+
+def test_empty_and_single(stacks):
+    renderer = Renderer(*stacks)
+    assert renderer.render(**random_recipes(0)).shape == (0, 128, 128, 3)
+    assert renderer.render(**random_recipes(1)).shape == (1, 128, 128, 3)
+
+
+def test_objects_leaving_the_image_are_clipped(stacks):
+    far = np.array([[-2.0, 0.5], [0.5, 3.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.1]])
+    images = Renderer(*stacks).render(**random_recipes(5) | {"position": far}).numpy()
+    assert (images[:2] == CANVAS).all()
+    assert (images[2, :10, :10] != CANVAS).any()
+    assert (images[2, 40:, 40:] == CANVAS).all()
+
+
+@pytest.mark.parametrize(("name", "value", "says"), [
+    ("digit", 7, "digit 7 is out of range"), ("digit", -1, "digit -1"), ("texture", 3, "texture 3 is out of range"),
+    ("crop", (0, 25), r"crop \[0, 25\] is out of range"), ("scale", np.nan, "scale nan is not a finite number"),
+    ("lightness", (0.5, np.inf), r"lightness \[0.5, inf\] is not a finite number")])
+def test_a_wrong_value_is_named_with_its_row(stacks, name, value, says):
+    recipes = random_recipes(10)
+    recipes[name][4] = value
+    with pytest.raises(DiagvibError, match=f"row 4: {says}"):
+        Renderer(*stacks).render(**recipes)
+
+
+def test_wrong_shapes_are_named(stacks):
+    digits, textures = stacks
+    with pytest.raises(DiagvibError, match=r"crop: shape \(10,\) given, \(10, 2\) expected"):
+        Renderer(digits, textures).render(**random_recipes(10) | {"crop": np.zeros(10, int)})
+    with pytest.raises(DiagvibError, match="digits"):
+        Renderer(digits.astype(float), textures)
+    with pytest.raises(DiagvibError, match="image size 32"):
+        Renderer(digits, textures, size=32)
