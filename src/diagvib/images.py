@@ -1,0 +1,124 @@
+"""Image files: recipes rendered to Parquet, and read back into one tensor.
+
+An image is its raw bytes in one `binary` column; shape and layout stand in the file's metadata. Every recipe column
+stands beside it, so that a file explains itself in pandas.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from diagvib.errors import DiagvibError
+from diagvib.factors import FACTORS, REALIZATION_COLUMNS, classes
+from diagvib.files import file_metadata, open_parquet, whole_file, with_metadata
+from diagvib.renderer import Renderer
+
+# Images rendered, written and read at a time: 48 MiB at 128 pixels. Also the row group: a reader can take any 1,024.
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class Images:
+    """A dataset's split in memory: pixels uint8[N, H, W, 3] (torch, on the CPU), recipe columns, and the metadata."""
+
+    pixels: torch.Tensor
+    table: pa.Table
+    metadata: dict
+
+    def labels(self, factor: str) -> torch.Tensor:
+        """The class index of every image in the factor's full class list, int64[N]."""
+        return torch.from_numpy(class_indices(self.table, factor))
+
+
+def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
+    """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for an unknown name."""
+    lookup = {name: i for i, name in enumerate(classes(factor))}
+    values = recipes[factor].to_pylist()
+    try:
+        return np.array([lookup[v] for v in values], dtype=np.int64)
+    except KeyError as unknown:
+        row = values.index(unknown.args[0])
+        raise DiagvibError(f"row {row}: {factor} has no class {unknown}; known: {', '.join(lookup)}") from None
+
+
+def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
+    """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the renderer's device."""
+    texture = class_indices(recipes, "texture")
+    column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
+    pairs = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
+             "position": ("position_row", "position_column")}
+    stacked = {k: np.stack([column[a], column[b]], 1) for k, (a, b) in pairs.items()}
+    for start in range(0, len(recipes), BATCH):
+        at = slice(start, start + BATCH)
+        yield renderer.render(digit=column["digit"][at], texture=texture[at], hue=column["hue_degrees"][at],
+                              scale=column["scale_factor"][at], **{k: v[at] for k, v in stacked.items()})
+
+
+def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metadata: dict,
+                 advance: Callable[[int], None] = lambda n: None) -> None:
+    """Render a recipe table to an image file, written whole; a thread writes one batch while the next is rendered.
+
+    advance: told how many further images are written. Memory stays constant however many there are.
+    """
+    shape = [renderer.size, renderer.size, 3]
+    schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
+                           {**metadata, "image_shape": shape, "layout": "HWC", "dtype": "uint8"})
+    columns = [name for name in schema.names if name != "image"]
+    with (whole_file(path) as temporary, ThreadPoolExecutor(1) as thread,
+          pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=["group", "split", *FACTORS],
+                           write_statistics=columns) as writer):
+        written, start = None, 0
+        for pixels in render_batches(recipes, renderer):
+            rows = recipes.slice(start, len(pixels))
+            start += len(pixels)
+            table = pa.table([*rows.columns, _binary(pixels.cpu().numpy())], schema=schema)
+            if written:
+                written.result()
+            written = thread.submit(writer.write_table, table, row_group_size=BATCH)
+            advance(len(pixels))
+        if written:
+            written.result()
+
+
+def _binary(pixels: np.ndarray) -> pa.Array:
+    """uint8[N, ...] as a binary array of N values, without a copy."""
+    bytes_each = int(np.prod(pixels.shape[1:]))
+    offsets = np.arange(len(pixels) + 1, dtype=np.int32) * np.int32(bytes_each)
+    return pa.BinaryArray.from_buffers(pa.binary(), len(pixels), [None, pa.py_buffer(offsets), pa.py_buffer(pixels)])
+
+
+def read_images(path: str | Path) -> Images:
+    """An image file as one uint8 tensor, recipe columns and metadata.
+
+    Row groups are decoded one after another straight into the tensor. DiagvibError if the file is absent, damaged, or
+    holds images of another size than its metadata says.
+    """
+    with open_parquet(path) as file:
+        metadata = file_metadata(file, path)
+        if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
+            raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
+        pixels = np.empty((file.metadata.num_rows, *metadata["image_shape"]), dtype=np.uint8)
+        row = 0
+        for batch in file.iter_batches(batch_size=BATCH, columns=["image"]):
+            chunk = _pixels(batch.column(0), metadata["image_shape"], path)
+            pixels[row:row + len(chunk)] = chunk
+            row += len(chunk)
+        table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
+    return Images(torch.from_numpy(pixels), table, metadata)
+
+
+def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
+    bytes_each = int(np.prod(shape))
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset:column.offset + len(column) + 1]
+    if column.null_count or (np.diff(offsets) != bytes_each).any():
+        raise DiagvibError(f"{path}: holds images that are not {bytes_each} bytes long (shape {shape}); "
+                           "delete it and run again, it will be made anew")
+    data = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0]:offsets[-1]]
+    return data.reshape(len(column), *shape)

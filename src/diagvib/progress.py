@@ -1,0 +1,40 @@
+"""Progress of counted work: a bar on a terminal, one closing line in a log."""
+
+import sys
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+class Counter:
+    """A bar on stderr, if that is a terminal: what is done, how much of `total`, how fast, and the remaining time.
+
+    Work that ends well closes with one line that says how much was done and how fast.
+    """
+
+    def __init__(self, name: str, total: int, unit: str):
+        self._name, self._unit, self._done = name, unit, 0
+        self._bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+                             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(), console=Console(stderr=True),
+                             transient=True, disable=not sys.stderr.isatty())
+        self._task = self._bar.add_task(name, total=total, speed="")
+
+    def __enter__(self) -> "Counter":
+        self._start = time.perf_counter()
+        self._bar.start()
+        return self
+
+    def advance(self, n: int) -> None:
+        """So many more are done."""
+        self._done += n
+        self._bar.update(self._task, advance=n, speed=self._speed())
+
+    def __exit__(self, error: type | None, *_) -> None:
+        self._bar.stop()
+        if error is None:
+            seconds = time.perf_counter() - self._start
+            print(f"{self._name}: {self._done:,} {self._unit} in {seconds:.1f} s, {self._speed()}", file=sys.stderr)
+
+    def _speed(self) -> str:
+        return f"{self._done / max(time.perf_counter() - self._start, 1e-9):,.0f} {self._unit}/s"

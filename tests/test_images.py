@@ -1,0 +1,115 @@
+"""Image files: what is written is what was rendered, whole or not at all."""
+
+import errno
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from diagvib import images as images_module
+from diagvib.errors import DiagvibError
+from diagvib.factors import parse_pair
+from diagvib.files import read_metadata
+from diagvib.images import class_indices, read_images, render_batches, write_images
+from diagvib.recipes import DigitPool, draw_recipes
+from diagvib.renderer import Renderer
+from diagvib.studies import dataset_sample, load_study
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Renderer:
+    g = np.random.default_rng(4)
+    return Renderer(g.integers(0, 256, (60, 40, 40), dtype=np.uint8), g.integers(0, 256, (5, 256, 256), dtype=np.uint8))
+
+
+@pytest.fixture(scope="module")
+def recipes():
+    pool = DigitPool(np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20))
+    counts = {"train": 300, "val": 9, "id": 9, "ood": 9}
+    return draw_recipes(load_study("zgo"), parse_pair("shape-hue"), [dataset_sample(0)], counts, pool).slice(0, 300)
+
+
+def test_read_back_is_what_was_rendered(tmp_path, monkeypatch, renderer, recipes):
+    monkeypatch.setattr(images_module, "BATCH", 128)
+    path, counted = tmp_path / "train.parquet", []
+    write_images(path, recipes, renderer, {"study": "zgo"}, counted.append)
+    images = read_images(path)
+    assert torch.equal(images.pixels, torch.cat(list(render_batches(recipes, renderer))))
+    assert images.table.equals(recipes.replace_schema_metadata(images.table.schema.metadata))
+    assert images.metadata["image_shape"] == [128, 128, 3] and images.metadata["study"] == "zgo"
+    assert sum(counted) == 300
+    assert pq.ParquetFile(path).num_row_groups == 3
+    assert images.labels("shape").tolist() == [int(s) for s in recipes["shape"].to_pylist()]
+
+
+def test_the_file_explains_itself_in_pandas(tmp_path, renderer, recipes):
+    write_images(tmp_path / "a.parquet", recipes, renderer, {})
+    frame = pd.read_parquet(tmp_path / "a.parquet")
+    shape = read_metadata(tmp_path / "a.parquet")["image_shape"]
+    first = np.frombuffer(frame.loc[0, "image"], np.uint8).reshape(shape)
+    assert (first == next(render_batches(recipes, renderer))[0].numpy()).all()
+    assert frame.loc[0, "hue"] in dataset_sample(0).classes["hue"]
+
+
+def test_the_same_recipes_give_the_same_bytes(tmp_path, renderer, recipes):
+    for name in ("a", "b"):
+        write_images(tmp_path / name, recipes, renderer, {"study": "zgo"})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_no_images(tmp_path, renderer, recipes):
+    write_images(tmp_path / "a.parquet", recipes.slice(0, 0), renderer, {})
+    assert read_images(tmp_path / "a.parquet").pixels.shape == (0, 128, 128, 3)
+
+
+def test_a_failing_renderer_leaves_nothing(tmp_path, monkeypatch, renderer, recipes):
+    monkeypatch.setattr(images_module, "BATCH", 128)
+    calls = []
+
+    def failing(**recipe):
+        calls.append(recipe)
+        if len(calls) == 2:
+            raise DiagvibError("broken")
+        return Renderer.render(renderer, **recipe)
+    monkeypatch.setattr(renderer, "render", failing)
+    with pytest.raises(DiagvibError, match="broken"):
+        write_images(tmp_path / "a.parquet", recipes, renderer, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, renderer, recipes):
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
+    with pytest.raises(DiagvibError, match="the disk is full; free some space"):
+        write_images(tmp_path / "a.parquet", recipes, renderer, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_damaged_files_are_named(tmp_path, renderer, recipes, damage):
+    path = tmp_path / "train.parquet"
+    write_images(path, recipes, renderer, {})
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    content[100:200] = bytes(100)
+    path.write_bytes({"cut": content[:-1000], "flip": content, "empty": b"", "text": b"not parquet"}[damage])
+    with pytest.raises(DiagvibError, match="train.parquet: damaged or not a Parquet file.*delete it and run again"):
+        read_images(path)
+
+
+def test_other_parquet_files_are_refused(tmp_path):
+    pd.DataFrame({"image": [b"x"]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(DiagvibError, match="was not written by diagvib"):
+        read_images(tmp_path / "a.parquet")
+    with pytest.raises(DiagvibError, match="no such file"):
+        read_images(tmp_path / "b.parquet")
+
+
+def test_an_unknown_class_is_named_with_its_row(recipes):
+    column = ["red"] * 3 + ["rod"]
+    broken = recipes.slice(0, 4).set_column(recipes.schema.get_field_index("hue"), "hue", [column])
+    with pytest.raises(DiagvibError, match="row 3: hue has no class 'rod'; known: red"):
+        class_indices(broken, "hue")
