@@ -8,8 +8,9 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 
 from diagvib.errors import DiagvibError
 from diagvib.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_pair
+from diagvib.randomness import named_generator
 from diagvib.recipes import DigitPool, draw_recipes, draw_split, read_recipes, write_recipes
-from diagvib.studies import dataset_sample, load_study, named_generator, parse_study, study_definitions
+from diagvib.studies import dataset_sample, load_study, parse_study, study_definitions
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either always or never happens.

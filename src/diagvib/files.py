@@ -23,8 +23,13 @@ _PACKAGE = Path(__file__).parent
 
 def definition_path(name: str) -> Path:
     """Where the repository's own facts live: `config/` of a checkout, or its copy inside an installed wheel."""
-    checkout = _PACKAGE.parent.parent / "config" / name
+    checkout = checkout_path("config") / name
     return checkout if checkout.exists() else _PACKAGE / "config" / name
+
+
+def checkout_path(name: str) -> Path:
+    """A path in the checkout that the package stands in (nothing need be there in an installed wheel)."""
+    return _PACKAGE.parent.parent / name
 
 
 @contextmanager

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from diagvib.errors import DiagvibError
 from diagvib.factors import FACTORS, REALIZATION_COLUMNS, Pair, classes, draw_realizations
 from diagvib.files import file_metadata, open_parquet, write_table
-from diagvib.studies import CLASSES_PER_FACTOR, GROUPS, SPLITS, DatasetSample, Study, named_generator
+from diagvib.randomness import named_generator
+from diagvib.studies import CLASSES_PER_FACTOR, GROUPS, SPLITS, DatasetSample, Study
 
 CROP_SIDE = 40
 TEXTURE_SIDE = 256
@@ -76,7 +77,7 @@ def draw_split(study: Study, factors: Sequence[str], sample: DatasetSample, spli
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Whole numbers proportional to weights, their sum `count`; left-overs go to the largest remainders, ties at random."""
+    """Whole numbers summing to count, proportional to weights; the largest remainders get the rest, ties at random."""
     exact = count * weights / weights.sum()
     quotas = np.floor(exact + 1e-9).astype(int)
     order = np.lexsort((generator.random(len(weights)), -np.round(exact - quotas, 9)))

@@ -1,5 +1,6 @@
 """Strict validation: unknown keys are errors, defaults are filled in, and the message names file and key."""
 
+import re
 from copy import deepcopy
 from functools import cache
 
@@ -57,4 +58,6 @@ def _readable(error: jsonschema.ValidationError, where: str) -> DiagvibError:
                             [f"{path}.{k}" if path else k for k in known], where)
     if error.validator == "enum":
         return unknown_name("value", error.instance, error.validator_value, place)
-    return DiagvibError(f"{place}: {error.message}")
+    # YAML 1.1 takes 2e-4 for text: it wants the dot.
+    number_as_text = error.validator == "type" and re.fullmatch(r"\d+e-?\d+", str(error.instance))
+    return DiagvibError(f"{place}: {error.message}" + ("; write it with a dot, like 2.0e-4" if number_as_text else ""))

@@ -3,7 +3,6 @@
 A study is a table (`config/studies.yaml`), not code. This module reads it, checks it and writes it out as a frame.
 """
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -14,17 +13,12 @@ import pandas as pd
 from diagvib.errors import DiagvibError, unknown_name
 from diagvib.factors import FACTORS, classes
 from diagvib.files import definition_path, read_yaml
+from diagvib.randomness import named_generator
 from diagvib.schemas import validate
 
 SPLITS = ("train", "val", "test")
 GROUPS = ("id", "ood")
 CLASSES_PER_FACTOR = 3  # of a factor's classes, so many are selected in a dataset sample
-
-
-def named_generator(*names: object) -> np.random.Generator:
-    """A random generator seeded by names alone: the same on every machine and in any order of calls."""
-    digest = hashlib.sha256("/".join(str(n) for n in names).encode()).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
 
 
 @dataclass(frozen=True)

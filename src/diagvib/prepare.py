@@ -1,0 +1,196 @@
+"""Stage prepare: from the source files to the digits and textures that images are rendered from, and back from disk.
+
+data/prepared/ holds digits.parquet (row number = digit index), textures/{name}.png, and sources.json, written last,
+which says what the rest was made from and carries its digest.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from diagvib.digits import DIGIT_SIZE, RawDigits, prepare_digits, read_mnist, split_names
+from diagvib.embedded import DIGITS_NAME, embedded_digits, embedded_texture
+from diagvib.errors import DiagvibError, unknown_name
+from diagvib.factors import classes
+from diagvib.fetch import load_sources
+from diagvib.files import file_sha256, read_json, read_metadata, read_table, write_json, write_table
+from diagvib.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
+
+_DIGIT_BYTES = DIGIT_SIZE * DIGIT_SIZE
+_SOURCES_KEYS = ("sources", "comparable", "digest", "files")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Which digits there are: label int64[D] and split str[D] (train, val, test); row number = digit index.
+
+    comparable: whether results may be held against the paper's. digest: of all prepared pixels, labels and splits.
+    """
+
+    label: np.ndarray
+    split: np.ndarray
+    sources: str
+    comparable: bool
+    digest: str
+
+
+@dataclass(frozen=True)
+class Prepared(Catalogue):
+    """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class order."""
+
+    digits: np.ndarray
+    textures: np.ndarray
+
+
+def prepare(raw: Path, out: Path, sources: str) -> None:
+    """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies (`embedded`).
+
+    DiagvibError if a source file is absent or damaged, or holds what cannot be used.
+    """
+    if sources not in _READERS:
+        raise unknown_name("value of sources", sources, _READERS)
+    raw, out = Path(raw), Path(out)
+    training, test, textures, files = _READERS[sources](raw)
+    digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
+    labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
+    described = {"sources": sources, "comparable": sources == "official",
+                 "digest": _digest(digits, labels, splits, textures), "files": files}
+    (out / "sources.json").unlink(missing_ok=True)  # the old one must not vouch for new files
+    for name, texture in zip(classes("texture"), textures, strict=True):
+        write_texture(_texture_path(out, name), texture)
+    write_table(out / "digits.parquet", _digit_table(digits, labels, splits, training, test),
+                {**described, "catalogue_digest": _catalogue_digest(labels, splits)})
+    write_json(out / "sources.json", described)
+
+
+def load_prepared(folder: Path) -> Prepared:
+    """Everything in a prepared folder. DiagvibError if it is absent, incomplete, or not what its digest says."""
+    folder = Path(folder)
+    described = _described(folder)
+    table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
+    digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table)
+    textures = np.stack([_read_prepared_texture(folder, name) for name in classes("texture")])
+    if _digest(digits, labels, splits, textures) != described["digest"]:
+        raise _mismatch(folder)
+    return Prepared(labels, splits, *_origin(described), digits, textures)
+
+
+def load_catalogue(folder: Path) -> Catalogue:
+    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as above."""
+    folder = Path(folder)
+    described = _described(folder)
+    path = folder / "digits.parquet"
+    noted = read_metadata(path)
+    labels, splits = _labels_and_splits(read_table(path, ["label", "split"]))
+    if (noted.get("digest"), noted.get("catalogue_digest")) != (described["digest"], _catalogue_digest(labels, splits)):
+        raise _mismatch(folder)
+    return Catalogue(labels, splits, *_origin(described))
+
+
+_Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
+
+
+def _read_official(raw: Path) -> _Read:
+    """Training and test digits, prepared textures, and the sha256 of every file."""
+    paths = {source.path: raw / source.path for source in load_sources()}
+    absent = next((path for path in paths.values() if not path.is_file()), None)
+    if absent:
+        raise DiagvibError(f"{absent}: no such file; run `diagvib fetch` first")
+    files = [_texture_path(raw, name) for name in classes("texture")]
+    textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in files])
+    return *read_mnist(raw / "mnist"), textures, {name: file_sha256(path) for name, path in paths.items()}
+
+
+def _read_embedded(_raw: Path) -> _Read:
+    training, test = embedded_digits()
+    textures = np.stack([embedded_texture(name) for name in classes("texture")])
+    made = {DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
+            **{f"textures/{name}": [texture] for name, texture in zip(classes("texture"), textures, strict=True)}}
+    return training, test, textures, {name: _sha256(*arrays) for name, arrays in made.items()}
+
+
+_READERS = {"official": _read_official, "embedded": _read_embedded}
+
+
+def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits,
+                 test: RawDigits) -> pa.Table:
+    offsets = np.arange(len(digits) + 1, dtype=np.int32) * np.int32(_DIGIT_BYTES)
+    pixels = pa.Array.from_buffers(pa.binary(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return pa.table({
+        "digit": pixels,
+        "label": labels.astype(np.int8),
+        "split": pa.array(splits, pa.string()),
+        "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
+        "index": np.concatenate([training.places, test.places]).astype(np.int32),
+    })
+
+
+def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
+    """The binary column `digit` as uint8[D, 40, 40], by its buffers: 70,000 rows at once instead of one by one."""
+    parts = []
+    for chunk in table["digit"].chunks:
+        if chunk.type != pa.binary() or chunk.null_count:
+            raise _mismatch(folder)
+        _, offsets, data = chunk.buffers()
+        bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset:chunk.offset + len(chunk) + 1]
+        if (np.diff(bounds) != _DIGIT_BYTES).any():
+            raise _mismatch(folder)
+        parts.append(np.frombuffer(data, dtype=np.uint8)[bounds[0]:bounds[-1]] if len(chunk) else np.empty(0, np.uint8))
+    return np.concatenate(parts or [np.empty(0, np.uint8)]).reshape(-1, DIGIT_SIZE, DIGIT_SIZE)
+
+
+def _labels_and_splits(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
+
+
+def _texture_path(folder: Path, name: str) -> Path:
+    return folder / "textures" / f"{name}.png"
+
+
+def _read_prepared_texture(folder: Path, name: str) -> np.ndarray:
+    texture = read_texture(_texture_path(folder, name))
+    if texture.shape != (TEXTURE_SIZE, TEXTURE_SIZE):
+        raise _mismatch(folder)
+    return texture
+
+
+def _described(folder: Path) -> dict:
+    path = folder / "sources.json"
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
+    described = read_json(path)
+    missing = [key for key in _SOURCES_KEYS if key not in described]
+    if missing:
+        raise DiagvibError(f"{path}: lacks the key {missing[0]}; delete {folder} and run `diagvib prepare` again")
+    return described
+
+
+def _origin(described: dict) -> tuple[str, bool, str]:
+    return described["sources"], described["comparable"], described["digest"]
+
+
+def _digest(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: np.ndarray) -> str:
+    return _sha256(digits, *_catalogue_bytes(labels, splits), textures)
+
+
+def _catalogue_digest(labels: np.ndarray, splits: np.ndarray) -> str:
+    return _sha256(*_catalogue_bytes(labels, splits))
+
+
+def _catalogue_bytes(labels: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return labels.astype(np.int8), np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
+
+
+def _sha256(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+def _mismatch(folder: Path) -> DiagvibError:
+    return DiagvibError(f"{folder}: the prepared digits and textures are not those that sources.json describes; delete "
+                        "the folder and run `diagvib prepare` again")

@@ -1,0 +1,42 @@
+"""Tiny source files shaped like the published ones."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from diagvib.factors import classes
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    header = struct.pack(f">{1 + array.ndim}i", 0x800 + array.ndim, *array.shape)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(header + array.astype(np.uint8).tobytes()))
+
+
+def write_mnist(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
+    for prefix in ("train", "t10k"):
+        write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+
+
+def write_sources(folder: Path) -> Path:
+    """A tiny `data/raw`: 40 drawn strokes for training and again for test, and colour textures of an odd size."""
+    g = np.random.default_rng(5)
+    images = np.zeros((40, 28, 28), np.uint8)
+    images[:, 6:22, 10:18] = g.integers(120, 256, (40, 16, 8))
+    write_mnist(folder / "mnist", images, np.arange(40) % 10)
+    (folder / "textures").mkdir()
+    for name in classes("texture"):
+        Image.fromarray(g.integers(0, 256, (300, 270, 3), dtype=np.uint8)).save(folder / f"textures/{name}.png")
+    return folder
+
+
+def assert_flat(texture: np.ndarray) -> None:
+    """The texture is as the Renderer expects it, with a flat histogram from 0 to 255."""
+    assert texture.shape == (256, 256) and texture.dtype == np.uint8
+    assert (texture.min(), texture.max()) == (0, 255)
+    shares = np.histogram(texture, 8, (0, 256))[0] / texture.size
+    assert np.abs(shares - 1 / 8).max() < 0.02

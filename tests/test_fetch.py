@@ -1,0 +1,189 @@
+"""Fetching: whatever happens on the way, a file ends up right or not at all."""
+
+import errno
+import hashlib
+import http.server
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from diagvib import fetch
+from diagvib.errors import DiagvibError
+from diagvib.factors import classes
+
+CONTENT = bytes(range(256)) * 300
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+OTHER = b"something else"
+OTHER_SHA256 = hashlib.sha256(OTHER).hexdigest()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.server.asked.append(self.path)
+        fails_first = self.path == "/flaky" and self.server.asked.count("/flaky") == 1
+        if self.path == "/missing" or fails_first:
+            self.send_error(503 if fails_first else 404)
+            return
+        body = OTHER if self.path == "/wrong" else CONTENT
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[:1000] if self.path == "/truncated" else body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A real server on this machine; `asked` collects the paths asked for."""
+    monkeypatch.setattr(fetch, "PAUSE_SECONDS", 0)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        server.asked = []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def define(tmp_path):
+    """Writes a sources file with one entry, reached under the given URLs."""
+    def write(*urls: str, **changes) -> Path:
+        entry = {"path": "folder/file.bin", "urls": list(urls), "sha256": SHA256, "licence": "CC0-1.0", "citation": "C"}
+        path = tmp_path / "sources.yaml"
+        path.write_text(yaml.safe_dump({"files": [{**entry, **changes}]}))
+        return path
+    return write
+
+
+def _url(server, name: str) -> str:
+    return f"http://127.0.0.1:{server.server_port}/{name}"
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def test_good_download(tmp_path, server, define):
+    paths = fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "good")))
+    assert paths == [tmp_path / "raw/folder/file.bin"]
+    assert paths[0].read_bytes() == CONTENT
+    assert _files(tmp_path / "raw") == ["folder/file.bin"]
+
+
+def test_second_url_when_the_first_fails(tmp_path, server, define):
+    for bad in ("missing", "truncated", "wrong"):
+        raw = tmp_path / bad
+        [path] = fetch.fetch(raw, definitions=define(_url(server, bad), _url(server, "good")))
+        assert path.read_bytes() == CONTENT
+        assert _files(raw) == ["folder/file.bin"]
+
+
+def test_passing_failure_is_retried(tmp_path, server, define):
+    [path] = fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "flaky")))
+    assert path.read_bytes() == CONTENT
+    assert server.asked == ["/flaky", "/flaky"]
+
+
+def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server, define):
+    urls = [_url(server, name) for name in ("missing", "truncated", "wrong")]
+    urls.append("http://127.0.0.1:9/closed")  # the discard port: nobody listens
+    with pytest.raises(DiagvibError) as error:
+        fetch.fetch(tmp_path / "raw", definitions=define(*urls))
+    message = str(error.value)
+    for part in (*urls, "404", "truncated download", "no connection", SHA256, OTHER_SHA256, "mirror:", "file.bin"):
+        assert part in message
+    assert "\n" not in message
+    assert _files(tmp_path / "raw") == []
+    assert server.asked.count("/missing") == 1 + fetch.RETRIES
+
+
+def test_right_file_is_kept_without_asking(tmp_path, server, define):
+    definitions = define(_url(server, "good"))
+    [path] = fetch.fetch(tmp_path / "raw", definitions=definitions)
+    before = path.stat().st_mtime_ns
+    fetch.fetch(tmp_path / "raw", definitions=definitions)
+    assert server.asked == ["/good"]
+    assert path.stat().st_mtime_ns == before
+
+
+def test_wrong_file_is_replaced_with_a_message(tmp_path, server, define, capsys):
+    target = tmp_path / "raw/folder/file.bin"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(OTHER)
+    fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "good")))
+    assert target.read_bytes() == CONTENT
+    said = capsys.readouterr().err
+    assert OTHER_SHA256 in said and SHA256 in said and str(target) in said
+
+
+def test_wrong_file_stays_until_the_right_one_is_there(tmp_path, server, define):
+    target = tmp_path / "raw/folder/file.bin"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(OTHER)
+    with pytest.raises(DiagvibError):
+        fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "missing")))
+    assert _files(tmp_path / "raw") == ["folder/file.bin"]
+
+
+@pytest.mark.parametrize("place", ["folder/file.bin", "file.bin"])
+def test_mirror(tmp_path, define, place):
+    file = tmp_path / "mirror" / place
+    file.parent.mkdir(parents=True)
+    file.write_bytes(CONTENT)
+    [path] = fetch.fetch(tmp_path / "raw", tmp_path / "mirror", define("http://127.0.0.1:9/closed"))
+    assert path.read_bytes() == CONTENT
+
+
+def test_mirror_errors(tmp_path, define):
+    definitions, mirror, raw = define("http://127.0.0.1:9/closed"), tmp_path / "mirror", tmp_path / "raw"
+    with pytest.raises(DiagvibError, match=r"mirror: no such folder"):
+        fetch.fetch(raw, mirror, definitions)
+    mirror.mkdir()
+    with pytest.raises(DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"):
+        fetch.fetch(raw, mirror, definitions)
+    (mirror / "file.bin").write_bytes(OTHER)
+    with pytest.raises(DiagvibError, match=rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"):
+        fetch.fetch(raw, mirror, definitions)
+    assert _files(raw) == []
+
+
+def test_full_disk_leaves_nothing_behind(tmp_path, define, monkeypatch):
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/file.bin").write_bytes(CONTENT)
+
+    def fill(_, target):
+        Path(target).write_bytes(CONTENT[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(fetch.shutil, "copyfile", fill)
+    with pytest.raises(DiagvibError, match="disk is full"):
+        fetch.fetch(tmp_path / "raw", tmp_path / "mirror", define("http://127.0.0.1:9/closed"))
+    assert _files(tmp_path / "raw") == []
+
+
+@pytest.mark.parametrize(("changes", "part"), [
+    ({"shasum": "1"}, "shasum"),
+    ({"sha256": "abc"}, r"files\.0\.sha256"),
+    ({"urls": []}, r"files\.0\.urls"),
+    ({"urls": ["ftp://host/file"]}, r"files\.0\.urls\.0"),
+    ({"path": "../file"}, r"files\.0\.path"),
+])
+def test_malformed_definitions(define, changes, part):
+    with pytest.raises(DiagvibError, match=rf"sources\.yaml: .*{part}"):
+        fetch.load_sources(define("http://127.0.0.1:9/closed", **changes))
+
+
+def test_our_definitions_cover_the_benchmark():
+    sources = {source.path: source for source in fetch.load_sources()}
+    assert {f"textures/{name}.png" for name in classes("texture")} < set(sources)
+    assert sum(path.startswith("mnist/") for path in sources) == 4
+    assert all(len(source.urls) > 1 for source in sources.values())
+
+
+def test_published_files_have_these_hashes(tmp_path, mirror):
+    assert len(fetch.fetch(tmp_path, mirror)) == 9

@@ -1,0 +1,188 @@
+"""The prepared folder: made whole and always the same, read fast, and never believed when damaged."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from diagvib.digits import prepare_digit, read_mnist
+from diagvib.embedded import embedded_texture
+from diagvib.errors import DiagvibError
+from diagvib.factors import classes
+from diagvib.fetch import load_sources
+from diagvib.files import read_json, read_table, write_json
+from diagvib.prepare import load_catalogue, load_prepared, prepare
+from diagvib.textures import write_texture
+from synthetic_sources import assert_flat, write_sources
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("embedded") / "prepared"
+    prepare(Path("nowhere"), folder, "embedded")
+    return folder
+
+
+@pytest.fixture
+def copy(embedded, tmp_path):
+    """A prepared folder of one's own to damage."""
+    return Path(shutil.copytree(embedded, tmp_path / "prepared"))
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def raw(tmp_path):
+    return write_sources(tmp_path / "raw")
+
+
+def test_embedded_folder_holds_what_the_contract_says(embedded):
+    described = read_json(embedded / "sources.json")
+    assert (described["sources"], described["comparable"]) == ("embedded", False)
+    prepared, table = load_prepared(embedded), read_table(embedded / "digits.parquet")
+    assert table.column_names == ["digit", "label", "split", "file", "index"]
+    assert prepared.digits.shape == (1797, 40, 40) and prepared.digits.dtype == np.uint8
+    assert prepared.label.dtype == np.int64 and set(prepared.label) == set(range(10))
+    assert table["digit"][17].as_py() == prepared.digits[17].tobytes()
+    assert prepared.textures.shape == (5, 256, 256)
+    for texture, name in zip(prepared.textures, classes("texture"), strict=True):
+        assert (texture == embedded_texture(name)).all()
+    assert prepared.digest == described["digest"]
+
+
+def test_no_digit_is_in_two_splits(embedded):
+    frame = read_table(embedded / "digits.parquet", ["file", "index", "split", "label"]).to_pandas()
+    assert not frame.duplicated(["file", "index"]).any()
+    counts = frame.groupby(["label", "split"]).size().unstack()
+    assert (counts > 0).all(axis=None)
+    assert (counts["train"] / (counts["train"] + counts["val"])).between(0.79, 0.81).all()
+    assert (counts["test"] / counts.sum(axis=1)).between(0.19, 0.21).all()
+
+
+def test_catalogue_agrees_with_everything(embedded):
+    catalogue, prepared = load_catalogue(embedded), load_prepared(embedded)
+    assert (catalogue.label == prepared.label).all() and (catalogue.split == prepared.split).all()
+    assert (catalogue.digest, catalogue.sources, catalogue.comparable) == (prepared.digest, "embedded", False)
+
+
+def test_preparing_again_gives_the_same_bytes(embedded, tmp_path):
+    prepare(Path("nowhere"), tmp_path / "again", "embedded")
+    assert _files(tmp_path / "again") == _files(embedded)
+
+
+def test_official_folder(raw, tmp_path):
+    prepare(raw, tmp_path / "prepared", "official")
+    prepared = load_prepared(tmp_path / "prepared")
+    assert prepared.comparable and prepared.sources == "official"
+    assert set(read_json(tmp_path / "prepared/sources.json")["files"]) == {source.path for source in load_sources()}
+    assert (prepared.digits[0] == prepare_digit(read_mnist(raw / "mnist")[0].images[0])).all()
+    for texture in prepared.textures:
+        assert_flat(texture)
+
+
+def test_official_without_files_says_fetch(raw, tmp_path):
+    (raw / "textures/wood.png").unlink()
+    with pytest.raises(DiagvibError, match=r"textures/wood\.png: no such file; run `diagvib fetch` first"):
+        prepare(raw, tmp_path / "prepared", "official")
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_small_texture_names_its_file(raw, tmp_path):
+    Image.fromarray(np.zeros((200, 300, 3), np.uint8)).save(raw / "textures/lava.png")
+    with pytest.raises(DiagvibError, match=r"textures/lava\.png: the texture is 200 x 300"):
+        prepare(raw, tmp_path / "prepared", "official")
+
+
+def test_unknown_sources(tmp_path):
+    with pytest.raises(DiagvibError, match="did you mean embedded"):
+        prepare(tmp_path, tmp_path / "prepared", "embeded")
+
+
+def _swap_texture(folder):
+    write_texture(folder / "textures/wood.png", embedded_texture("lava"))
+
+
+def _shrink_texture(folder):
+    write_texture(folder / "textures/wood.png", embedded_texture("wood")[:128])
+
+
+def _break_texture(folder):
+    (folder / "textures/wood.png").write_bytes(b"broken")
+
+
+def _swap_digits(folder):
+    table = read_table(folder / "digits.parquet")
+    digits = table["digit"].to_pylist()[::-1]
+    pq.write_table(table.set_column(0, "digit", [digits]), folder / "digits.parquet")
+
+
+def _shorten_digit(folder):
+    table = read_table(folder / "digits.parquet")
+    digits = [table["digit"][0].as_py()[:-1], *table["digit"].to_pylist()[1:]]
+    pq.write_table(table.set_column(0, "digit", [digits]), folder / "digits.parquet")
+
+
+def _truncate_digits(folder):
+    path = folder / "digits.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def _change_sources(folder):
+    path = folder / "sources.json"
+    write_json(path, {**read_json(path), "digest": "0" * 64})
+
+
+def _break_sources(folder):
+    write_json(folder / "sources.json", {"sources": "embedded"})
+
+
+@pytest.mark.parametrize("damage", [_swap_texture, _shrink_texture, _break_texture, _swap_digits, _shorten_digit,
+                                    _truncate_digits, _change_sources, _break_sources])
+def test_damaged_folder_is_noticed_and_named(copy, damage):
+    damage(copy)
+    with pytest.raises(DiagvibError, match="prepared") as error:
+        load_prepared(copy)
+    assert str(copy) in str(error.value) and "\n" not in str(error.value)
+
+
+def _swap_labels(folder):
+    table = read_table(folder / "digits.parquet")
+    pq.write_table(table.set_column(1, table.schema.field("label"), table["label"].take(list(range(1797))[::-1])),
+                   folder / "digits.parquet")
+
+
+@pytest.mark.parametrize("damage", [_truncate_digits, _change_sources, _break_sources, _swap_labels])
+def test_damaged_catalogue_is_noticed_and_named(copy, damage):
+    damage(copy)
+    with pytest.raises(DiagvibError, match="prepared"):
+        load_catalogue(copy)
+
+
+def test_missing_folder_says_prepare(tmp_path):
+    for load in (load_prepared, load_catalogue):
+        with pytest.raises(DiagvibError, match=r"sources\.json: no such file.*diagvib prepare"):
+            load(tmp_path)
+
+
+def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+    monkeypatch.setattr("diagvib.prepare.write_table", fail)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(Path("nowhere"), copy, "embedded")
+    with pytest.raises(DiagvibError, match="diagvib prepare"):
+        load_prepared(copy)
+
+
+def test_importing_is_light():
+    heavy = "('torch', 'skimage', 'sklearn', 'pooch', 'pandas')"
+    code = f"import sys, diagvib.prepare; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,73 @@
+"""Textures: published ones stay as they are; raw ones become grey, 256 x 256 and flat; ours are always the same."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from diagvib.embedded import embedded_texture
+from diagvib.errors import DiagvibError
+from diagvib.factors import classes
+from diagvib.textures import prepare_texture, read_texture, write_texture
+from synthetic_sources import assert_flat
+
+
+@pytest.mark.parametrize("name", classes("texture"))
+def test_published_textures_stay_as_they_are(name, mirror, tmp_path):
+    with Image.open(mirror / f"textures/{name}.png") as image:
+        published = np.asarray(image)
+    ours = prepare_texture(read_texture(mirror / f"textures/{name}.png"))
+    write_texture(tmp_path / "t.png", ours)
+    assert (ours == published).all()
+    assert (read_texture(tmp_path / "t.png") == published).all()
+
+
+@pytest.mark.parametrize("shape", [(256, 256, 3), (300, 700, 3), (700, 300, 4), (512, 512)])
+def test_raw_texture_becomes_grey_256_and_flat(shape):
+    colours = np.random.default_rng(1).normal(60, 20, shape).clip(0, 255).astype(np.uint8)
+    assert_flat(prepare_texture(colours))
+
+
+def test_raw_texture_is_cropped_around_its_centre():
+    image = np.zeros((256, 456, 3), np.uint8)
+    image[:, 100:356] = np.arange(256, dtype=np.uint8)[None, :, None]  # the central square: a ramp from left to right
+    means = prepare_texture(image).mean(axis=0)
+    assert (np.diff(means) >= 0).all() and means[0] == 0 and means[-1] == 255
+
+
+@pytest.mark.parametrize(("image", "part"), [
+    (np.zeros((300, 255, 3), np.uint8), "300 x 255 pixels"),
+    (np.zeros((300, 300, 3), np.uint8), "single grey level"),
+    (np.zeros((300, 300, 3), np.float32), "float32"),
+    (np.zeros((300, 300, 2), np.uint8), r"\(300, 300, 2\)"),
+])
+def test_unusable_texture_is_named(image, part):
+    with pytest.raises(DiagvibError, match=rf"my\.png: .*{part}"):
+        prepare_texture(image, "my.png")
+
+
+def test_unreadable_texture_is_named(tmp_path):
+    (tmp_path / "t.png").write_bytes(b"\x89PNG\r\n\x1a\nnot really")
+    with pytest.raises(DiagvibError, match=r"t\.png: not readable as an image"):
+        read_texture(tmp_path / "t.png")
+    with pytest.raises(DiagvibError, match=r"absent\.png: no such file"):
+        read_texture(tmp_path / "absent.png")
+
+
+@pytest.mark.parametrize("mode", ["L", "1", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
+def test_every_kind_of_image_file_is_read(tmp_path, mode):
+    grey = np.random.default_rng(2).integers(0, 256, (260, 260), dtype=np.uint8)
+    image = Image.fromarray(grey.astype(np.uint16) << 8) if mode == "I;16" else Image.fromarray(grey).convert(mode)
+    path = tmp_path / f"t.{'tif' if mode == 'CMYK' else 'png'}"
+    image.save(path)
+    texture = read_texture(path)
+    assert texture.dtype == np.uint8 and texture.shape[:2] == (260, 260)
+    if mode in ("L", "I;16"):
+        assert (texture == grey).all()
+
+
+@pytest.mark.parametrize("name", classes("texture"))
+def test_embedded_texture_is_flat_and_always_the_same(name):
+    texture = embedded_texture(name)
+    assert_flat(texture)
+    assert (embedded_texture(name) == texture).all()
+    assert (prepare_texture(texture) == texture).all()
