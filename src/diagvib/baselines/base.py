@@ -1,0 +1,96 @@
+"""The one interface between the trainer and every baseline: a training step, a validation step and a prediction."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one batch, on the training device.
+
+    pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the same z-scored per channel.
+    labels: int64[B], indices into all classes of the target factor.
+    """
+
+    pixels: Tensor
+    inputs: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step tells about a batch: loss float[B], one value per image; logits [B, classes], None where the phase
+    does not classify."""
+
+    loss: Tensor
+    logits: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """What one Adam optimiser moves, and how. A parameter that no optimiser of a phase holds is frozen in it."""
+
+    parameters: Sequence[nn.Parameter]
+    lr: float
+    betas: tuple[float, float] = (0.9, 0.999)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training with its own optimisers and its own best weights. max_epochs None: the protocol's."""
+
+    name: str
+    max_epochs: int | None = None
+
+
+# update("net", loss): one Adam step of the optimiser of that name; gradients reach its own parameters only.
+Update = Callable[[str, Tensor], None]
+
+
+class Baseline(nn.Module):
+    """A model with its training method.
+
+    As it stands it trains `self.net` (images -> logits) by cross entropy with one Adam optimiser (paper, Sec. A.2); a
+    subclass for a classifier only makes `self.net`. Others override what differs: `phases` for training in several
+    stretches, `optimisers` and `training_step` for several optimisers or frozen parts, `validation_step` for the loss
+    that selects a phase's weights, and always `predict`. The trainer calls nothing else, moves the module to the
+    device and switches `train()` / `eval()`. No step may read a value back from the device: that would stall it.
+    """
+
+    net: nn.Module
+
+    def __init__(self, settings: dict):
+        super().__init__()
+        self.settings = settings
+
+    def phases(self) -> list[Phase]:
+        return [Phase("classify", self.settings.get("max_epochs"))]
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        return {"net": Optimiser(list(self.net.parameters()), self.settings["lr"], tuple(self.settings["betas"]))}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+        """Learn from one batch, through one or more calls of `update`."""
+        outcome = self.validation_step(phase, batch)
+        update("net", outcome.loss.mean())
+        return outcome
+
+    def validation_step(self, phase: str, batch: Batch) -> Outcome:
+        """Loss per image, whose mean over the validation images selects the phase's weights."""
+        logits = self.predict(batch)
+        return Outcome(F.cross_entropy(logits.float(), batch.labels, reduction="none"), logits)
+
+    def predict(self, batch: Batch) -> Tensor:
+        """Logits [B, classes]. Must not look at the labels."""
+        return self.net(batch.inputs)
+
+
+def initialised(make: Callable[[], Baseline], seed: int) -> Baseline:
+    """A baseline whose initial weights depend on `seed` alone; no global random state moves."""
+    with torch.random.fork_rng(devices=[]):
+        torch.random.default_generator.manual_seed(seed)
+        return make()

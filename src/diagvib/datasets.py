@@ -1,0 +1,87 @@
+"""Where training gets a dataset's images from: image files, or recipes rendered on the spot. Both give the same."""
+
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from diagvib.errors import DiagvibError
+from diagvib.files import file_sha256, read_metadata
+from diagvib.images import Images, read_images, render_batches
+from diagvib.prepare import load_prepared
+from diagvib.recipes import read_recipes
+from diagvib.renderer import Renderer
+
+
+class Datasets(Protocol):
+    """The datasets of a (study, pair), one for each dataset sample, each with splits train, val and test."""
+
+    def place(self, sample: int, split: str) -> Path:
+        """The file to name in a message about a split."""
+
+    def metadata(self, sample: int, split: str) -> dict:
+        """What made a split: study, pair, sample, split, sources, comparable, digests, image_shape."""
+
+    def load(self, sample: int, split: str) -> Images:
+        """A split in memory."""
+
+
+class ImageFiles:
+    """Datasets as image files: `folder`/{sample}/{split}.parquet."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    def place(self, sample: int, split: str) -> Path:
+        return self.folder / str(sample) / f"{split}.parquet"
+
+    def metadata(self, sample: int, split: str) -> dict:
+        return read_metadata(self.place(sample, split))
+
+    def load(self, sample: int, split: str) -> Images:
+        return read_images(self.place(sample, split))
+
+
+class RenderedRecipes:
+    """Datasets rendered from a recipe file on `device`, with the digits and textures of the folder `prepared`.
+
+    DiagvibError if the recipes were drawn for other digits or textures than those.
+    """
+
+    def __init__(self, path: str | Path, prepared: str | Path, size: int, device: torch.device):
+        self.path = Path(path)
+        self._recipes, self._noted = read_recipes(path)
+        sources = load_prepared(prepared)
+        if self._noted.get("sources_digest") != sources.digest:
+            raise DiagvibError(
+                f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
+                f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
+                "draw the recipes again, or give each configuration a `root:` of its own")
+        self._shared = {"sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
+                        "recipe_digest": file_sha256(path), "image_shape": [size, size, 3], "layout": "HWC",
+                        "dtype": "uint8"}
+        self.renderer = Renderer(sources.digits, sources.textures, device, size)
+
+    def __len__(self) -> int:
+        """How many images all samples and splits hold."""
+        return len(self._recipes)
+
+    def place(self, sample: int, split: str) -> Path:
+        return self.path
+
+    def metadata(self, sample: int, split: str) -> dict:
+        return {"study": self._noted["study"], "pair": self._noted["pair"], "sample": sample, "split": split,
+                **self._shared}
+
+    def recipes(self, sample: int, split: str):
+        """The recipe table of a split."""
+        return read_recipes(self.path, sample, split)[0]
+
+    def load(self, sample: int, split: str) -> Images:
+        rows = self.recipes(sample, split)
+        pixels = torch.empty(len(rows), *self._shared["image_shape"], dtype=torch.uint8, device=self.renderer.device)
+        start = 0
+        for batch in render_batches(rows, self.renderer):
+            pixels[start:start + len(batch)] = batch
+            start += len(batch)
+        return Images(pixels, rows, self.metadata(sample, split))

@@ -1,0 +1,179 @@
+"""The train stage: image files in, run folders out. One call trains the dataset samples of one (study, pair)."""
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from diagvib import __version__
+from diagvib.baselines import make_baseline
+from diagvib.baselines.base import Baseline
+from diagvib.batches import Batches
+from diagvib.checkpoints import Checkpoint, digest
+from diagvib.datasets import Datasets
+from diagvib.errors import DiagvibError
+from diagvib.factors import FACTORS, classes, parse_pair
+from diagvib.files import write_json, write_table, write_text
+from diagvib.grid import Run
+from diagvib.images import Images
+from diagvib.metrics import mean_per_class_accuracy, per_class_accuracy
+from diagvib.studies import GROUPS, SPLITS
+from diagvib.trainer import Fitted, Protocol, fit, predict, run_name
+from diagvib.training_progress import training_watcher
+
+# What the three files of a dataset must have in common.
+_SHARED = ("study", "pair", "sample", "sources", "comparable", "sources_digest", "image_shape")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml."""
+
+    settings: dict
+    protocol: Protocol
+    device: torch.device
+    datasets: Datasets
+
+
+def train_runs(baseline: str, settings: dict, study: str, pair: str, samples: Sequence[int], datasets: Datasets,
+               out: str | Path, checkpoints: str | Path, training: dict, device: torch.device) -> None:
+    """Train `baseline` on each dataset sample's images and write its run folder, `out`/{sample}.
+
+    datasets: where the images come from. checkpoints: folder for unfinished runs; a job that was killed continues
+    from there, and a job that succeeds leaves nothing there. training: keys as in the configuration.
+    DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
+    little GPU memory.
+    """
+    job = Job(settings, Protocol(**training), device, datasets)
+    factors = parse_pair(pair)
+    out, checkpoints = Path(out), Path(checkpoints)
+    metadata = {sample: _dataset_metadata(datasets, study, pair, sample) for sample in samples}
+    states = []
+    for sample in samples:
+        run = Run(baseline, study, pair, factors.target, factors.cue, sample)
+        states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
+        try:
+            _train_run(job, run, out / str(sample), states[-1])
+        except torch.OutOfMemoryError:
+            raise DiagvibError(f"{run_name(run)}: the GPU's memory is too small; lower batch_size of {baseline} in "
+                               f"config/baselines.yaml (now {settings['batch_size']}), or set device: cpu") from None
+    for state in states:
+        state.remove()
+
+
+def _dataset_metadata(datasets: Datasets, study: str, pair: str, sample: int) -> dict[str, dict]:
+    """Each split's metadata. DiagvibError, naming the file, if the three are not of one dataset, or of another."""
+    found = {split: datasets.metadata(sample, split) for split in SPLITS}
+    asked = {"study": study, "pair": pair, "sample": sample}
+    for split, metadata in found.items():
+        path = datasets.place(sample, split)
+        for key in _SHARED:
+            expected = asked.get(key, found["train"].get(key))
+            if metadata.get(key) != expected:
+                whose = "asked for" if key in asked else "that of train.parquet"
+                raise DiagvibError(f"{path}: {key} is {metadata.get(key)!r}, not {expected!r} ({whose}); delete "
+                                   f"{path.parent} and render again")
+        if metadata.get("split") != split:
+            raise DiagvibError(f"{path}: holds split {metadata.get('split')!r}; delete {path.parent} and render again")
+    return found
+
+
+def _digest(job: Job, run: Run, metadata: dict) -> str:
+    """Of everything that decides a run: a checkpoint made with anything else cannot be continued."""
+    return digest({"run": asdict(run), "settings": job.settings, "protocol": asdict(job.protocol),
+                   "device": job.device.type, "images": metadata, "code": __version__, "torch": torch.__version__})
+
+
+def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint) -> None:
+    started = time.perf_counter()
+    model, fitted, facts = _fit_run(job, run, checkpoint)
+    trained = time.perf_counter()
+    test, labels = _load(job.datasets, run, "test")
+    batches = Batches(test.pixels, labels, job.device, facts["scaling"])
+    prediction, confidence = predict(model, batches, job.protocol)
+    metrics = _write_results(run, fitted, test, prediction, confidence, out)
+    tested = time.perf_counter()
+    write_json(out / "run.json", {
+        "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
+        "device": _device_name(job.device), "precision": job.protocol.on(job.device), "versions": _versions(),
+        "parameters": sum(p.numel() for p in model.parameters()), "train_images": facts["train_images"],
+        "pixel_mean": facts["scaling"].mean, "pixel_std": facts["scaling"].std,
+        "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
+        "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1)})
+    _report(run, fitted, metrics, tested - started)
+
+
+def _fit_run(job: Job, run: Run, checkpoint: Checkpoint) -> tuple[Baseline, Fitted, dict]:
+    """Train on a dataset's images. The train and val images are let go on return, before the test ones come."""
+    images, labels = _load(job.datasets, run, "train")
+    size = images.metadata["image_shape"][0]
+    train = Batches(images.pixels, labels, job.device)
+    images, labels = _load(job.datasets, run, "val")
+    val = Batches(images.pixels, labels, job.device, train.scaling)
+    model = make_baseline(job.settings, len(classes(run.target)), size, job.protocol.seed)
+    with training_watcher(run_name(run)) as watcher:
+        fitted = fit(model, train, val, run, job.protocol, job.device, checkpoint, watcher)
+    return model, fitted, {"scaling": train.scaling, "train_images": len(train)}
+
+
+def _load(datasets: Datasets, run: Run, split: str) -> tuple[Images, torch.Tensor]:
+    """A split's images, and their labels of the target factor, int64[N]."""
+    images, path = datasets.load(run.sample, split), datasets.place(run.sample, split)
+    if not len(images.table):
+        raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
+    try:
+        return images, images.labels(run.target)
+    except DiagvibError as error:
+        raise DiagvibError(f"{path}: {error}") from None
+
+
+def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Tensor, confidence: torch.Tensor,
+                   out: Path) -> dict:
+    """Write everything of a run that its names decide; returns the metrics. prediction: class index int64[N]."""
+    names = np.array(classes(run.target))
+    facts = {"baseline": run.baseline, "study": run.study, "pair": run.pair, "sample": run.sample,
+             "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]}
+    table = test.table.select(["group", *FACTORS])
+    table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
+    table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
+    metrics = {**facts, "target": run.target, "cue": run.cue, "groups": _group_metrics(table, run.target),
+               "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history), "val_loss": fitted.val_loss}
+    write_table(out / "predictions.parquet", table, facts)
+    write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
+    write_json(out / "metrics.json", metrics)
+    return metrics
+
+
+def _group_metrics(table: pa.Table, target: str) -> dict:
+    """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each class's accuracy."""
+    group, label, prediction = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target, "prediction"))
+    metrics = {}
+    for name in GROUPS:
+        at = group == name
+        if at.any():
+            metrics[name] = {"accuracy": mean_per_class_accuracy(label[at], prediction[at]), "n": int(at.sum()),
+                             "per_class": per_class_accuracy(label[at], prediction[at])}
+    return metrics
+
+
+def _versions() -> dict[str, str]:
+    return {"diagvib": __version__, "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "torchvision", "numpy", "pyarrow")}}
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _report(run: Run, fitted: Fitted, metrics: dict, seconds: float) -> None:
+    accuracy = ", ".join(f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items())
+    print(f"{run_name(run)}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
+          f"{len(fitted.history)} selected, {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -1,0 +1,39 @@
+"""Image files of the real layout whose classes show at a glance: the hue as colour, the position as place."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from diagvib.factors import FACTORS, classes
+from diagvib.files import write_table
+
+SIZE = 64
+_COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]])
+
+
+def separable(n: int, seed: int = 0, size: int = SIZE) -> tuple[torch.Tensor, torch.Tensor]:
+    """pixels uint8[n, size, size, 3] and labels int64[n]: three colours on noise."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, 3, n)
+    pixels = generator.integers(90, 160, (n, size, size, 3))
+    pixels[:, 16:40, 16:40] = _COLOURS[labels][:, None, None]
+    return torch.from_numpy(pixels.astype(np.uint8)), torch.from_numpy(labels)
+
+
+def write_dataset(folder: Path, study: str, pair: str, sample: int, changed: dict | None = None,
+                  counts=(48, 16, 24)) -> None:
+    """The three files of one dataset; hue is the target. changed: metadata of the test file that shall differ."""
+    for number, (split, n) in enumerate(zip(("train", "val", "test"), counts, strict=True)):
+        pixels, labels = separable(n, seed=10 * sample + number)
+        names = {factor: [classes(factor)[0]] * n for factor in FACTORS}
+        names["hue"] = [classes("hue")[i] for i in labels.tolist()]
+        group = ["id"] * n if split != "test" or study == "zso" else ["id", "ood"] * (n // 2)
+        table = pa.table({"sample": [sample] * n, "split": [split] * n, "group": group, **names,
+                          "image": pa.array([image.tobytes() for image in pixels.numpy()], pa.binary())})
+        metadata = {"study": study, "pair": pair, "sample": sample, "split": split, "sources": "embedded",
+                    "comparable": False, "sources_digest": "s", "recipe_digest": "r", "image_shape": [SIZE, SIZE, 3],
+                    "layout": "HWC", "dtype": "uint8"}
+        write_table(folder / str(sample) / f"{split}.parquet", table,
+                    {**metadata, **((changed or {}) if split == "test" else {})})

@@ -1,0 +1,190 @@
+"""The train stage from image files to run folders, also when it is killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from diagvib import runs
+from diagvib.baselines import load_settings
+from diagvib.datasets import ImageFiles
+from diagvib.devices import resolve_device
+from diagvib.errors import DiagvibError
+from diagvib.files import read_json, read_metadata, read_table, write_table
+from diagvib.runs import train_runs
+from synthetic_images import write_dataset
+
+SETTINGS = {**load_settings("small_cnn"), "batch_size": 16}
+TRAINING = {"max_epochs": 3, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
+SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
+
+
+def train(root, out, study="zgo", pair="hue-shape", samples=(0, 1), **changed):
+    arguments = {"settings": SETTINGS, "training": TRAINING, "device": "cpu", **changed}
+    arguments["device"] = resolve_device(arguments["device"])
+    train_runs("small_cnn", study=study, pair=pair, samples=samples, datasets=ImageFiles(root / "images"),
+               out=root / out, checkpoints=root / "checkpoints", **arguments)
+    return root / out
+
+
+def contents(folder, samples=(0, 1)):
+    return {(sample, name): (folder / str(sample) / name).read_bytes() for sample in samples for name in SAME_ALWAYS}
+
+
+@pytest.fixture
+def root(tmp_path):
+    for sample in (0, 1):
+        write_dataset(tmp_path / "images", "zgo", "hue-shape", sample)
+    return tmp_path
+
+
+def test_run_folder(root, capsys):
+    out = train(root, "runs")
+    metrics = read_json(out / "0" / "metrics.json")
+    assert {key: metrics[key] for key in ("baseline", "study", "pair", "target", "cue", "sample", "sources",
+                                          "comparable", "epochs")} == {
+        "baseline": "small_cnn", "study": "zgo", "pair": "hue-shape", "target": "hue", "cue": "shape", "sample": 0,
+        "sources": "embedded", "comparable": False, "epochs": 3}
+    assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
+    assert set(metrics["groups"]["id"]["per_class"]) <= {"red", "yellow", "green"}
+
+    predictions = read_table(out / "0" / "predictions.parquet").to_pandas()
+    assert list(predictions) == ["group", "position", "hue", "lightness", "scale", "shape", "texture", "prediction",
+                                 "confidence"]
+    assert len(predictions) == 24 and predictions.confidence.dtype == "float32"
+    ood = predictions[predictions.group == "ood"]
+    per_class = (ood.prediction == ood.hue).groupby(ood.hue).mean()
+    assert metrics["groups"]["ood"]["accuracy"] == pytest.approx(per_class.mean())
+    assert read_metadata(out / "0" / "predictions.parquet")["sample"] == 0
+
+    history = [json.loads(line) for line in (out / "0" / "history.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in history] == [1, 2, 3]
+    assert min(row["val_loss"] for row in history) == metrics["val_loss"]
+    facts = read_json(out / "1" / "run.json")
+    assert facts["settings"] == SETTINGS and facts["precision"] == "fp32" and facts["device"] == "cpu"
+    assert facts["train_images"] == 48 and facts["versions"]["torch"]
+
+    assert not (root / "checkpoints").exists(), "a job that succeeded leaves no checkpoint"
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines] == [f"small_cnn/zgo/hue-shape/{s}" for s in (0, 1)]
+
+
+def test_study_without_cue(tmp_path):
+    write_dataset(tmp_path / "images", "zso", "hue", 0)
+    metrics = read_json(train(tmp_path, "runs", "zso", "hue", samples=[0]) / "0" / "metrics.json")
+    assert metrics["cue"] is None and list(metrics["groups"]) == ["id"]
+
+
+def test_same_again_and_alone(root):
+    whole = contents(train(root, "runs"))
+    assert contents(train(root, "again", samples=(1, 0))) == whole
+    assert contents(train(root, "alone", samples=[1]), [1]).items() <= whole.items()
+
+
+def test_killed_job_continues_to_the_same_bytes(root):
+    """SIGKILL in the second sample's second epoch, with other threads outside; then the same command again."""
+    script = textwrap.dedent("""
+        import os, pathlib, signal, sys
+        import test_runs
+        from contextlib import contextmanager
+        from diagvib.trainer import Watcher
+
+        class Killer(Watcher):
+            steps = 0
+            def on_step(self, images):
+                Killer.steps += 1
+                if Killer.steps == 3 * 3 + 5:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        @contextmanager
+        def killer(name):
+            yield Killer()
+
+        test_runs.runs.training_watcher = killer
+        test_runs.train(pathlib.Path(sys.argv[1]), "runs")
+        """)
+    here = Path(__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "3", "PYTHONPATH": f"{here}:{here.parent / 'src'}"}
+    killed = subprocess.run([sys.executable, "-c", script, str(root)], env=environment, capture_output=True, text=True,
+                            check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == ["0.pt", "1.pt"]
+    assert not (root / "runs" / "1").exists()
+
+    trained = []
+    original = runs.fit
+
+    def counted(*arguments):
+        trained.append(original(*arguments))
+        return trained[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "fit", counted)
+        continued = contents(train(root, "runs"))
+    assert trained[0].images_per_second is None, "the finished first sample is not trained again"
+    assert not (root / "checkpoints").exists()
+    assert contents(train(root, "whole")) == continued
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("study", "zso"), ("sample", 4), ("sources_digest", "other"), ("image_shape", [32, 32, 3]), ("split", "val")])
+def test_files_that_do_not_belong_together(root, key, value):
+    write_dataset(root / "images", "zgo", "hue-shape", 1, {key: value})
+    with pytest.raises(DiagvibError, match="render again") as caught:
+        train(root, "runs")
+    assert str(root / "images" / "1" / "test.parquet") in str(caught.value)
+    assert not (root / "runs").exists(), "checked before anything is trained"
+
+
+def test_missing_and_damaged_files(root):
+    path = root / "images" / "1" / "val.parquet"
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(DiagvibError, match=r"1/val.parquet: damaged"):
+        train(root, "runs")
+    path.unlink()
+    with pytest.raises(DiagvibError, match=r"1/val.parquet: no such file"):
+        train(root, "runs")
+
+
+def test_unknown_class_name_names_the_file(root):
+    path = root / "images" / "0" / "val.parquet"
+    table, metadata = read_table(path), read_metadata(path)
+    column = table.schema.get_field_index("hue")
+    write_table(path, table.set_column(column, "hue", [["purple"] * len(table)]), metadata)
+    with pytest.raises(DiagvibError, match=r"val.parquet: row 0: hue has no class 'purple'"):
+        train(root, "runs")
+
+
+def test_other_settings_do_not_continue_the_checkpoint(root, monkeypatch, capsys):
+    def full_disk(*arguments):
+        raise DiagvibError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "_write_results", full_disk)
+        with pytest.raises(DiagvibError, match="disk is full"):
+            train(root, "runs")
+    assert (root / "checkpoints" / "0.pt").exists()
+    train(root, "runs", settings={**SETTINGS, "lr": 1e-4})
+    assert "made with other settings" in capsys.readouterr().err
+
+
+def test_too_little_gpu_memory(root, monkeypatch):
+    def out_of_memory(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(runs, "fit", out_of_memory)
+    with pytest.raises(DiagvibError, match="lower batch_size of small_cnn in config/baselines.yaml"):
+        train(root, "runs")
+
+
+def test_cuda_without_a_gpu(root, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == torch.device("cpu")
+    with pytest.raises(DiagvibError, match="device: cuda"):
+        train(root, "runs", device="cuda")

@@ -1,0 +1,255 @@
+"""Training: it learns, selects, stops, continues bit for bit, and says what is wrong."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from diagvib.baselines import load_settings, make_baseline
+from diagvib.baselines.base import Baseline, Optimiser, Outcome, Phase, initialised
+from diagvib.batches import Batches, Scaling
+from diagvib.checkpoints import Checkpoint
+from diagvib.errors import DiagvibError
+from diagvib.grid import Run
+from diagvib.trainer import Protocol, Watcher, epoch_seed, fit, predict
+from synthetic_images import SIZE, separable
+
+CPU = torch.device("cpu")
+RUN = Run("small_cnn", "zso", "hue", "hue", None, 0)
+PROTOCOL = Protocol(max_epochs=4, patience=None, seed=3)
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Interruption(Watcher):
+    """Stops the training at a step or at the end of an epoch, counted from 1."""
+
+    def __init__(self, step=None, epoch=None):
+        self.step, self.epoch = step, epoch
+        self.steps = 0
+
+    def on_step(self, images):
+        self.steps += 1
+        if self.steps == self.step:
+            raise Interrupted
+
+    def on_epoch(self, row):
+        if row["epoch"] == self.epoch:
+            raise Interrupted
+
+
+class TwoPhases(Baseline):
+    """An encoder with noise trained alone, then a head with dropout on the frozen encoder; two optimisers at first."""
+
+    def __init__(self, settings):
+        super().__init__(settings)
+        self.encoder = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16)**2, 8))
+        self.decoder = nn.Linear(8, 3)
+        self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(8, 3))
+
+    def phases(self):
+        return [Phase("encode", max_epochs=2), Phase("classify")]
+
+    def optimisers(self, phase):
+        parts = ["encoder", "decoder"] if phase == "encode" else ["head"]
+        return {part: Optimiser(list(getattr(self, part).parameters()), self.settings["lr"]) for part in parts}
+
+    def training_step(self, phase, batch, update):
+        if phase == "classify":
+            outcome = self.validation_step(phase, batch)
+            update("head", outcome.loss.mean())
+            return outcome
+        code = self.encoder(batch.inputs)
+        update("decoder", self._error(code.detach() + torch.randn_like(code), batch).mean())
+        loss = self._error(code, batch)
+        update("encoder", loss.mean())
+        return Outcome(loss)
+
+    def _error(self, code, batch):
+        return (self.decoder(code) - batch.inputs.mean((2, 3))).square().sum(1)
+
+    def validation_step(self, phase, batch):
+        if phase == "encode":
+            return Outcome(self._error(self.encoder(batch.inputs), batch))
+        logits = self.predict(batch)
+        return Outcome(nn.functional.cross_entropy(logits, batch.labels, reduction="none"), logits)
+
+    def predict(self, batch):
+        return self.head(self.encoder(batch.inputs))
+
+
+def small_cnn(**changed):
+    return make_baseline({**load_settings("small_cnn"), "batch_size": 16, **changed}, 6, SIZE, seed=3)
+
+
+def two_phases():
+    return initialised(lambda: TwoPhases({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]}), 3)
+
+
+@pytest.fixture(scope="module")
+def data():
+    train = Batches(*separable(100, seed=0), CPU)
+    return train, Batches(*separable(30, seed=1), CPU, train.scaling)
+
+
+def fitted(model, data, **keywords):
+    """Everything that a training decides: its history, the selection, and the weights."""
+    result = fit(model, *data, RUN, keywords.pop("protocol", PROTOCOL), CPU, **keywords)
+    weights = {key: value.tolist() for key, value in model.state_dict().items()}
+    return result.history, result.selected_epoch, result.val_loss, weights
+
+
+def test_learns_what_is_separable(data):
+    model = small_cnn()
+    result = fit(model, *data, RUN, PROTOCOL, CPU)
+    test = Batches(*separable(50, seed=2), CPU, data[0].scaling)
+    prediction, confidence = predict(model, test, PROTOCOL)
+    assert torch.equal(prediction, test.labels)
+    assert prediction.shape == confidence.shape == (50,) and confidence.min() > 1 / 6
+    assert [row["epoch"] for row in result.history] == [1, 2, 3, 4]
+    assert result.history[-1]["val_accuracy"] == 1
+
+
+def test_keeps_the_weights_of_lowest_validation_loss(data):
+    model = small_cnn(lr=0.05)
+    result = fit(model, *data, RUN, PROTOCOL, CPU)
+    losses = [row["val_loss"] for row in result.history]
+    assert result.val_loss == min(losses) and losses[result.selected_epoch - 1] == min(losses)
+    with torch.inference_mode():
+        loss = [model.validation_step("classify", batch).loss for batch in data[1].in_order()]
+    assert torch.cat(loss).mean().item() == pytest.approx(result.val_loss, rel=1e-5)
+
+
+def test_patience_stops(data):
+    class NeverBetter(TwoPhases):
+        def phases(self):
+            return [Phase("classify")]
+
+        def validation_step(self, phase, batch):
+            return Outcome(torch.ones(len(batch.labels)))
+
+        def training_step(self, phase, batch, update):
+            return super().validation_step(phase, batch)
+
+    model = NeverBetter({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]})
+    result = fit(model, *data, RUN, Protocol(max_epochs=30, patience=2, seed=3), CPU)
+    assert (len(result.history), result.selected_epoch) == (3, 1)
+    assert result.history[0]["val_accuracy"] is None
+
+
+def test_own_number_of_epochs(data):
+    assert len(fit(small_cnn(max_epochs=2), *data, RUN, PROTOCOL, CPU).history) == 2
+
+
+def test_phases_with_frozen_parts_and_several_optimisers(data):
+    model = two_phases()
+    frozen = {}
+
+    class AtPhaseTwo(Watcher):
+        def on_epoch(self, row):
+            if row["phase"] == "classify":
+                frozen.setdefault("weights", model.encoder[2].weight.clone())
+
+    result = fit(model, *data, RUN, PROTOCOL, CPU, watcher=AtPhaseTwo())
+    assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 4
+    assert result.history[0]["train_accuracy"] is None and result.history[-1]["val_accuracy"] > 0.5
+    assert all(later["val_loss"] < former["val_loss"] for former, later in pairwise(result.history[:2]))
+    assert torch.equal(model.encoder[2].weight, frozen["weights"])
+    assert result.selected_epoch > 2
+
+
+@pytest.mark.parametrize("make", [small_cnn, two_phases])
+@pytest.mark.parametrize("at", [{"step": 3}, {"epoch": 1}, {"epoch": 2}, {"step": 20}, {"epoch": 4}])
+def test_continues_bit_for_bit(tmp_path, data, make, at):
+    whole = fitted(make(), data)
+    checkpoint = Checkpoint(tmp_path / "run.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(make(), *data, RUN, PROTOCOL, CPU, checkpoint, Interruption(**at))
+    assert fitted(make(), data, checkpoint=checkpoint) == whole
+    nothing_left = Interruption(step=1)
+    assert fitted(make(), data, checkpoint=checkpoint, watcher=nothing_left) == whole, "a finished run is not redone"
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "one bit", "other digest"])
+def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
+    checkpoint = Checkpoint(tmp_path / "run.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(two_phases(), *data, RUN, PROTOCOL, CPU, checkpoint, Interruption(epoch=3))
+    content = checkpoint.path.read_bytes()
+    flipped = bytearray(content)
+    flipped[content.index(b"weights") // 2 + len(content) // 2] ^= 1
+    changed = {"one bit": bytes(flipped), "truncated": content[:len(content) // 2], "garbage": b"x" * 100, "empty": b""}
+    checkpoint.path.write_bytes(changed.get(damage, content))
+    if damage == "other digest":
+        checkpoint = Checkpoint(checkpoint.path, "e")
+    assert fitted(two_phases(), data, checkpoint=checkpoint) == fitted(two_phases(), data)
+    assert f"{checkpoint.path}: ignored this checkpoint" in capsys.readouterr().err
+
+
+def test_independent_of_threads_outside_and_global_seed(data):
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads, seed in ((1, 1), (3, 2)):
+            torch.set_num_threads(threads)
+            torch.manual_seed(seed)
+            state = torch.get_rng_state()
+            results.append(fitted(small_cnn(), data))
+            assert torch.get_num_threads() == threads
+            assert torch.equal(torch.get_rng_state(), state), "the caller's random state is left alone"
+    finally:
+        torch.set_num_threads(before)
+    assert results[0] == results[1]
+
+
+def test_order_follows_the_names():
+    seeds = {epoch_seed(Run("a", study, "hue", "hue", None, sample), seed, epoch)
+             for study in ("zso", "zgo") for sample in range(3) for seed in range(3) for epoch in range(1, 5)}
+    assert len(seeds) == 2 * 3 * 3 * 4
+    assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", None, 0), 1, 1)
+
+
+def test_every_validation_image_counts_once(data):
+    train, _ = data
+    val = Batches(*separable(600, seed=4), CPU, train.scaling)  # more than two evaluation batches
+    assert sum(len(batch.labels) for batch in val.in_order()) == 600
+    assert torch.cat([batch.pixels for batch in val.in_order()]).equal(val.pixels)
+
+
+def test_scaling_is_that_of_all_pixels():
+    pixels = torch.randint(0, 256, (700, 9, 9, 3), dtype=torch.uint8)
+    pixels[..., 2] = 77
+    scaling = Scaling.measured(pixels)
+    numbers = pixels.double().flatten(0, 2)
+    assert scaling.mean == pytest.approx(numbers.mean(0).tolist(), rel=1e-12)
+    assert scaling.std[:2] == pytest.approx(numbers.std(0, unbiased=False)[:2].tolist(), rel=1e-12)
+    assert scaling.std[2] == 1, "a constant channel is centred, not divided by zero"
+    assert Scaling.measured(pixels.flip(0)) == scaling
+    inputs = Batches(pixels, torch.zeros(700, dtype=torch.int64), CPU).batch(torch.arange(700)).inputs
+    assert inputs.shape == (700, 3, 9, 9) and inputs.is_contiguous(memory_format=torch.channels_last)
+    assert inputs.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=1e-4)
+    assert inputs[:, :2].std().item() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_loss_that_is_no_number(tmp_path, data, value):
+    class Diverging(TwoPhases):
+        def training_step(self, phase, batch, update):
+            return Outcome(super().training_step(phase, batch, update).loss * value)
+
+    model = Diverging({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]})
+    checkpoint = Checkpoint(tmp_path / "run.pt", "d")
+    with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower lr of "
+                                           "small_cnn in config/baselines.yaml"):
+        fit(model, *data, RUN, PROTOCOL, CPU, checkpoint)
+    assert not checkpoint.path.exists()
+
+
+def test_batch_larger_than_the_data(data):
+    with pytest.raises(DiagvibError, match="batch_size 101 is more than the 100 training images; lower batch_size"):
+        fit(small_cnn(batch_size=101), *data, RUN, PROTOCOL, CPU)
+    assert len(fit(small_cnn(batch_size=100), *data, RUN, PROTOCOL, CPU).history) == 4
