@@ -1,0 +1,110 @@
+"""The benchmark's numbers (paper, Sec. 3.4): per-class accuracies, and what is made of them over cues and samples."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+# Three classes per factor, equally frequent in every tested group (paper, Sec. 3.2).
+CHANCE = 1 / 3
+
+
+class Estimate(float):
+    """A mean over dataset samples that knows how sure it is; as a number it is the mean.
+
+    stderr: standard error of the mean (ddof 1; nan for n < 2). n: how many samples counted.
+    Unpacks as `mean, stderr, n = estimate`.
+    """
+
+    stderr: float
+    n: int
+
+    def __new__(cls, mean: float, stderr: float, n: int) -> "Estimate":
+        self = super().__new__(cls, mean)
+        self.stderr, self.n = float(stderr), int(n)
+        return self
+
+    @property
+    def mean(self) -> float:
+        return float(self)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over the samples (ddof 1)."""
+        return self.stderr * self.n**0.5
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.mean, self.stderr, self.n))
+
+    def __getnewargs__(self) -> tuple[float, float, int]:
+        return self.mean, self.stderr, self.n
+
+    def __repr__(self) -> str:
+        return f"Estimate(mean={self.mean:.6g}, stderr={self.stderr:.6g}, n={self.n})"
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and does not count."""
+    values = np.asarray(values, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    n = len(values)
+    mean = values.mean() if n else np.nan
+    stderr = values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    return Estimate(mean, stderr, n)
+
+
+def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
+    """Share of right predictions per class, over the classes present in `labels`, in order of their names.
+
+    labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with missing labels.
+    """
+    labels, predictions = np.asarray(labels), np.asarray(predictions)
+    if labels.ndim != 1 or labels.shape != predictions.shape:
+        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} must be two lists of one length")
+    if len(labels) == 0:
+        raise ValueError("no labels: the accuracy of nothing is undefined")
+    codes, names = pd.factorize(labels, sort=True)
+    if (codes < 0).any():
+        raise ValueError(f"label {int(np.argmin(codes))} is missing (None or NaN)")
+    hits = np.bincount(codes, weights=np.asarray(labels == predictions, dtype=np.float64))
+    return dict(zip(names.tolist(), (hits / np.bincount(codes)).tolist(), strict=True))
+
+
+def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """acc_ij: mean over the classes present in `labels` of per-class accuracy, over the whole group at once.
+
+    labels, predictions: [N] of any comparable type. ValueError if empty or of unequal length. (Paper, Sec. 3.4.)
+    """
+    return float(np.mean(list(per_class_accuracy(labels, predictions).values())))
+
+
+def faavg(acc: np.ndarray) -> Estimate:
+    """FAAvg_i: mean over samples of the mean over cues.
+
+    acc: float[samples, cues], NaN where a run is missing; a sample that lacks a cue does not count.
+    ValueError unless two-dimensional with at least one cue. (Paper, Sec. 3.4.)
+    """
+    return estimate(_checked(acc).mean(axis=1))
+
+
+def famin(acc: np.ndarray) -> Estimate:
+    """FAMin_i: mean over samples of the worst cue's accuracy. Arguments, missing runs and errors as for `faavg`."""
+    return estimate(_checked(acc).min(axis=1))
+
+
+def chgo_minus_zgo(chgo: np.ndarray, zgo: np.ndarray) -> Estimate:
+    """Mean over samples of the mean over cues of paired differences; its `.std` is the paper's spread (Table 2).
+
+    chgo, zgo: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is missing.
+    """
+    chgo, zgo = _checked(chgo), _checked(zgo)
+    if chgo.shape != zgo.shape:
+        raise ValueError(f"chgo {chgo.shape} and zgo {zgo.shape} must hold the same samples and cues")
+    return faavg(chgo - zgo)
+
+
+def _checked(acc: np.ndarray) -> np.ndarray:
+    acc = np.asarray(acc, dtype=np.float64)
+    if acc.ndim != 2 or acc.shape[1] == 0:
+        raise ValueError(f"accuracies must be [samples, cues] with at least one cue, not of shape {acc.shape}")
+    return acc

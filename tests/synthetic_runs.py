@@ -1,0 +1,73 @@
+"""Run folders made from a stated model, so that every aggregate has a closed form.
+
+The model: of each target class, `right` of `PER_CLASS` test images are predicted right, the others wrong; `right` is a
+fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right / PER_CLASS.
+"""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+
+from diagvib import __version__
+from diagvib.factors import FACTORS, parse_pair
+from diagvib.files import write_json, write_table, write_text
+
+PER_CLASS = 20
+CLASSES = ("first", "second", "third")
+
+
+def expected_runs(baselines, studies, pairs, samples: int) -> list[dict]:
+    """What `grid.runs` gives: ZSO for every target factor of the pairs, the other studies for every pair."""
+    runs = []
+    for baseline in baselines:
+        for study in studies:
+            names = dict.fromkeys(parse_pair(p).target for p in pairs) if study == "zso" else pairs
+            for name in names:
+                pair = parse_pair(name)
+                runs += [{"baseline": baseline, "study": study, "pair": name, "target": pair.target, "cue": pair.cue,
+                          "sample": sample} for sample in range(samples)]
+    return runs
+
+
+def right(run: dict, group: str) -> int:
+    """How many of PER_CLASS images of each class a run predicts right."""
+    if group == "id" or run["cue"] is None:
+        return PER_CLASS - 1
+    step = {"zgo": 0, "cgo-1": 3, "cgo-2": 6, "cgo-3": 9, "chgo": 2, "fgo-5": 4, "fgo-10": 8, "fgo-20": 12}
+    dominance = FACTORS.index(run["cue"]) - FACTORS.index(run["target"])  # later factors are weaker shortcuts
+    return min(PER_CLASS, max(0, 4 + dominance + step[run["study"]] + run["sample"] % 3))
+
+
+def accuracy(run: dict, group: str) -> float:
+    return right(run, group) / PER_CLASS
+
+
+def write_run(runs: Path, run: dict, comparable: bool = True) -> Path:
+    folder = runs / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
+    names = {key: run[key] for key in ("baseline", "study", "pair", "sample")}
+    source = {"sources": "official" if comparable else "embedded", "comparable": comparable}
+    groups = ("id", "ood") if run["cue"] else ("id",)
+    rows = [(group, label, i) for group in groups for label in CLASSES for i in range(PER_CLASS)]
+    wrong = dict(zip(CLASSES, CLASSES[1:] + CLASSES[:1], strict=True))
+    columns = {factor: [CLASSES[i % 3] for _, _, i in rows] for factor in FACTORS}
+    columns[run["target"]] = [label for _, label, _ in rows]
+    table = pa.table({
+        "group": [group for group, _, _ in rows], **columns,
+        "prediction": [label if i < right(run, group) else wrong[label] for group, label, i in rows],
+        "confidence": pa.array([0.5] * len(rows), pa.float32()),
+    })
+    write_table(folder / "predictions.parquet", table, {**names, **source})
+    write_json(folder / "metrics.json", {
+        **names, "target": run["target"], "cue": run["cue"], **source,
+        "groups": {group: {"accuracy": accuracy(run, group), "n": 3 * PER_CLASS,
+                           "per_class": dict.fromkeys(CLASSES, accuracy(run, group))} for group in groups},
+        "selected_epoch": 2, "epochs": 3, "val_loss": 0.5})
+    history = [{"epoch": e, "train_loss": 1 / e, "train_accuracy": 1 - 0.5 / e, "val_loss": 1.1 / e,
+                "val_accuracy": 1 - 0.6 / e} for e in (1, 2, 3)]
+    write_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
+    write_json(folder / "run.json", {
+        "settings": {"batch_size": 64, "learning_rate": 2e-4}, "seed": 1332, "device": "cpu", "precision": "fp32",
+        "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
+        "seconds": {"train": 1.5, "test": 0.5}, "images_per_second": 1000.0, "train_images": 4374})
+    return folder

@@ -1,0 +1,126 @@
+"""Known answers: what the numbers must be for predictors that one can think through."""
+
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from diagvib.metrics import (
+    CHANCE,
+    Estimate,
+    chgo_minus_zgo,
+    estimate,
+    faavg,
+    famin,
+    mean_per_class_accuracy,
+    per_class_accuracy,
+)
+
+TARGETS = np.array(["2", "4", "3"])
+
+
+def zgo_ood(per_cell: int = 50) -> tuple[np.ndarray, np.ndarray]:
+    """Target and cue class index over ZGO's six off-diagonal cells."""
+    cells = [(t, c) for t in range(3) for c in range(3) if t != c]
+    target, cue = np.array(cells * per_cell).T
+    return target, cue
+
+
+def test_a_perfect_predictor_scores_one():
+    target, _ = zgo_ood()
+    assert mean_per_class_accuracy(TARGETS[target], TARGETS[target]) == 1.0
+
+
+def test_a_constant_predictor_scores_one_over_the_classes_present_however_unbalanced():
+    labels = np.array(["a"] * 90 + ["b"] * 9 + ["c"])
+    assert mean_per_class_accuracy(labels, np.full(100, "a")) == pytest.approx(1 / 3)
+
+
+def test_a_predictor_that_follows_the_shortcut_scores_zero_on_zgos_ood_and_one_on_its_id():
+    target, cue = zgo_ood()
+    assert mean_per_class_accuracy(TARGETS[target], TARGETS[cue]) == 0.0
+    diagonal = np.arange(3).repeat(50)
+    assert mean_per_class_accuracy(TARGETS[diagonal], TARGETS[diagonal]) == 1.0
+
+
+def test_a_random_predictor_scores_about_chance():
+    target, _ = zgo_ood(5000)
+    guess = np.random.default_rng(0).integers(0, 3, len(target))
+    assert mean_per_class_accuracy(target, guess) == pytest.approx(CHANCE, abs=0.01)
+
+
+def test_classes_weigh_alike_whatever_their_size():
+    labels, predictions = [0, 0, 0, 0, 1], [0, 0, 0, 5, 0]
+    assert per_class_accuracy(labels, predictions) == {0: 0.75, 1: 0.0}
+    assert mean_per_class_accuracy(labels, predictions) == 0.375
+
+
+@pytest.mark.parametrize("make", [np.array, list, tuple, lambda x: np.array(x, dtype=object)])
+def test_labels_of_any_kind(make):
+    assert mean_per_class_accuracy(make(["red", "blue", "red"]), make(["red", "blue", "blue"])) == 0.75
+    assert mean_per_class_accuracy(make([3, 1, 3]), make([3, 1, 1])) == 0.75
+
+
+@pytest.mark.parametrize(("labels", "predictions"), [
+    ([], []), ([1, 2], [1]), ([[1, 2]], [[1, 2]]), ([None, "a"], ["a", "a"])])
+def test_nothing_unequal_lengths_and_missing_labels_are_errors(labels, predictions):
+    with pytest.raises(ValueError):
+        mean_per_class_accuracy(np.array(labels), np.array(predictions))
+
+
+def test_faavg_and_famin_of_a_hand_made_array():
+    acc = np.array([[1.0, 0.5, 0.0], [0.8, 0.6, 0.4]])  # means 0.5, 0.6; minima 0.0, 0.4
+    mean, stderr, n = faavg(acc)
+    assert (mean, n) == (pytest.approx(0.55), 2)
+    assert stderr == pytest.approx(0.05)  # std with ddof 1 = 0.1/sqrt 2, over sqrt 2
+    assert float(famin(acc)) == pytest.approx(0.2)
+    assert famin(acc).stderr == pytest.approx(0.2)
+    assert famin(acc).std == pytest.approx(0.4 / math.sqrt(2))
+
+
+def test_famin_takes_the_minimum_inside_each_sample():
+    acc = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert float(famin(acc)) == 0.0
+    assert float(faavg(acc)) == 0.5
+
+
+def test_the_standard_error_has_ddof_one():
+    values = np.array([0.1, 0.4, 0.7, 0.2, 0.9])
+    assert estimate(values).stderr == pytest.approx(math.sqrt(((values - 0.46) ** 2).sum() / 4 / 5))
+
+
+def test_a_sample_that_lacks_a_cue_does_not_count():
+    acc = np.array([[0.2, 0.4], [np.nan, 0.9], [0.6, 0.8]])
+    assert tuple(faavg(acc)) == (pytest.approx(0.5), pytest.approx(0.2), 2)
+    assert tuple(famin(acc))[::2] == (pytest.approx(0.4), 2)
+
+
+def test_one_sample_has_no_standard_error_and_none_has_no_mean():
+    one, none = faavg(np.array([[0.5, 0.7]])), faavg(np.array([[0.5, np.nan]]))
+    assert one.mean == pytest.approx(0.6) and one.n == 1 and math.isnan(one.stderr)
+    assert none.n == 0 and math.isnan(none) and math.isnan(none.stderr)
+
+
+@pytest.mark.parametrize("acc", [np.zeros(5), np.zeros((5, 0)), np.zeros((2, 2, 2))])
+def test_accuracies_must_be_samples_by_cues(acc):
+    with pytest.raises(ValueError, match="samples, cues"):
+        faavg(acc)
+
+
+def test_chgo_minus_zgo_pairs_samples_and_cues():
+    zgo = np.array([[0.1, 0.3], [0.5, 0.1], [0.2, 0.2]])
+    gain = np.array([[0.2, 0.4], [0.1, 0.1], [0.4, 0.2]])  # per-sample means 0.3, 0.1, 0.3
+    result = chgo_minus_zgo(zgo + gain, zgo)
+    assert result.mean == pytest.approx(0.7 / 3)
+    assert result.std == pytest.approx(np.std([0.3, 0.1, 0.3], ddof=1))
+    zgo[1, 0] = np.nan
+    assert chgo_minus_zgo(zgo + gain, zgo).n == 2
+    with pytest.raises(ValueError, match="same samples"):
+        chgo_minus_zgo(zgo, zgo[:2])
+
+
+def test_an_estimate_is_a_number_and_survives_pickling():
+    value = Estimate(0.5, 0.1, 4)
+    assert value + 1 == 1.5 and f"{value:.2f}" == "0.50"
+    assert tuple(pickle.loads(pickle.dumps(value))) == (0.5, 0.1, 4)

@@ -1,0 +1,181 @@
+"""Tables from synthetic runs: aggregates equal the closed form; a hole is named everywhere and moves nothing else."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagvib.factors import FACTORS, all_pairs
+from diagvib.paper import percent, read_paper_tables
+from diagvib.tables import TABLE_FILES, collect_runs, read_tables, tabulate
+from synthetic_runs import accuracy, expected_runs, write_run
+
+STUDIES = ("zso", "zgo", "chgo", "fgo-20")
+PAIRS = [pair.name for pair in all_pairs() if pair.target in ("shape", "hue")]
+EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, PAIRS, samples=3)
+HOLE = {"baseline": "resnet18", "study": "zgo", "pair": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    runs = tmp_path_factory.mktemp("complete") / "runs"
+    for run in EXPECTED:
+        write_run(runs, run)
+    return runs
+
+
+@pytest.fixture
+def runs(complete, tmp_path):
+    return shutil.copytree(complete, tmp_path / "runs")
+
+
+def tables_of(runs):
+    out = runs.parent / "tables"
+    tabulate(runs, out, EXPECTED, {"counts": {"train": 4374}})
+    return read_tables(out)
+
+
+def cell(table, **keys):
+    for column, value in keys.items():
+        table = table[table[column] == value]
+    assert len(table) == 1, keys
+    return table.iloc[0]
+
+
+def acc_array(study, target):
+    cues = [f for f in FACTORS if f != target]
+    return np.array([[accuracy({**HOLE, "study": study, "target": target, "cue": cue, "sample": s}, "ood")
+                      for cue in cues] for s in range(3)])
+
+
+def test_aggregates_equal_the_closed_form(runs):
+    tables = tables_of(runs)
+    acc = acc_array("zgo", "shape")
+    for metric, reduced in (("faavg", acc.mean(axis=1)), ("famin", acc.min(axis=1))):
+        row = cell(tables["metrics"], study="zgo", baseline="resnet18", target="shape", metric=metric)
+        assert row["mean"] == pytest.approx(reduced.mean())
+        assert row["stderr"] == pytest.approx(reduced.std(ddof=1) / np.sqrt(3))
+        assert (row["n"], row["expected"], row["cues"]) == (3, 3, 5)
+    p = cell(tables["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
+    j = [f for f in FACTORS if f != "shape"].index("hue")
+    assert p["mean"] == pytest.approx(acc[:, j].mean())
+    assert p["stderr"] == pytest.approx(acc[:, j].std(ddof=1) / np.sqrt(3))
+    assert cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")["mean"] == 0.95
+
+
+def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(runs):
+    row = cell(tables_of(runs)["chgo_minus_zgo"], baseline="small_cnn", target="hue")
+    change = (acc_array("chgo", "hue") - acc_array("zgo", "hue")).mean(axis=1)
+    assert row["mean"] == pytest.approx(change.mean())
+    assert row["std"] == pytest.approx(change.std(ddof=1))
+
+
+def test_the_papers_number_stands_beside_ours_where_it_has_one(runs):
+    metrics = tables_of(runs)["metrics"]
+    row = cell(metrics, study="zgo", baseline="resnet18", target="shape", metric="faavg")
+    assert (row["paper_mean"], row["paper_stderr"]) == (0.41, 0.02)
+    assert row["difference"] == pytest.approx(row["mean"] - 0.41)
+    assert metrics[metrics["baseline"] == "small_cnn"]["paper_mean"].isna().all()
+    assert metrics[metrics["metric"] == "id_accuracy"]["paper_mean"].isna().all()
+
+
+def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
+    expected = expected_runs(["resnet18"], ["zso", "zgo"], ["shape-hue", "shape-scale"], samples=2)
+    for name, comparable in (("embedded", False), ("official", True)):
+        for run in expected:
+            write_run(tmp_path / name / "runs", run, comparable)
+        tabulate(tmp_path / name / "runs", tmp_path / name / "tables", expected, {})
+    embedded, official = (read_tables(tmp_path / name / "tables")["metrics"] for name in ("embedded", "official"))
+    assert embedded["difference"].isna().all()
+    # two cues of five are another FAAvg than the paper's
+    assert set(official[official["difference"].notna()]["study"]) == {"zso"}
+
+
+@pytest.mark.parametrize("damage", ["absent", "unfinished", "truncated", "disagrees", "moved", "not json"])
+def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
+    before = tables_of(runs)
+    folder = runs / "resnet18/zgo/shape-hue/1"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    if damage == "absent":
+        shutil.rmtree(folder)
+    elif damage == "unfinished":
+        (folder / "metrics.json").unlink()
+    elif damage == "truncated":
+        whole = (folder / "predictions.parquet").read_bytes()
+        (folder / "predictions.parquet").write_bytes(whole[: len(whole) // 2])
+    elif damage == "disagrees":
+        metrics["groups"]["ood"]["accuracy"] += 0.01
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+    elif damage == "moved":
+        shutil.rmtree(folder)
+        shutil.copytree(runs / "resnet18/zgo/shape-hue/2", folder)
+    else:
+        (folder / "run.json").write_text("{")
+    after = tables_of(runs)
+
+    row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "pair", "sample")})
+    assert row["status"] == ("missing" if damage in ("absent", "unfinished") else "damaged")
+    assert row["reason"] and str(runs) not in row["reason"]
+    p = cell(after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
+    assert (p["n"], p["expected"]) == (2, 3)
+    markdown = (runs.parent / "tables" / "tables.md").read_text()
+    assert f"resnet18, zgo: shape-hue sample 1: {row['status']} ({row['reason']})" in markdown
+    assert "(n = 2 of 3)" in markdown
+
+    def elsewhere(tables):
+        concerned = {"runs": ["baseline", "study", "pair", "sample"],
+                     "p_matrix": ["study", "baseline", "target", "cue"],
+                     "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"]}
+        return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])]
+                for name, table in tables.items()}
+    for name, table in elsewhere(before).items():
+        pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)
+
+
+def test_a_whole_study_that_never_ran_is_one_line_and_dashes(runs):
+    shutil.rmtree(runs / "small_cnn/fgo-20")
+    tables = tables_of(runs)
+    rows = tables["metrics"].query("baseline == 'small_cnn' and study == 'fgo-20'")
+    assert (rows["n"] == 0).all() and rows["mean"].isna().all()
+    markdown = (runs.parent / "tables" / "tables.md").read_text()
+    assert "small_cnn, fgo-20: all 30 runs: missing (not run)" in markdown
+    assert "| small_cnn | - | - |" in markdown
+
+
+def test_nothing_ran_at_all_still_gives_every_table(tmp_path):
+    frame = tabulate(tmp_path / "runs", tmp_path / "tables", EXPECTED, {})
+    assert (frame["status"] == "missing").all()
+    assert all((tmp_path / "tables" / name).exists() for name in TABLE_FILES)
+    assert (read_tables(tmp_path / "tables")["metrics"]["n"] == 0).all()
+
+
+def test_the_same_runs_give_the_same_bytes(runs):
+    tables_of(runs)
+    first = {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
+    tables_of(runs)
+    assert first == {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
+
+
+def test_predictions_of_another_run_are_damage(runs):
+    run = dict(HOLE, study="zso", pair="shape", cue=None)
+    name = "predictions.parquet"
+    shutil.copy(runs / "resnet18/zso/shape/1" / name, runs / "resnet18/zgo/shape-hue/1" / name)
+    assert collect_runs(runs, [run])["status"].item() == "ok"
+    row = collect_runs(runs, [HOLE]).iloc[0]
+    assert row["status"] == "damaged" and "says study zso" in row["reason"]
+
+
+def test_the_papers_tables_are_complete():
+    paper = read_paper_tables()
+    assert len(paper) == 864 and not paper.isna().any().any()
+    assert not paper.duplicated(["study", "baseline", "target", "metric"]).any()
+    assert set(paper["target"]) == set(FACTORS)
+
+
+@pytest.mark.parametrize(("numbers", "text"), [
+    ((0.4123, 0.02, 5, 5), "41.2 ± 2.0"), ((0.4123, 0.02, 4, 5), "41.2 ± 2.0 (n = 4 of 5)"),
+    ((1.0, float("nan"), 1, 1), "100.0 (n = 1)"), ((float("nan"), float("nan"), 0, 5), "-")])
+def test_percent(numbers, text):
+    assert percent(*numbers) == text
