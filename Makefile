@@ -1,0 +1,29 @@
+# Thin: every target is one real command, after the environment is made.
+PYTHON ?= python3
+BIN := .venv/bin
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/installed
+	$(BIN)/snakemake --cores all --configfile config/demo.yaml
+	@echo "Open outputs/demo/results/report.html"
+
+test: .venv/installed
+	$(BIN)/python -m pytest -n auto
+
+lint: .venv/installed
+	$(BIN)/ruff check src tests
+
+bench: .venv/installed
+	$(BIN)/diagvib bench render
+
+.venv/installed: pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+clean:
+	rm -rf .venv .snakemake outputs

@@ -1,0 +1,56 @@
+# The expansion of study x pair x baseline into the files that each stage makes. Nothing else.
+import json
+import os
+import sys
+
+from diagvib.config import resolve, stage_settings
+from diagvib.devices import likely_gpu
+from diagvib.errors import DiagvibError
+from diagvib.factors import classes
+from diagvib.fetch import load_sources
+from diagvib.grid import IMAGE_FILES, RUN_FILES, datasets, train_jobs
+from diagvib.tables import TABLE_FILES
+from snakemake.exceptions import WorkflowError
+
+try:
+    CONFIG = resolve(dict(config), str(workflow.configfiles[-1]))
+except DiagvibError as error:
+    raise WorkflowError(str(error))
+
+# The `diagvib` beside this Python, whether or not its environment is active.
+os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+
+ROOT, DEVICE, SAMPLES = CONFIG["root"], CONFIG["device"], range(CONFIG["samples"])
+GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
+DATA, RESULTS, LOGS = (os.path.normpath(f"{ROOT}/{folder}") for folder in ("data", "results", "logs"))
+
+
+def stage(name):
+    """A rule's `params`: the part of the configuration that one of its jobs depends on, as JSON."""
+    return lambda wildcards: json.dumps(
+        stage_settings(CONFIG, name, wildcards.get("study"), wildcards.get("baseline")), sort_keys=True)
+
+
+RAW = [f"{DATA}/raw/{source.path}" for source in load_sources()] if CONFIG["sources"] == "official" else []
+PREPARED = [f"{DATA}/prepared/{name}" for name in
+            ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]]
+RECIPE_FILE = f"{DATA}/recipes/{{study}}/{{pair}}.parquet"
+DATASET_FILES = expand(f"{DATA}/images/{{{{study}}}}/{{{{pair}}}}/{{sample}}/{{file}}", sample=SAMPLES, file=IMAGE_FILES)
+JOB_FILES = expand(f"{RESULTS}/runs/{{{{baseline}}}}/{{{{study}}}}/{{{{pair}}}}/{{sample}}/{{file}}",
+                   sample=SAMPLES, file=RUN_FILES)
+
+RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
+IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
+          if CONFIG["images"] == "parquet"]
+# What a train job reads: image files, or recipes that it renders itself.
+DATASET = {"parquet": DATASET_FILES, "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
+RUNS = [file.format(baseline=baseline, study=study, pair=pair)
+        for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
+TABLES = [f"{RESULTS}/tables/{name}" for name in TABLE_FILES]
+REPORT = f"{RESULTS}/report.html"
+
+
+wildcard_constraints:
+    study="[a-z0-9-]+",
+    pair="[a-z]+(-[a-z]+)?",
+    baseline="[A-Za-z0-9_]+",

@@ -1,0 +1,19 @@
+rule draw:
+    input:
+        PREPARED,
+        code=[f"src/diagvib/{module}.py" for module in ("recipes", "studies", "factors", "randomness")],
+    output:
+        RECIPE_FILE,
+    log:
+        f"{LOGS}/draw/{{study}}/{{pair}}.log",
+    benchmark:
+        f"{LOGS}/benchmarks/draw/{{study}}/{{pair}}.tsv"
+    threads: 1
+    params:
+        settings=stage("draw"),
+        root=ROOT,
+    message:
+        "draw {wildcards.study} {wildcards.pair}"
+    shell:
+        "diagvib draw {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {params.root:q} "
+        "> {log:q} 2>&1"

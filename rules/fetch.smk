@@ -1,0 +1,17 @@
+rule fetch:
+    input:
+        code=["src/diagvib/fetch.py", "config/sources.yaml"],
+    output:
+        RAW,
+    log:
+        f"{LOGS}/fetch.log",
+    benchmark:
+        f"{LOGS}/benchmarks/fetch.tsv"
+    threads: 1
+    params:
+        settings=stage("fetch"),
+        root=ROOT,
+    message:
+        "fetch the source files"
+    shell:
+        "diagvib fetch --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"

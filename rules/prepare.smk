@@ -1,0 +1,18 @@
+rule prepare:
+    input:
+        RAW,
+        code=[f"src/diagvib/{module}.py" for module in ("prepare", "digits", "textures", "embedded", "randomness")],
+    output:
+        PREPARED,
+    log:
+        f"{LOGS}/prepare.log",
+    benchmark:
+        f"{LOGS}/benchmarks/prepare.tsv"
+    threads: 1
+    params:
+        settings=stage("prepare"),
+        root=ROOT,
+    message:
+        "prepare digits and textures"
+    shell:
+        "diagvib prepare --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"

@@ -1,0 +1,22 @@
+rule render:
+    input:
+        PREPARED,
+        recipes=RECIPE_FILE,
+        code=[f"src/diagvib/{module}.py" for module in ("datasets", "renderer", "images")],
+    output:
+        DATASET_FILES,
+    log:
+        f"{LOGS}/render/{{study}}/{{pair}}.log",
+    benchmark:
+        f"{LOGS}/benchmarks/render/{{study}}/{{pair}}.tsv"
+    threads: 1
+    resources:
+        gpu_share=GPU_SHARE // 4,
+    params:
+        settings=stage("render"),
+        root=ROOT,
+    message:
+        "render {wildcards.study} {wildcards.pair}"
+    shell:
+        "diagvib render {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {params.root:q} "
+        "--device {DEVICE} --threads {threads} > {log:q} 2>&1"

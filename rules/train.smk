@@ -1,0 +1,24 @@
+rule train:
+    input:
+        DATASET,
+        code=[
+            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "batches", "checkpoints", "datasets", "metrics")),
+            *(f"src/diagvib/baselines/{module}.py" for module in ("__init__", "base", "small_cnn", "torchvision_models")),
+        ],
+    output:
+        JOB_FILES,
+    log:
+        f"{LOGS}/train/{{baseline}}/{{study}}/{{pair}}.log",
+    benchmark:
+        f"{LOGS}/benchmarks/train/{{baseline}}/{{study}}/{{pair}}.tsv"
+    threads: CONFIG["training"]["threads"]
+    resources:
+        gpu_share=GPU_SHARE,
+    params:
+        settings=stage("train"),
+        root=ROOT,
+    message:
+        "train {wildcards.baseline} on {wildcards.study} {wildcards.pair}"
+    shell:
+        "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.pair} --settings {params.settings:q} "
+        "--root {params.root:q} --device {DEVICE} > {log:q} 2>&1"

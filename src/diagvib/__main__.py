@@ -1,0 +1,5 @@
+"""`python -m diagvib`."""
+
+from diagvib.cli import main
+
+main()

@@ -1,0 +1,129 @@
+"""The command line: one command a stage, and `plan`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagvib import __version__, jobs
+from diagvib.config import load_config, stage_settings
+from diagvib.errors import DiagvibError
+from diagvib.grid import Layout
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
+                  help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
+                       "in order; each is also a command of its own.")
+
+Config = Annotated[Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")]
+Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
+Settings = Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")]
+Root = Annotated[Path | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all cores.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="E.g. zgo; see config/studies.yaml.")]
+PairName = Annotated[str, typer.Argument(metavar="PAIR", help="TARGET-CUE, e.g. shape-hue; for zso the target alone.")]
+BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", help="E.g. resnet18; see config/baselines.yaml.")]
+
+
+class Job:
+    """What a stage command was asked to do: settings from JSON (from Snakemake) or from a configuration (by hand)."""
+
+    def __init__(self, stage: str, config, override, settings, root, **names):
+        if settings is not None and (config or override):
+            raise DiagvibError("--settings stands for a whole configuration; give it alone or use --config and --set")
+        self._config = {} if settings is not None else load_config(config, override)
+        self.settings = json.loads(settings) if settings is not None else stage_settings(self._config, stage, **names)
+        self.layout = Layout(Path(root or self._config.get("root", ".")))
+
+    def device(self, device: str | None) -> str:
+        return device or self._config.get("device", "auto")
+
+
+@app.command()
+def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+    """Download the source files (or take them from a mirror) and check their hashes."""
+    job = Job("fetch", config, override, settings, root)
+    jobs.fetch_job(job.layout, job.settings)
+
+
+@app.command()
+def prepare(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+    """Prepare digits (40 x 40) and textures (256 x 256)."""
+    job = Job("prepare", config, override, settings, root)
+    jobs.prepare_job(job.layout, job.settings)
+
+
+@app.command()
+def draw(study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+         settings: Settings = None, root: Root = None) -> None:
+    """Draw the recipes of a study and pair, all dataset samples."""
+    job = Job("draw", config, override, settings, root, study=study)
+    jobs.draw_job(job.layout, job.settings, study, pair)
+
+
+@app.command()
+def render(study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+           settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
+    """Render the recipes of a study and pair to image files."""
+    job = Job("render", config, override, settings, root)
+    jobs.render_job(job.layout, job.settings, study, pair, job.device(device), threads or os.cpu_count() or 1)
+
+
+@app.command()
+def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+          settings: Settings = None, root: Root = None, device: Device = None) -> None:
+    """Train and test a baseline on a study and pair, all dataset samples."""
+    job = Job("train", config, override, settings, root, baseline=baseline)
+    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device))
+
+
+@app.command()
+def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+    """Make the tables from all runs that are there; missing ones are named."""
+    job = Job("tabulate", config, override, settings, root)
+    jobs.tabulate_job(job.layout, job.settings)
+
+
+@app.command()
+def plot(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+    """Make the figures and results/report.html from the tables."""
+    job = Job("plot", config, override, settings, root)
+    jobs.plot_job(job.layout, job.settings)
+
+
+@app.command()
+def plan(config: Config = None, override: Override = None, json_output: Annotated[
+        bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+    """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
+    from diagvib.plan import estimate, print_plan
+    resolved = load_config(config, override)
+    estimated = estimate(resolved)
+    if json_output:
+        print(json.dumps(estimated, indent=2))
+    else:
+        print_plan(estimated, resolved)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    print(__version__)
+
+
+def main() -> None:
+    """Run a command. A mistake of the user's ends in one line on standard error and exit code 1."""
+    try:
+        app()
+    except DiagvibError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

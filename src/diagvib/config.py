@@ -1,0 +1,126 @@
+"""The configuration: read, validated, resolved; and the part of it that each stage depends on."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import yaml
+
+from diagvib.baseline_settings import baseline_names, load_settings
+from diagvib.errors import DiagvibError, unknown_name
+from diagvib.factors import all_pairs, parse_pair
+from diagvib.files import definition_path, read_yaml
+from diagvib.schemas import validate
+from diagvib.studies import dataset_sample, study_definitions
+
+# What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
+STAGE_KEYS = {
+    "fetch": ("sources", "mirror"),
+    "prepare": ("sources",),
+    "draw": ("samples", "counts"),
+    "render": ("samples", "image_size"),
+    "train": ("samples", "images", "image_size", "training"),
+    "tabulate": ("studies", "pairs", "samples", "baselines", "sources", "counts"),
+    "plot": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
+}
+
+
+def load_config(path: str | Path | None = None, overrides: list[str] | None = None) -> dict:
+    """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides, resolved.
+
+    A dot in a key reaches inside: `training.max_epochs=3`. DiagvibError naming file and key for anything unknown.
+    """
+    path = Path(path) if path else definition_path("config.yaml")
+    config = read_yaml(path)
+    if not isinstance(config, dict):
+        raise DiagvibError(f"{path}: a mapping of keys to values expected")
+    for override in overrides or []:
+        _override(config, override)
+    return resolve(config, str(path))
+
+
+def _override(config: dict, override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals:
+        raise DiagvibError(f"--set {override}: write it as key=value, e.g. --set samples=1")
+    *parents, last = key.split(".")
+    for parent in parents:
+        config = config.setdefault(parent, {})
+        if not isinstance(config, dict):
+            raise DiagvibError(f"--set {override}: {parent} has no keys inside")
+    config[last] = yaml.safe_load(value)
+
+
+def resolve(config: dict, where: str) -> dict:
+    """Validate against the schema, fill in defaults, expand `all`, and check every name.
+
+    where: the file named in messages. DiagvibError for the first thing that is wrong.
+    """
+    config = validate(config, "config", where)
+    _check_studies(config["studies"], f"{where}: studies")
+    if config["pairs"] == "all":
+        config["pairs"] = [pair.name for pair in all_pairs()]
+    _check_pairs(config["pairs"], f"{where}: pairs")
+    config["baselines"] = [_baseline_entry(b, config, where) for b in config["baselines"]]
+    names = [b["name"] for b in config["baselines"]]
+    for name in names:
+        if names.count(name) > 1:
+            raise DiagvibError(f"{where}: baselines: {name} is listed {names.count(name)} times; list it once")
+    return config
+
+
+def _check_studies(names: list[str], where: str) -> None:
+    for name in names:
+        if name not in study_definitions():
+            raise unknown_name("study", name, study_definitions(), where)
+
+
+def _check_pairs(names: list[str], where: str) -> None:
+    for name in names:
+        try:
+            pair = parse_pair(name)
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: {error}") from None
+        if pair.cue is None:
+            raise DiagvibError(f"{where}: '{name}' names no cue factor; write e.g. "
+                               f"{next(p.name for p in all_pairs() if p.target == pair.target)} "
+                               "(studies without correlation use the target factors of these pairs)")
+
+
+def _baseline_entry(entry: str | dict, config: dict, where: str) -> dict:
+    """One baseline of the configuration in full: name, studies, pairs, settings."""
+    entry = {"name": entry} if isinstance(entry, str) else entry
+    where = f"{where}: baselines"
+    if entry["name"] not in baseline_names():
+        raise unknown_name("baseline", entry["name"], baseline_names(), where)
+    _check_studies(entry.get("studies", []), f"{where}: {entry['name']}: studies")
+    _check_pairs(entry.get("pairs", []), f"{where}: {entry['name']}: pairs")
+    for key in ("studies", "pairs"):
+        absent = set(entry.get(key, [])) - set(config[key])
+        if absent:
+            raise DiagvibError(f"{where}: {entry['name']}: {key}: {sorted(absent)[0]} is not among the "
+                               f"configuration's {key}")
+    settings = load_settings(entry["name"])
+    if "max_epochs" in entry:
+        settings["max_epochs"] = entry["max_epochs"]
+    return {"name": entry["name"], "studies": entry.get("studies", config["studies"]),
+            "pairs": entry.get("pairs", config["pairs"]), "settings": settings}
+
+
+def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
+    """The part of a resolved configuration that one job depends on, as plain data: its `--settings`.
+
+    draw adds the study's definition and the dataset samples; train the baseline's settings.
+    """
+    settings = {key: config[key] for key in STAGE_KEYS[stage]}
+    if stage == "draw":
+        _check_studies([study], "draw")
+        settings["study"] = study_definitions()[study]
+        settings["dataset_samples"] = [asdict(dataset_sample(number)) for number in range(settings.pop("samples"))]
+    if stage == "train":
+        known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
+        if baseline not in known:
+            raise unknown_name("baseline", baseline, known, "the configuration's baselines")
+        # The origin of the values is for readers; changing its words changes no result.
+        settings["baseline"] = {key: value for key, value in known[baseline].items() if key != "origin"}
+    return settings
+

@@ -1,0 +1,45 @@
+"""The command line: mistakes end in one line, and every command explains itself."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMANDS = ["fetch", "prepare", "draw", "render", "train", "tabulate", "plot", "plan", "bench", "version"]
+
+
+def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "diagvib", *arguments], cwd=cwd, capture_output=True, text=True,
+                          check=False)
+
+
+def test_help_names_every_command():
+    shown = diagvib("--help").stdout
+    assert all(f"  {command} " in shown for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command):
+    done = diagvib(command, "--help")
+    assert done.returncode == 0 and "Usage" in done.stdout
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["plan", "--set", "pears=all"], "unknown key 'pears'; did you mean pairs?"),
+    (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
+    (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
+    (["draw", "zgo", "shape-hu"], "unknown pair 'shape-hu'; did you mean shape-hue"),
+    (["train", "resnet19", "zgo", "shape-hue"], "unknown baseline 'resnet19'; did you mean resnet18"),
+    (["draw", "zgo", "shape-hue"], "data/prepared"),
+    (["render", "zgo", "shape-hue"], "data/prepared"),
+    (["train", "small_cnn", "zgo", "shape-hue"], "images/zgo/shape-hue/0/train.parquet: no such file"),
+    (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
+    (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings stands for a whole"),
+    (["plan", "--set", "training.max_epochs=2e1"], "is not of type 'integer'")])
+def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
+    done = diagvib(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and says in done.stderr
+    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []

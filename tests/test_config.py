@@ -1,0 +1,95 @@
+"""Configurations: what is wrong is named with file and key; what is right resolves to the promised grid."""
+
+import pytest
+
+from diagvib.config import load_config, stage_settings
+from diagvib.errors import DiagvibError
+from diagvib.files import definition_path
+from diagvib.grid import datasets, runs, train_jobs
+
+CONFIGS = ["config", "demo", "ci"]
+
+
+def load(name: str = "config", *overrides: str) -> dict:
+    return load_config(definition_path(f"{name}.yaml"), list(overrides))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_shipped_configurations_are_valid(name):
+    assert load(name)["studies"]
+
+
+def test_the_default_is_the_whole_paper():
+    config = load()
+    assert len(datasets(config)) == 246
+    assert len(train_jobs(config)) == 246 * len(config["baselines"])
+    assert len(runs(config)) == 1230 * len(config["baselines"])
+    assert datasets(config)[:6] == [("zso", f) for f in ("position", "hue", "lightness", "scale", "shape", "texture")]
+
+
+def test_the_shipped_file_says_what_the_schema_would_fill_in(tmp_path):
+    (tmp_path / "empty.yaml").write_text("")
+    assert load() == load_config(tmp_path / "empty.yaml")
+
+
+def test_configurations_do_not_share_a_root():
+    assert len({load(name)["root"] for name in CONFIGS}) == len(CONFIGS)
+
+
+def test_a_baseline_may_be_restricted():
+    jobs = train_jobs(load("ci"))
+    assert [job for job in jobs if job[0] == "resnet18"] == [("resnet18", "zgo", "shape-hue")]
+    assert len([job for job in jobs if job[0] == "small_cnn"]) == len(datasets(load("ci"))) == 18
+
+
+@pytest.mark.parametrize(("override", "says"), [
+    ("pears=all", "config.yaml: unknown key 'pears'; did you mean pairs?"),
+    ("training.precison=fp32", "unknown key 'training.precison'; did you mean training.precision"),
+    ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
+    ("pairs=[shape-hu]", "config.yaml: pairs: unknown pair 'shape-hu'; did you mean shape-hue"),
+    ("pairs=[shape-shape]", "unknown pair 'shape-shape'"),
+    ("pairs=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
+    ("baselines=[resnet19]", "config.yaml: baselines: unknown baseline 'resnet19'; did you mean resnet18"),
+    ("baselines=[small_cnn, small_cnn]", "small_cnn is listed 2 times"),
+    ("baselines=[{name: small_cnn, studies: [zgo], epochs: 3}]", "baselines"),
+    ("samples=0", "samples: 0 is less than the minimum of 1"),
+    ("samples=two", "samples: 'two' is not of type 'integer'"),
+    ("counts.train=0", "counts.train: 0 is less than the minimum of 9"),
+    ("image_size=32", "image_size: 32 is less than the minimum of 64"),
+    ("device=gpu", "device: unknown value 'gpu'"),
+    ("samples", "write it as key=value"),
+    ("root.sub=1", "root has no keys inside")])
+def test_a_mistake_is_named_with_its_place(override, says):
+    with pytest.raises(DiagvibError) as error:
+        load("config", override)
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_restriction_must_lie_inside_the_grid():
+    with pytest.raises(DiagvibError, match="small_cnn: studies: zso is not among the configuration's studies"):
+        load("config", "studies=[zgo]", "baselines=[{name: small_cnn, studies: [zso]}]")
+
+
+def test_broken_yaml_is_named_with_its_line(tmp_path):
+    (tmp_path / "c.yaml").write_text("samples: 1\npairs: [shape-hue\n")
+    with pytest.raises(DiagvibError, match=r"c.yaml: not valid YAML.*line"):
+        load_config(tmp_path / "c.yaml")
+    with pytest.raises(DiagvibError, match=r"none.yaml: no such file"):
+        load_config(tmp_path / "none.yaml")
+
+
+def test_a_stage_sees_only_what_it_depends_on():
+    small = load("config", "samples=2")
+    other = load("config", "samples=2", "training.max_epochs=3", "pairs=[shape-hue]")
+    for stage in ("fetch", "prepare", "render"):
+        assert stage_settings(small, stage) == stage_settings(other, stage)
+    assert stage_settings(small, "draw", study="zgo") == stage_settings(other, "draw", study="zgo")
+    assert stage_settings(small, "train", baseline="small_cnn") != stage_settings(other, "train", baseline="small_cnn")
+    assert "root" not in stage_settings(small, "plot") and "mirror" not in stage_settings(small, "plot")
+
+
+def test_a_stage_of_an_unknown_study_or_baseline():
+    with pytest.raises(DiagvibError, match="unknown study 'zg'"):
+        stage_settings(load(), "draw", study="zg")
+    with pytest.raises(DiagvibError, match="unknown baseline 'resnet50'"):
+        stage_settings(load(), "train", baseline="resnet50")
