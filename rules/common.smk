@@ -1,9 +1,10 @@
 # The expansion of study x pair x baseline into the files that each stage makes. Nothing else.
 import json
 import os
+import shlex
 import sys
 
-from diagvib.config import resolve, stage_settings
+from diagvib.config import resolve, stage_settings, typed
 from diagvib.devices import likely_gpu
 from diagvib.errors import DiagvibError
 from diagvib.factors import classes
@@ -13,14 +14,17 @@ from diagvib.tables import TABLE_FILES
 from snakemake.exceptions import WorkflowError
 
 try:
-    CONFIG = resolve(dict(config), str(workflow.configfiles[-1]))
+    CONFIG = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
 except DiagvibError as error:
     raise WorkflowError(str(error))
 
 # The `diagvib` beside this Python, whether or not its environment is active.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
 
-ROOT, DEVICE, SAMPLES = CONFIG["root"], CONFIG["device"], range(CONFIG["samples"])
+SAMPLES = range(CONFIG["samples"])
+# Where a job runs and where from is no part of its result: used in commands, but no job runs again for a change.
+ROOT, DEVICE = CONFIG["root"], CONFIG["device"]
+MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 DATA, RESULTS, LOGS = (os.path.normpath(f"{ROOT}/{folder}") for folder in ("data", "results", "logs"))
 

@@ -11,9 +11,8 @@ rule draw:
     threads: 1
     params:
         settings=stage("draw"),
-        root=ROOT,
     message:
         "draw {wildcards.study} {wildcards.pair}"
     shell:
-        "diagvib draw {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {params.root:q} "
+        "diagvib draw {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {ROOT:q} "
         "> {log:q} 2>&1"

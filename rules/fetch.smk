@@ -10,8 +10,7 @@ rule fetch:
     threads: 1
     params:
         settings=stage("fetch"),
-        root=ROOT,
     message:
         "fetch the source files"
     shell:
-        "diagvib fetch --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"
+        "diagvib fetch --settings {params.settings:q} --root {ROOT:q} {MIRROR} > {log:q} 2>&1"

@@ -15,8 +15,7 @@ rule plot:
     threads: 1
     params:
         settings=stage("plot"),
-        root=ROOT,
     message:
         "plot"
     shell:
-        "diagvib plot --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"
+        "diagvib plot --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"

@@ -11,8 +11,7 @@ rule prepare:
     threads: 1
     params:
         settings=stage("prepare"),
-        root=ROOT,
     message:
         "prepare digits and textures"
     shell:
-        "diagvib prepare --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"
+        "diagvib prepare --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"

@@ -14,9 +14,8 @@ rule render:
         gpu_share=GPU_SHARE // 4,
     params:
         settings=stage("render"),
-        root=ROOT,
     message:
         "render {wildcards.study} {wildcards.pair}"
     shell:
-        "diagvib render {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {params.root:q} "
+        "diagvib render {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {ROOT:q} "
         "--device {DEVICE} --threads {threads} > {log:q} 2>&1"

@@ -11,8 +11,7 @@ rule tabulate:
     threads: 1
     params:
         settings=stage("tabulate"),
-        root=ROOT,
     message:
         "tabulate"
     shell:
-        "diagvib tabulate --settings {params.settings:q} --root {params.root:q} > {log:q} 2>&1"
+        "diagvib tabulate --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"

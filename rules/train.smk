@@ -16,9 +16,8 @@ rule train:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("train"),
-        root=ROOT,
     message:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.pair}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.pair} --settings {params.settings:q} "
-        "--root {params.root:q} --device {DEVICE} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} > {log:q} 2>&1"

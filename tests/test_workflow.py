@@ -25,17 +25,35 @@ training: {max_epochs: 2}
 """
 
 
-@pytest.fixture
-def repository(tmp_path) -> Path:
+def copy_of_the_repository(folder: Path) -> Path:
     """A copy of what the workflow needs, with a toy configuration."""
     for name in ("Snakefile", "rules", "src", "config", "profiles"):
         source = REPOSITORY / name
         if source.is_dir():
-            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(source, tmp_path / name)
-    (tmp_path / "toy.yaml").write_text(TOY)
-    return tmp_path
+            shutil.copy2(source, folder / name)
+    (folder / "toy.yaml").write_text(TOY)
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    return copy_of_the_repository(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    """A repository in which the toy configuration has been run once, with two cores. Not to be changed."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("undisturbed"))
+    toy(folder)
+    return folder
+
+
+@pytest.fixture
+def finished(undisturbed, tmp_path) -> Path:
+    """A copy of `undisturbed`, with its times and Snakemake's records."""
+    return shutil.copytree(undisturbed, tmp_path / "finished")
 
 
 def environment(repository: Path) -> dict[str, str]:
@@ -65,24 +83,21 @@ def hashes(root: Path) -> dict[str, str]:
             if path.is_file() and path.name not in timed and "figures" not in path.parts}
 
 
-def test_twice_and_with_other_cores_gives_the_same(repository):
-    toy(repository)
-    assert "Nothing to be done" in toy(repository)
-    first = hashes(repository / "toy")
-    assert sum(name.endswith("predictions.parquet") for name in first) == 6
-    assert (repository / "toy/results/report.html").stat().st_size > 10_000
-    shutil.move(repository / "toy", repository / "first")
-    shutil.rmtree(repository / ".snakemake")
+def test_everything_is_made(undisturbed):
+    made = hashes(undisturbed / "toy")
+    assert sum(name.endswith("predictions.parquet") for name in made) == 6
+    assert sum(name.endswith("test.parquet") for name in made) == 6
+    assert (undisturbed / "toy/results/report.html").stat().st_size > 10_000
+    assert "Nothing to be done" in toy(undisturbed)
+
+
+def test_with_one_core_it_gives_the_same(undisturbed, repository):
     toy(repository, cores=1)
-    assert hashes(repository / "toy") == first
+    assert hashes(repository / "toy") == hashes(undisturbed / "toy")
 
 
-def test_killed_at_any_time_it_continues_to_the_same_result(repository):
-    toy(repository)
-    undisturbed = hashes(repository / "toy")
-    shutil.rmtree(repository / "toy")
-    shutil.rmtree(repository / ".snakemake")
-    for seconds, number in ((4, signal.SIGKILL), (7, signal.SIGINT), (10, signal.SIGKILL)):
+def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
+    for seconds, number in ((5, signal.SIGKILL), (9, signal.SIGINT), (12, signal.SIGKILL)):
         running = subprocess.Popen(command("--configfile", "toy.yaml", "--nolock"), cwd=repository,
                                    env=environment(repository), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    start_new_session=True)
@@ -90,26 +105,33 @@ def test_killed_at_any_time_it_continues_to_the_same_result(repository):
         os.killpg(running.pid, number)
         running.wait()
     toy(repository, "--nolock")
-    assert hashes(repository / "toy") == undisturbed
+    assert hashes(repository / "toy") == hashes(undisturbed / "toy")
     assert not list((repository / "toy").rglob("*.tmp"))
 
 
-def test_only_what_depends_on_a_change_runs_again(repository):
-    toy(repository)
-    jobs = toy(repository, "-n", "--config", "training={max_epochs: 3}")
-    assert count(jobs) == {"train": 3, "tabulate": 1, "plot": 1, "all": 1}
-    with (repository / "src/diagvib/report.py").open("a") as file:
+def test_rendering_on_the_training_device_gives_the_same_predictions(undisturbed, finished):
+    shutil.rmtree(finished / "toy/data/images")
+    shutil.rmtree(finished / "toy/results")
+    toy(finished, "--config", "images=render")
+    runs = [{name: value for name, value in hashes(folder / "toy").items() if name.startswith("results/runs")}
+            for folder in (finished, undisturbed)]
+    assert runs[0] == runs[1] and len(runs[0]) == 18
+    assert not (finished / "toy/data/images").exists()
+
+
+def test_only_what_depends_on_a_change_runs_again(finished):
+    assert count(toy(finished, "-n", "--config", "training={max_epochs: 3}")) == {
+        "train": 3, "tabulate": 1, "plot": 1, "all": 1}
+    with (finished / "src/diagvib/report.py").open("a") as file:
         file.write("# changed\n")
-    assert count(toy(repository, "-n")) == {"plot": 1, "all": 1}
+    assert count(toy(finished, "-n")) == {"plot": 1, "all": 1}
 
 
-def test_a_deleted_run_is_made_again_alone(repository):
-    toy(repository)
-    before = hashes(repository / "toy")
-    shutil.rmtree(repository / "toy/results/runs/small_cnn/zgo")
-    assert count(toy(repository, "-n"))["train"] == 1
-    toy(repository)
-    assert hashes(repository / "toy") == before
+def test_a_deleted_run_is_made_again_alone(undisturbed, finished):
+    shutil.rmtree(finished / "toy/results/runs/small_cnn/zgo")
+    assert count(toy(finished, "-n"))["train"] == 1
+    toy(finished)
+    assert hashes(finished / "toy") == hashes(undisturbed / "toy")
 
 
 def test_the_default_configuration_is_the_whole_paper(repository):

@@ -38,15 +38,18 @@ class Job:
         self.settings = json.loads(settings) if settings is not None else stage_settings(self._config, stage, **names)
         self.layout = Layout(Path(root or self._config.get("root", ".")))
 
+        self.mirror = Path(self._config["mirror"]) if self._config.get("mirror") else None
+
     def device(self, device: str | None) -> str:
         return device or self._config.get("device", "auto")
 
 
 @app.command()
-def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
+          mirror: Annotated[Path | None, typer.Option(help="Local folder with the files.")] = None) -> None:
     """Download the source files (or take them from a mirror) and check their hashes."""
     job = Job("fetch", config, override, settings, root)
-    jobs.fetch_job(job.layout, job.settings)
+    jobs.fetch_job(job.layout, job.settings, mirror or job.mirror)
 
 
 @app.command()
@@ -105,6 +108,34 @@ def plan(config: Config = None, override: Override = None, json_output: Annotate
         print(json.dumps(estimated, indent=2))
     else:
         print_plan(estimated, resolved)
+
+
+bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
+app.add_typer(bench, name="bench")
+Out = Annotated[Path, typer.Option(help="Folder of the JSON result.")]
+
+
+@bench.command("render")
+def bench_render(device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+                 images: Annotated[int | None, typer.Option(min=1, help="How many for each figure.")] = None,
+                 out: Out = Path("benchmarks/results")) -> None:
+    """Rendering, writing and reading images, beside a plain implementation."""
+    from diagvib.bench import bench_render
+    bench_render(device, images, out)
+
+
+@bench.command("train")
+def bench_train(baselines: Annotated[list[str] | None,
+                                     typer.Argument(help="Default: those of the default configuration.")] = None,
+                device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+                batch_size: Annotated[int | None, typer.Option(min=2, help="Instead of the baseline's.")] = None,
+                images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
+                precision: Annotated[str, typer.Option(help="bf16 or fp32, on CUDA.")] = "bf16",
+                out: Out = Path("benchmarks/results")) -> None:
+    """Training and prediction of baselines."""
+    from diagvib.bench_train import bench_train
+    names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]
+    bench_train(names, device, batch_size, images, precision, out)
 
 
 @app.command()

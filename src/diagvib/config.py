@@ -1,5 +1,6 @@
 """The configuration: read, validated, resolved; and the part of it that each stage depends on."""
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from diagvib.studies import dataset_sample, study_definitions
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
 STAGE_KEYS = {
-    "fetch": ("sources", "mirror"),
+    "fetch": ("sources",),
     "prepare": ("sources",),
     "draw": ("samples", "counts"),
     "render": ("samples", "image_size"),
@@ -22,6 +23,8 @@ STAGE_KEYS = {
     "tabulate": ("studies", "pairs", "samples", "baselines", "sources", "counts"),
     "plot": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
 }
+
+_SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
 
 
 def load_config(path: str | Path | None = None, overrides: list[str] | None = None) -> dict:
@@ -48,6 +51,15 @@ def _override(config: dict, override: str) -> None:
         if not isinstance(config, dict):
             raise DiagvibError(f"--set {override}: {parent} has no keys inside")
     config[last] = yaml.safe_load(value)
+
+
+def typed(value):
+    """A configuration from Snakemake's `--config`, which hands over numbers inside brackets and braces as text."""
+    if isinstance(value, dict):
+        return {key: typed(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [typed(item) for item in value]
+    return yaml.safe_load(value) if isinstance(value, str) and _SCALAR.fullmatch(value) else value
 
 
 def resolve(config: dict, where: str) -> dict:

@@ -112,12 +112,16 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 
 @contextmanager
-def open_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError."""
+def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError.
+
+    options: pyarrow's, such as read_dictionary.
+    """
     if not Path(path).exists():
-        raise DiagvibError(f"{path}: no such file")
+        raise DiagvibError(f"{path}: no such file; the stage that makes it has not run yet "
+                           "(`snakemake` runs them in order)")
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, **options) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         reason = " ".join(str(error).split())[:160]

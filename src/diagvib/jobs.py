@@ -6,6 +6,7 @@ they are needed, so that drawing does not wait for torch.
 
 from pathlib import Path
 
+from diagvib.errors import DiagvibError
 from diagvib.factors import parse_pair
 from diagvib.grid import Layout, expected_runs
 from diagvib.progress import Counter
@@ -13,12 +14,12 @@ from diagvib.recipes import DigitPool, draw_recipes, write_recipes
 from diagvib.studies import SPLITS, DatasetSample, parse_study
 
 
-def fetch_job(layout: Layout, settings: dict) -> None:
+def fetch_job(layout: Layout, settings: dict, mirror: Path | None) -> None:
     """Every source file to data/raw, checked by hash. Embedded sources need none."""
     if settings["sources"] == "embedded":
         return
     from diagvib.fetch import fetch
-    fetch(layout.raw, Path(settings["mirror"]) if settings["mirror"] else None)
+    fetch(layout.raw, mirror)
 
 
 def prepare_job(layout: Layout, settings: dict) -> None:
@@ -29,9 +30,13 @@ def prepare_job(layout: Layout, settings: dict) -> None:
 def draw_job(layout: Layout, settings: dict, study: str, pair: str) -> None:
     """The recipes of a (study, pair): all dataset samples and splits in one file."""
     from diagvib.prepare import load_catalogue
+    definition, factors = parse_study(study, settings["study"]), parse_pair(pair)
+    if definition.paired != (factors.cue is not None):
+        wanted = "a pair such as shape-hue" if definition.paired else "a target factor alone, such as shape"
+        raise DiagvibError(f"study {study}: its datasets are named by {wanted}, not by '{pair}'")
     prepared = load_catalogue(layout.prepared)
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
-    recipes = draw_recipes(parse_study(study, settings["study"]), parse_pair(pair), samples, settings["counts"],
+    recipes = draw_recipes(definition, factors, samples, settings["counts"],
                            DigitPool(prepared.label, prepared.split))
     write_recipes(layout.recipes(study, pair), recipes, {
         "study": study, "pair": pair, "samples": len(samples), "seed": "sha256 of study/pair/sample/split",
