@@ -12,6 +12,8 @@ from diagvib.randomness import named_generator
 from diagvib.textures import TEXTURE_SIZE, equalise
 
 DIGITS_NAME = "sklearn.datasets.load_digits"
+# Strokes of 8 x 8 digits are mere shades; without more contrast the renderer's threshold would break them apart.
+STROKE_GAIN = 1.6
 
 _Generator = np.random.Generator
 _ROWS, _COLUMNS = np.mgrid[:TEXTURE_SIZE, :TEXTURE_SIZE].astype(np.float64)
@@ -24,7 +26,7 @@ def embedded_digits() -> tuple[RawDigits, RawDigits]:
 
     images, labels = load_digits(return_X_y=True)
     large = np.stack([resize(image, (RAW_SIZE, RAW_SIZE), order=3) for image in images.reshape(-1, 8, 8) / 16])
-    large = np.rint(255 * large.clip(0, 1)).astype(np.uint8)
+    large = np.rint(255 * (STROKE_GAIN * large).clip(0, 1)).astype(np.uint8)
     is_training = split_by_class(labels, TRAIN_FRACTION, "embedded digits")
     return tuple(RawDigits(DIGITS_NAME, large[part], labels[part].astype(np.int64),
                            np.flatnonzero(part).astype(np.int32)) for part in (is_training, ~is_training))
