@@ -1,0 +1,55 @@
+"""Image files and recipes rendered on the spot are the same datasets; recipes for other sources are refused."""
+
+import pytest
+import torch
+
+from diagvib.config import load_config, stage_settings
+from diagvib.datasets import ImageFiles, RenderedRecipes
+from diagvib.errors import DiagvibError
+from diagvib.files import read_metadata, write_table
+from diagvib.grid import Layout
+from diagvib.jobs import draw_job, prepare_job, render_job
+from diagvib.recipes import read_recipes
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory) -> Layout:
+    """A root with embedded sources and the files of ZGO shape-hue."""
+    config = load_config(None, ["sources=embedded", "samples=1", "counts={train: 40, val: 9, id: 9, ood: 9}"])
+    layout = Layout(tmp_path_factory.mktemp("root"))
+    prepare_job(layout, stage_settings(config, "prepare"))
+    draw_job(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    render_job(layout, stage_settings(config, "render"), "zgo", "shape-hue", "cpu", 1)
+    return layout
+
+
+def rendered(layout: Layout, recipes=None) -> RenderedRecipes:
+    return RenderedRecipes(recipes or layout.recipes("zgo", "shape-hue"), layout.prepared, 128, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_both_ways_give_the_same(layout, split):
+    files, on_the_spot = ImageFiles(layout.images("zgo", "shape-hue")).load(0, split), rendered(layout).load(0, split)
+    assert torch.equal(files.pixels, on_the_spot.pixels)
+    assert files.table.to_pydict() == on_the_spot.table.to_pydict()
+    assert files.metadata.items() >= on_the_spot.metadata.items()
+
+
+def test_files_say_what_made_them(layout):
+    noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
+    assert {key: noted[key] for key in ("study", "pair", "sample", "split", "sources", "comparable")} == {
+        "study": "zgo", "pair": "shape-hue", "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
+    assert noted["sources_digest"] == read_metadata(layout.recipes("zgo", "shape-hue"))["sources_digest"]
+
+
+def test_recipes_for_other_sources_are_refused(layout, tmp_path):
+    table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
+    other = tmp_path / "other.parquet"
+    write_table(other, table, noted | {"sources": "official", "sources_digest": "0" * 64})
+    with pytest.raises(DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes again"):
+        rendered(layout, other)
+
+
+def test_a_missing_sample_is_named(layout):
+    with pytest.raises(DiagvibError, match="no recipes for dataset sample 4, split val; it holds samples 0 to 0"):
+        rendered(layout).load(4, "val")
