@@ -46,7 +46,7 @@ def test_recipes_for_other_sources_are_refused(layout, tmp_path):
     table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
     other = tmp_path / "other.parquet"
     write_table(other, table, noted | {"sources": "official", "sources_digest": "0" * 64})
-    with pytest.raises(DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes again"):
+    with pytest.raises(DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"):
         rendered(layout, other)
 
 

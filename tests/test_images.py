@@ -79,6 +79,21 @@ def test_a_failing_renderer_leaves_nothing(tmp_path, monkeypatch, renderer, reci
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_neither_the_file_nor_what_is_read(tmp_path, monkeypatch, renderer, recipes, threads):
+    monkeypatch.setattr(images_module, "BATCH", 64)
+    write_images(tmp_path / "a", recipes, renderer, {})
+    usual, whole = torch.get_num_threads(), read_images(tmp_path / "a")
+    try:
+        torch.set_num_threads(threads)
+        write_images(tmp_path / "b", recipes, renderer, {})
+        assert torch.get_num_threads() == threads
+        assert torch.equal(read_images(tmp_path / "a").pixels, whole.pixels)
+    finally:
+        torch.set_num_threads(usual)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, renderer, recipes):
     def full(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,5 +1,8 @@
 """The renderer against the published generator's images, against a plain implementation, and at its borders."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +104,94 @@ def test_placing_by_gather_equals_placing_by_slices(stacks, monkeypatch):
     by_slices = Renderer(*stacks).render(**recipes)
     monkeypatch.setattr(renderer_module, "_place_by_slices", renderer_module._place_by_gather)
     assert torch.equal(Renderer(*stacks).render(**recipes), by_slices)
+
+
+@pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
+def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
+    """The window that is computed follows the digits, also those that reach the square's border."""
+    digits, textures = np.zeros((7, 40, 40), np.uint8), stacks[1]
+    digits[:, used, used] = np.random.default_rng(5).integers(140, 256, digits[:, used, used].shape)
+    recipes = random_recipes(16, seed=6)
+    ours = Renderer(digits, textures).render(**recipes).numpy().astype(int)
+    for i, image in enumerate(ours):
+        row, column = recipes["crop"][i]
+        crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
+        plain = render_plain(digits[recipes["digit"][i]], crop, *(recipes[k][i] for k in (
+            "hue", "lightness", "position", "scale")))
+        assert np.abs(image - plain).max() <= 2
+        assert (image == plain).mean() > 0.95
+
+
+def test_empty_digits_leave_the_canvas(stacks):
+    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1]).render(**random_recipes(9))
+    assert (images == CANVAS).all()
+
+
+INTERPRETED = """
+import sys, numpy as np, torch
+sys.path.insert(0, sys.argv[1])
+from test_renderer import random_recipes
+from diagvib.renderer import Renderer
+
+g = np.random.default_rng(1)
+digits = np.zeros((7, 40, 40), np.uint8)
+digits[:, 6:34, 8:32] = g.integers(0, 256, (7, 28, 24))
+textures = g.integers(0, 256, (3, 64, 70), dtype=np.uint8)
+for size, n in ((128, 5), (65, 3), (64, 1), (64, 0)):
+    recipes = random_recipes(n, seed=size)
+    recipes["position"][:2] = np.array([[-0.05, 0.98], [0.5, -3]])[:n]
+    plain = Renderer(digits, textures, size=size).render(**recipes)
+    fused = Renderer(digits, textures, size=size, fused=True).render(**recipes)
+    assert fused.shape == plain.shape and fused.dtype == torch.uint8
+    difference = (fused.int() - plain.int()).abs()
+    assert n == 0 or difference.max() <= 1, difference.max()
+    assert (difference > 0).sum() <= 0.001 * difference.numel()
+huge = random_recipes(2) | {"scale": np.array([1.0, 4.0])}
+assert torch.equal(*(Renderer(digits, textures, fused=fused).render(**huge) for fused in (True, False)))
+
+with np.load(sys.argv[1] + "/golden_renders.npz") as file:
+    case = {k: v[::8] for k, v in file.items()}
+n = len(case["images"])
+ours = Renderer(case["digits"], case["crops"], fused=True).render(
+    digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
+    **{k: case[k] for k in ("hue", "lightness", "position", "scale")})
+difference = np.abs(ours.numpy().astype(int) - case["images"])
+assert difference.max() <= 2 and (difference == 0).mean() >= 0.999
+print("agrees")
+"""
+
+
+def test_the_kernel_agrees_in_tritons_interpreter():
+    """The CUDA kernel, run on the CPU by Triton's interpreter, which must be chosen before Triton is imported."""
+    pytest.importorskip("triton", reason="triton is not installed (it comes with CUDA builds of torch)")
+    done = subprocess.run([sys.executable, "-c", INTERPRETED, str(Path(__file__).parent)], capture_output=True,
+                          text=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "agrees"
+
+
+def test_the_kernel_compiles_for_hopper(tmp_path, monkeypatch):
+    """Ahead of time, without a GPU: wide stores, a barrier between canvas and object, nothing spilled to memory."""
+    triton = pytest.importorskip("triton", reason="triton is not installed (it comes with CUDA builds of torch)")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    from diagvib.kernel import FILL, PIXELS, WARPS, render_image
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    constants = {"size": 128, "sides": 129, "object_side": 40, "canvas": CANVAS, "guard": 1e-4, "fill": FILL,
+                 "pixels": PIXELS}
+    types = ["*u8"] * 3 + ["*fp32", "*i32", "*i32"] + ["*i32"] * 6 + ["i32"] * 2 + ["constexpr"] * len(constants)
+    names = render_image.arg_names
+    source = ASTSource(fn=render_image, signature=dict(zip(names, types, strict=True)),
+                       constexprs={(names.index(k),): v for k, v in constants.items()},
+                       attrs={(i,): [["tt.divisibility", 16]] for i in range(14)})
+    options = {"num_warps": WARPS, "enable_fp_fusion": True}
+    code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    assert ".target sm_90" in code
+    canvas, _, objects = code.partition("bar.sync")
+    assert "st.global.v4" in canvas and "st.global.b8" not in canvas
+    assert "st.global.b8" in objects
+    assert ".local" not in code
 
 
 def test_empty_and_single(stacks):

@@ -6,6 +6,7 @@ stands beside it, so that a file explains itself in pandas.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -20,8 +21,11 @@ from diagvib.factors import FACTORS, REALIZATION_COLUMNS, classes
 from diagvib.files import file_metadata, open_parquet, whole_file, with_metadata
 from diagvib.renderer import Renderer
 
-# Images rendered, written and read at a time: 48 MiB at 128 pixels. Also the row group: a reader can take any 1,024.
-BATCH = 1024
+# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library takes blocks above
+# 32 MiB from the system anew each time, and clearing them costs more than drawing on them.
+BATCH = 512
+# Images decoded at a time: small enough to be copied while still in a core's cache.
+_DECODED = 128
 
 
 @dataclass(frozen=True)
@@ -71,9 +75,10 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
     schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
                            {**metadata, "image_shape": shape, "layout": "HWC", "dtype": "uint8"})
     columns = [name for name in schema.names if name != "image"]
-    with (whole_file(path) as temporary, ThreadPoolExecutor(1) as thread,
+    # the thread closes before the writer: a batch being written when something fails must not lose its file
+    with (whole_file(path) as temporary,
           pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=["group", "split", *FACTORS],
-                           write_statistics=columns) as writer):
+                           write_statistics=columns) as writer, ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
         written, start = None, 0
         for pixels in render_batches(recipes, renderer):
             rows = recipes.slice(start, len(pixels))
@@ -87,6 +92,17 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
             written.result()
 
 
+@contextmanager
+def _all_cores_but_one() -> Iterator[None]:
+    """Leave the writing thread a core: torch's threads wait for each other, so one that shares its core stalls all."""
+    usual = torch.get_num_threads()
+    try:
+        torch.set_num_threads(max(usual - 1, 1))
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
 def _binary(pixels: np.ndarray) -> pa.Array:
     """uint8[N, ...] as a binary array of N values, without a copy."""
     bytes_each = int(np.prod(pixels.shape[1:]))
@@ -97,21 +113,31 @@ def _binary(pixels: np.ndarray) -> pa.Array:
 def read_images(path: str | Path) -> Images:
     """An image file as one uint8 tensor, recipe columns and metadata.
 
-    Row groups are decoded one after another straight into the tensor. DiagvibError if the file is absent, damaged, or
-    holds images of another size than its metadata says.
+    Row groups are decoded straight into the tensor, in as many threads as torch may use. DiagvibError if the file is
+    absent, damaged, or holds images of another size than its metadata says.
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
             raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
         pixels = np.empty((file.metadata.num_rows, *metadata["image_shape"]), dtype=np.uint8)
-        row = 0
-        for batch in file.iter_batches(batch_size=BATCH, columns=["image"]):
-            chunk = _pixels(batch.column(0), metadata["image_shape"], path)
-            pixels[row:row + len(chunk)] = chunk
-            row += len(chunk)
+        lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
+    starts, threads = np.cumsum([0, *lengths]), torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]]:]),
+                      np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1)) if lengths else []))
     return Images(torch.from_numpy(pixels), table, metadata)
+
+
+def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
+    """Decode consecutive row groups into the front of `into`, uint8[at least N, H, W, 3]."""
+    row = 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=_DECODED, row_groups=groups, columns=["image"]):
+            chunk = _pixels(batch.column(0), list(into.shape[1:]), path)
+            into[row:row + len(chunk)] = chunk
+            row += len(chunk)
 
 
 def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:

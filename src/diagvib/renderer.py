@@ -1,11 +1,15 @@
 """Recipes in, finished images out: the batched renderer (benchmark section 3, "From sources to an image").
 
 Every image is one textured digit on a grey canvas. The digit's mask and the coloured texture crop, both 40 x 40, are
-resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X A_n^T. Images are therefore grouped by n
-and each group is a pair of matrix products.
+resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X A_n^T. Images are therefore sorted by n
+and rendered in chunks of equal n, each a pair of matrix products. Digits leave a margin of their 40 x 40 empty, and
+where no digit reaches the canvas stays: only a window of the object is computed (`Window`). On CUDA, where Triton is
+installed, `kernel.py` does all this in one launch.
 """
 
 from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +20,13 @@ OBJECT_SIDE = 40  # pixels of a prepared digit and of a texture crop
 PAPER_SIZE = 128  # image side for which a scale of 1 means 40 pixels
 CANVAS = 127  # grey level of the background
 MASK_THRESHOLD = 150  # digit pixels above it belong to the object
-
-# A group's working set (about 100 KB an image) should stay in a core's cache on a CPU and fill the device on a GPU.
-_CHUNK = {"cpu": 32, "cuda": 4096}
 # Added before truncation, so that float32 noise cannot push an exact integer below itself.
-_TRUNCATION_GUARD = 1e-4
+TRUNCATION_GUARD = 1e-4
+
+# Large enough to outweigh the cost of a call, small enough for a CPU's caches (about 50 KB an image) or a GPU's memory.
+_CHUNK = {"cpu": 128, "cuda": 4096}
+# Pixels; whatever is further away is as far as this. Keeps absurd positions within 32-bit integers.
+_FAR = 2**20
 
 
 @cache
@@ -61,7 +67,7 @@ def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
     # (l + 1) - l is not always 1 in floating point, and the truncation below shows it: the order of operations matters
     high = torch.where(lightness <= 0.5, 2 * lightness, (lightness + 1) - lightness)
     low = 2 * lightness - high
-    shift = torch.tensor([1 / 3, 0, -1 / 3], dtype=hue.dtype, device=hue.device)
+    shift = torch.arange(1, -2, -1, dtype=hue.dtype, device=hue.device) / 3
     h = (hue[:, None] / 360 + shift) % 1
     high, low = high[:, None], low[:, None]
     rising, falling = low + (high - low) * h * 6, low + (high - low) * (2 / 3 - h) * 6
@@ -69,22 +75,44 @@ def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
     return (255 * value).trunc()
 
 
+class Window(NamedTuple):
+    """What must be computed of an object of n x n pixels: output rows (and columns) that a digit can reach.
+
+    matrix: float32[m, k], the part of A_n that makes the m output rows from `start` on out of the k source rows from
+    `source` on; crops: every k x k crop of every texture as a view, uint8[T, rows, columns, k, k].
+    """
+
+    matrix: torch.Tensor
+    start: int
+    source: int
+    crops: torch.Tensor
+
+
 class Renderer:
     """Renders batches of recipes from prepared digits and textures, on any torch device.
 
     digits: uint8[D, 40, 40]; textures: uint8[T, H, W] with H, W >= 40; size: side of the images in pixels, 64 to 256.
     At sizes other than 128 objects keep their size relative to the image. Raises DiagvibError for other shapes.
+    fused: render by the Triton kernel; default: on CUDA where Triton is installed.
     """
 
-    def __init__(self, digits, textures, device: str | torch.device = "cpu", size: int = PAPER_SIZE):
+    def __init__(self, digits, textures, device: str | torch.device = "cpu", size: int = PAPER_SIZE,
+                 fused: bool | None = None):
         self.device, self.size = torch.device(device), int(size)
         if not 64 <= self.size <= 256:
             raise DiagvibError(f"image size {size}: sizes from 64 to 256 pixels can be rendered")
-        self.digits = _stack(digits, "digits", (OBJECT_SIDE, OBJECT_SIDE)).to(self.device)
+        digits = _stack(digits, "digits", (OBJECT_SIDE, OBJECT_SIDE)).to(self.device)
+        self.masks = (digits > MASK_THRESHOLD).to(torch.uint8).mul_(255)
         self.textures = _stack(textures, "textures").to(self.device)
-        # Every crop of every texture as a view, [T, rows, columns, 40, 40]: a crop is one index.
-        self._crops = self.textures.unfold(1, OBJECT_SIDE, 1).unfold(2, OBJECT_SIDE, 1)
-        self._matrices: dict[int, torch.Tensor] = {}
+        height, width = self.textures.shape[1:]
+        self._limits = {name: torch.tensor(limit, device=self.device) for name, limit in {
+            "digit": [len(self.masks)], "texture": [len(self.textures)],
+            "crop": [height - OBJECT_SIDE + 1, width - OBJECT_SIDE + 1]}.items()}
+        self._used = _used_interval(self.masks)
+        self._windows: dict[int, Window] = {}
+        if fused is None:
+            fused = self.device.type == "cuda" and find_spec("triton") is not None
+        self.kernel = self._make_kernel() if fused else None
 
     def render(self, digit, texture, crop, hue, lightness, position, scale) -> torch.Tensor:
         """Render N recipes; returns uint8[N, size, size, 3] on the device.
@@ -99,70 +127,107 @@ class Renderer:
         index = {k: torch.as_tensor(v, dtype=torch.int64, device=self.device) for k, v in index.items()}
         value = {k: torch.as_tensor(v, dtype=torch.float64, device=self.device) for k, v in value.items()}
         self._check(index, value)
-        side = (OBJECT_SIDE * self.size / PAPER_SIZE * value["scale"]).round().long().clamp(min=1)
-        corner = ((self.size - 1) * value["position"] - (side[:, None] - 1) / 2).trunc().long()
+        side = (OBJECT_SIDE * self.size / PAPER_SIZE * value["scale"]).round().clamp(1, _FAR).long()
+        corner = ((self.size - 1) * value["position"] - (side[:, None] - 1) / 2).clamp(-_FAR, _FAR).trunc().long()
         colour = torch.stack([hls_to_rgb(value["hue"], value["lightness"][:, k]) for k in (0, 1)], 1).float()
-        return self._paint(index, side, corner, colour)
+        if self.kernel and len(side) and int(side.max()) <= self.kernel.largest_side:
+            return self.kernel(**index, side=side, corner=corner, colour=colour)
+        return self._paint(**index, side=side, corner=corner, colour=colour)
 
-    def _paint(self, index, side, corner, colour) -> torch.Tensor:
-        images = torch.full((len(side), self.size, self.size, 3), CANVAS, dtype=torch.uint8, device=self.device)
+    def _paint(self, side, **recipe) -> torch.Tensor:
+        """Render in chunks of equal object size."""
+        images = _canvas(len(side), self.size, self.device)
+        order, sides, counts = _chunks(side, _CHUNK.get(self.device.type, _CHUNK["cuda"]))
+        windows = [self._window(n) for n in sides]
+        columns = [recipe[k][order].split(counts) for k in ("digit", "texture", "crop", "colour", "corner")]
         place = _place_by_slices if self.device.type == "cpu" else _place_by_gather
-        by_side = torch.argsort(side, stable=True)
-        sides, counts = torch.unique_consecutive(side[by_side], return_counts=True)
-        for n, group in zip(sides.tolist(), by_side.split(counts.tolist()), strict=True):
-            for rows in group.split(_CHUNK.get(self.device.type, _CHUNK["cuda"])):
-                layers = self._layers(index["digit"][rows], index["texture"][rows], index["crop"][rows], colour[rows])
-                place(images, rows, corner[rows], blend(resize(layers, self._matrix(n))))
+        for window, rows, *chunk, corner in zip(windows, order.split(counts), *columns, strict=True):
+            objects = blend(resize(self._layers(window, *chunk), window.matrix))
+            place(images, rows, corner + window.start, objects)
         return images
 
-    def _layers(self, digit, texture, crop, colour) -> torch.Tensor:
-        """The object's three colour channels and its mask, float32[B, 4, 40, 40] holding integers 0..255."""
-        t = self._crops[texture, crop[:, 0], crop[:, 1]]
-        layers = torch.empty(len(digit), 4, OBJECT_SIDE, OBJECT_SIDE, device=self.device)
-        first, second = colour[:, 0, :, None, None], colour[:, 1, :, None, None]
+    def _layers(self, window: Window, digit, texture, crop, colour) -> torch.Tensor:
+        """The window's three colour channels and its mask, float32[B, 4, k, k] holding integers 0..255."""
+        k, used = window.matrix.shape[1], slice(window.source, window.source + window.matrix.shape[1])
+        layers = torch.empty(len(digit), 4, k, k, device=self.device)
+        first, second = colour[..., None, None].unbind(1)
+        t = _take(window.crops, texture, *(crop + window.source).unbind(1))[:, None]
         # (first * t + second * (255 - t)) // 255; half a unit is added because the quotient of the integers is inexact
-        torch.addcmul(second + 0.5 / 255, (first - second) / 255, t[:, None].float(), out=layers[:, :3])
-        layers[:, :3].floor_()
-        torch.mul(self.digits[digit] > MASK_THRESHOLD, 255.0, out=layers[:, 3])
+        torch.mul(t, (first - second).div_(255), out=layers[:, :3])
+        layers[:, :3].add_(second + 0.5 / 255).floor_()
+        layers[:, 3] = self.masks.index_select(0, digit)[:, used, used]
         return layers
 
-    def _matrix(self, n: int) -> torch.Tensor:
-        if n not in self._matrices:
-            self._matrices[n] = torch.from_numpy(resize_matrix(n)).to(self.device, torch.float32)
-        return self._matrices[n]
+    def _window(self, n: int) -> Window:
+        if n not in self._windows:
+            self._windows[n] = self._make_window(n)
+        return self._windows[n]
+
+    def _make_window(self, n: int) -> Window:
+        matrix, (low, high) = resize_matrix(n), self._used
+        outputs = np.flatnonzero(matrix[:, low:high].any(1))
+        matrix = matrix[outputs[0]:outputs[-1] + 1]
+        source = np.flatnonzero(matrix.any(0))
+        matrix = torch.from_numpy(matrix[:, source[0]:source[-1] + 1]).to(self.device, torch.float32)
+        k = matrix.shape[1]
+        return Window(matrix, int(outputs[0]), int(source[0]), self.textures.unfold(1, k, 1).unfold(2, k, 1))
+
+    def _make_kernel(self):
+        from diagvib.kernel import Kernel
+        return Kernel(self.masks, self.textures, self.size, self._used)
 
     def _check(self, index: dict[str, torch.Tensor], value: dict[str, torch.Tensor]) -> None:
-        n = len(index["digit"])
-        limits = {"digit": [len(self.digits)], "texture": [len(self.textures)], "crop": list(self._crops.shape[1:3])}
+        n, wrong = len(index["digit"]), {}
         for name, tensor in {**index, **value}.items():
             shape = (n, 2) if name in ("crop", "lightness", "position") else (n,)
             if tuple(tensor.shape) != shape:
                 raise DiagvibError(f"{name}: shape {tuple(tensor.shape)} given, {shape} expected")
             table = tensor.reshape(n, len(shape))
-            if name in limits:
-                wrong = ((table < 0) | (table >= torch.tensor(limits[name], device=self.device))).any(1)
-                problem = f"is out of range; from 0 to below {' and '.join(map(str, limits[name]))} expected"
-            else:
-                wrong, problem = ~table.isfinite().all(1), "is not a finite number"
-            if wrong.any():
-                row = int(wrong.nonzero()[0, 0])
-                raise DiagvibError(f"row {row}: {name} {tensor[row].tolist()} {problem}")
+            good = (table >= 0) & (table < self._limits[name]) if name in index else table.isfinite()
+            wrong[name] = ~good.all(1)
+        # one look at all of them, since every look waits for a GPU
+        if torch.stack(list(wrong.values())).any():
+            name = next(k for k, v in wrong.items() if v.any())
+            row = int(wrong[name].nonzero()[0, 0])
+            problem = "is not a finite number" if name in value else \
+                f"is out of range; from 0 to below {' and '.join(map(str, self._limits[name].tolist()))} expected"
+            raise DiagvibError(f"row {row}: {name} {({**index, **value})[name][row].tolist()} {problem}")
 
 
 def resize(layers: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-    """Resize float32[B, C, 40, 40] by A_n = float32[n, 40]; the results, truncated to integers, float32[B, C, n, n]."""
-    (b, c, side, _), n = layers.shape, len(matrix)
-    columns = (layers.view(-1, side) @ matrix.T).view(b * c, side, n)
-    resized = torch.bmm(matrix.expand(b * c, n, side), columns)
-    return resized.add_(_TRUNCATION_GUARD).floor_().view(b, c, n, n)
+    """Resize float32[B, C, k, k] by A = float32[m, k]; the results, truncated to integers, float32[B, C, m, m]."""
+    (b, c, k, _), m = layers.shape, len(matrix)
+    columns = (layers.view(-1, k) @ matrix.T).view(b * c, k, m)
+    resized = torch.bmm(matrix.expand(b * c, m, k), columns)
+    return resized.add_(TRUNCATION_GUARD).floor_().view(b, c, m, m)
 
 
 def blend(layers: torch.Tensor) -> torch.Tensor:
-    """Lay the object over the canvas: float32[B, 4, n, n] (three channels, mask) to uint8[B, n, n, 3]."""
+    """Lay the object over the canvas: float32[B, 4, m, m] (three channels, mask) to uint8[B, m, m, 3]."""
     channels, mask = layers[:, :3], layers[:, 3:]
     # (mask * object + (255 - mask) * canvas) // 255, as canvas + mask * (object - canvas) / 255
     pixels = channels.sub_(CANVAS).mul_(mask.mul_(1 / 255)).add_(CANVAS + 0.5 / 255)
-    return pixels.permute(0, 2, 3, 1).to(torch.uint8)
+    return torch.stack(pixels.to(torch.uint8).unbind(1), -1)
+
+
+def _chunks(side: torch.Tensor, largest: int) -> tuple[torch.Tensor, list[int], list[int]]:
+    """An order of the images by object size, and the size and length of each chunk in that order."""
+    ordered, order = torch.sort(side, stable=True)
+    chunks = [(n, min(largest, count - at)) for n, count in zip(*(x.tolist() for x in torch.unique_consecutive(
+        ordered, return_counts=True)), strict=True) for at in range(0, count, largest)]
+    return order, [n for n, _ in chunks], [count for _, count in chunks]
+
+
+def _canvas(n: int, size: int, device: torch.device) -> torch.Tensor:
+    if device.type != "cpu":
+        return torch.full((n, size, size, 3), CANVAS, dtype=torch.uint8, device=device)
+    # NumPy asks the system for huge pages, torch does not: a third of the time for memory that is new
+    return torch.from_numpy(np.full((n, size, size, 3), CANVAS, dtype=np.uint8))
+
+
+def _take(crops: torch.Tensor, *at: torch.Tensor) -> torch.Tensor:
+    # NumPy copies whole rows of a view here, torch single elements
+    return torch.from_numpy(crops.numpy()[tuple(i.numpy() for i in at)]) if crops.device.type == "cpu" else crops[at]
 
 
 def _place_by_slices(images: torch.Tensor, rows: torch.Tensor, corner: torch.Tensor, objects: torch.Tensor) -> None:
@@ -185,6 +250,15 @@ def _place_by_gather(images: torch.Tensor, rows: torch.Tensor, corner: torch.Ten
     y, x = at.clamp(0, n - 1).unbind(1)
     covered = objects[torch.arange(len(rows), device=images.device)[:, None, None], y[:, :, None], x[:, None, :]]
     images[rows] = torch.where((inside[:, 0, :, None] & inside[:, 1, None, :])[..., None], covered, images[rows])
+
+
+def _used_interval(masks: torch.Tensor) -> tuple[int, int]:
+    """The smallest interval of rows, and of columns, that holds every mask; everything if all are empty."""
+    if not masks.any():
+        return 0, OBJECT_SIDE
+    used = masks.amax(0)
+    at = torch.maximum(used.amax(0), used.amax(1)).nonzero()
+    return int(at[0]), int(at[-1]) + 1
 
 
 def _stack(images, name: str, shape: tuple[int, int] | None = None) -> torch.Tensor:
