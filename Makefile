@@ -1,7 +1,6 @@
 # Thin: every target is one real command, after the environment is made.
 PYTHON ?= python3
 BIN := .venv/bin
-export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: demo test lint bench clean
 
