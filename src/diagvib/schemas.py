@@ -4,16 +4,15 @@ import re
 from copy import deepcopy
 from functools import cache
 
-import jsonschema
-
 from diagvib.errors import DiagvibError, unknown_name
 from diagvib.files import definition_path, read_yaml
 
 
 @cache
-def _validator(schema_name: str) -> jsonschema.Draft202012Validator:
+def _validator(schema_name: str):
+    from jsonschema import Draft202012Validator  # here, so that a job that is given its settings runs without it
     schema = read_yaml(definition_path(f"schema/{schema_name}.schema.yaml"))
-    return jsonschema.Draft202012Validator(schema)
+    return Draft202012Validator(schema)
 
 
 def validate(value, schema_name: str, where: str):
@@ -22,9 +21,10 @@ def validate(value, schema_name: str, where: str):
     schema_name: `config/schema/{schema_name}.schema.yaml`; where: the file named in messages. Raises DiagvibError for
     the first violation.
     """
+    from jsonschema.exceptions import best_match
     validator = _validator(schema_name)
     value = deepcopy(value)
-    error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+    error = best_match(validator.iter_errors(value))
     if error is not None:
         raise _readable(error, where)
     _fill_defaults(value, validator.schema)
@@ -48,7 +48,7 @@ def _fill_defaults(value, schema: dict) -> None:
             _fill_defaults(item, schema["items"])
 
 
-def _readable(error: jsonschema.ValidationError, where: str) -> DiagvibError:
+def _readable(error, where: str) -> DiagvibError:
     path = ".".join(str(p) for p in error.absolute_path)
     place = f"{where}: {path}" if path else where
     if error.validator == "additionalProperties":
