@@ -9,7 +9,7 @@ demo: .venv/installed
 	@echo "Open outputs/demo/results/report.html"
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/installed
 	$(BIN)/ruff check src tests
