@@ -75,6 +75,24 @@ def test_run_folder(root, capsys):
     assert [line.split(":")[0] for line in lines] == [f"small_cnn/zgo/hue-shape/{s}" for s in (0, 1)]
 
 
+def test_accuracy_on_the_test_groups_in_every_epoch(root):
+    """Only the history differs from a run that does not track; its selected epoch has the run's own accuracies."""
+    out = train(root, "tracked", training={**TRAINING, "track_test": True}, samples=[0])
+    history = [json.loads(line) for line in (out / "0" / "history.jsonl").read_text().splitlines()]
+    metrics = read_json(out / "0" / "metrics.json")
+    selected = history[metrics["selected_epoch"] - 1]
+    for group in ("id", "ood"):
+        assert selected[f"{group}_accuracy"] == metrics["groups"][group]["accuracy"]
+        assert all(0 <= row[f"{group}_accuracy"] <= 1 for row in history)
+    plain = contents(train(root, "plain", samples=[0]), [0])
+    tracked = contents(out, [0])
+    assert tracked[0, "metrics.json"] == plain[0, "metrics.json"]
+    assert tracked[0, "predictions.parquet"] == plain[0, "predictions.parquet"]
+    without = "".join(json.dumps({k: v for k, v in row.items() if k not in ("id_accuracy", "ood_accuracy")}) + "\n"
+                      for row in history)
+    assert without.encode() == plain[0, "history.jsonl"]
+
+
 def test_study_without_cue(tmp_path):
     write_dataset(tmp_path / "images", "zso", "hue", 0)
     metrics = read_json(train(tmp_path, "runs", "zso", "hue", samples=[0]) / "0" / "metrics.json")

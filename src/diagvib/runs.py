@@ -16,7 +16,7 @@ import torch
 from diagvib import __version__
 from diagvib.baselines import make_baseline
 from diagvib.baselines.base import Baseline
-from diagvib.batches import Batches
+from diagvib.batches import Batches, Scaling
 from diagvib.checkpoints import Checkpoint, digest
 from diagvib.datasets import Datasets
 from diagvib.errors import DiagvibError
@@ -26,7 +26,7 @@ from diagvib.grid import Run
 from diagvib.images import Images
 from diagvib.metrics import mean_per_class_accuracy, per_class_accuracy
 from diagvib.studies import GROUPS, SPLITS
-from diagvib.trainer import Fitted, Protocol, fit, predict, run_name
+from diagvib.trainer import Fitted, Protocol, Tracker, fit, predict, run_name
 from diagvib.training_progress import training_watcher
 
 # What the three files of a dataset must have in common.
@@ -120,8 +120,24 @@ def _fit_run(job: Job, run: Run, checkpoint: Checkpoint) -> tuple[Baseline, Fitt
     val = Batches(images.pixels, labels, job.device, train.scaling)
     model = make_baseline(job.settings, len(classes(run.target)), size, job.protocol.seed)
     with training_watcher(run_name(run)) as watcher:
-        fitted = fit(model, train, val, run, job.protocol, job.device, checkpoint, watcher)
+        fitted = fit(model, train, val, run, job.protocol, job.device, checkpoint, watcher,
+                     _test_tracker(job, run, train.scaling) if job.protocol.track_test else None)
     return model, fitted, {"scaling": train.scaling, "train_images": len(train)}
+
+
+def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
+    """Accuracies on the test groups, as `id_accuracy` and `ood_accuracy`. Holds the test images while it lives."""
+    test, labels = _load(job.datasets, run, "test")
+    batches, names = Batches(test.pixels, labels, job.device, scaling), np.array(classes(run.target))
+    table = test.table.select(["group", run.target])
+
+    def track(model: Baseline) -> dict:
+        prediction, _ = predict(model, batches, job.protocol)
+        predicted = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
+        return {f"{group}_accuracy": metrics["accuracy"]
+                for group, metrics in _group_metrics(predicted, run.target).items()}
+
+    return track
 
 
 def _load(datasets: Datasets, run: Run, split: str) -> tuple[Images, torch.Tensor]:

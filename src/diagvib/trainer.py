@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -19,13 +19,17 @@ from diagvib.grid import Run
 
 @dataclass(frozen=True)
 class Protocol:
-    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, part of the result."""
+    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, part of the result.
+
+    track_test: the history also tells each epoch's accuracy on the test groups, which select nothing.
+    """
 
     max_epochs: int
     patience: int | None
     seed: int
     precision: str = "bf16"
     threads: int = 1
+    track_test: bool = False
 
     def on(self, device: torch.device) -> str:
         """The precision used: bf16 only on CUDA, where it is fast."""
@@ -56,6 +60,10 @@ class Progress:
     finished: bool = False
 
 
+# Further entries of an epoch's row, of the model after that epoch; called in phases that classify. Must change nothing.
+Tracker = Callable[[Baseline], dict]
+
+
 @dataclass(frozen=True)
 class Fitted:
     """A finished training; the model holds the selected weights. images_per_second: of the training steps here."""
@@ -67,11 +75,12 @@ class Fitted:
 
 
 def fit(model: Baseline, train: Batches, val: Batches, run: Run, protocol: Protocol, device: torch.device,
-        checkpoint: Checkpoint | None = None, watcher: Watcher | None = None) -> Fitted:
+        checkpoint: Checkpoint | None = None, watcher: Watcher | None = None,
+        tracker: Tracker | None = None) -> Fitted:
     """Train `model` in place, phase by phase, and leave it on the device with the weights of lowest validation loss.
 
     Continues from `checkpoint` if that holds a state. On the CPU the outcome is the same, bit for bit, however often
-    the run was interrupted and however many cores there are. Paper, Sec. A.2.
+    the run was interrupted and however many cores there are. tracker: adds to the rows of the history. Paper, Sec. A.2.
     DiagvibError if the batch is larger than the training data, or the loss is no longer a number.
     """
     batch_size = model.settings["batch_size"]
@@ -79,17 +88,17 @@ def fit(model: Baseline, train: Batches, val: Batches, run: Run, protocol: Proto
         raise DiagvibError(f"{run_name(run)}: batch_size {batch_size} is more than the {len(train)} training images; "
                            f"lower batch_size of {run.baseline} in config/baselines.yaml, or raise counts.train")
     with determined(device, protocol.threads):
-        return _Training(model, train, val, run, protocol, device, checkpoint, watcher or Watcher()).fit()
+        return _Training(model, train, val, run, protocol, device, checkpoint, watcher or Watcher(), tracker).fit()
 
 
 class _Training:
     """The state of one `fit`."""
 
     def __init__(self, model: Baseline, train: Batches, val: Batches, run: Run, protocol: Protocol,
-                 device: torch.device, checkpoint: Checkpoint | None, watcher: Watcher):
+                 device: torch.device, checkpoint: Checkpoint | None, watcher: Watcher, tracker: Tracker | None):
         self.model = model.to(device, memory_format=torch.channels_last)
         self.train, self.val, self.run, self.protocol, self.device = train, val, run, protocol, device
-        self.checkpoint, self.watcher = checkpoint, watcher
+        self.checkpoint, self.watcher, self.tracker = checkpoint, watcher, tracker
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
         self.steps = len(train) // model.settings["batch_size"]
@@ -170,6 +179,8 @@ class _Training:
                 raise DiagvibError(f"{run_name(self.run)}: {key} is {row[key]} in epoch {epoch}; lower lr of "
                                    f"{self.run.baseline} in config/baselines.yaml (now {self.model.settings['lr']})"
                                    + ("" if self._precision == "fp32" else ", or set training.precision: fp32"))
+        if self.tracker and row["val_accuracy"] is not None:
+            row |= self.tracker(self.model)
         return row
 
     def _learn(self, phase: Phase, epoch: int) -> tuple[float, float | None]:

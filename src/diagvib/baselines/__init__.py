@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["KINDS", "baseline_names", "load_settings", "make_baseline"]
 
 # `kind` in config/baselines.yaml -> class(settings, n_classes, image_size), a Baseline. A new method of training adds
-# its line here and in the schema; a torchvision classifier or a user's own function needs a config entry only.
+# its line here and in the schema; a classifier of torchvision or timm, or a user's own function, needs a config entry
+# only.
 KINDS = {
     "small_cnn": "diagvib.baselines.small_cnn:SmallCnn",
     "torchvision": "diagvib.baselines.torchvision_models:TorchvisionClassifier",
+    "torchvision_frozen": "diagvib.baselines.frozen:FrozenTorchvision",
+    "timm": "diagvib.baselines.timm_models:TimmClassifier",
+    "asr": "diagvib.baselines.asr:Asr",
+    "vae": "diagvib.baselines.vae:Vae",
+    "factor_vae": "diagvib.baselines.factor_vae:FactorVae",
 }
-_OWN = "diagvib.baselines.torchvision_models:OwnClassifier"
+OWN = "diagvib.baselines.torchvision_models:OwnClassifier"
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Baseline":
@@ -33,6 +39,6 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     kind = settings["kind"]
     if kind not in KINDS and ":" not in kind:
         raise unknown_name("kind", kind, [*KINDS, "package.module:function"], "config/baselines.yaml")
-    module, _, name = KINDS.get(kind, _OWN).partition(":")
+    module, _, name = KINDS.get(kind, OWN).partition(":")
     maker = getattr(importlib.import_module(module), name)
     return initialised(lambda: maker(settings, n_classes, image_size), seed)

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diagvib.errors import unknown_name
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -66,6 +68,14 @@ class Baseline(nn.Module):
     def __init__(self, settings: dict):
         super().__init__()
         self.settings = settings
+
+    def options(self, **defaults) -> dict:
+        """`options` of the settings over these defaults. DiagvibError for an option that is not among them."""
+        given = self.settings.get("options", {})
+        for name in given:
+            if name not in defaults:
+                raise unknown_name("option", name, defaults, f"kind: {self.settings['kind']}")
+        return {**defaults, **given}
 
     def phases(self) -> list[Phase]:
         return [Phase("classify", self.settings.get("max_epochs"))]

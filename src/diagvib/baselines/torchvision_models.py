@@ -13,6 +13,14 @@ from diagvib.baselines.base import Baseline, Batch
 from diagvib.errors import DiagvibError, unknown_name
 
 
+def check_name(name: str) -> str:
+    """The name of a torchvision classifier. DiagvibError, with the nearest that exist, for any other."""
+    known = torchvision.models.list_models(module=torchvision.models)
+    if name not in known:
+        raise unknown_name("torchvision classifier", name, known, "model")
+    return name
+
+
 class TorchvisionClassifier(Baseline):
     """torchvision's model of the name `model`, randomly initialised, with a last layer for `n_classes` (paper, Sec. 4).
 
@@ -22,10 +30,7 @@ class TorchvisionClassifier(Baseline):
 
     def __init__(self, settings: dict, n_classes: int, image_size: int):
         super().__init__(settings)
-        name = settings["model"]
-        known = torchvision.models.list_models(module=torchvision.models)
-        if name not in known:
-            raise unknown_name("torchvision classifier", name, known, "model")
+        name = check_name(settings["model"])
         try:
             self.net = torchvision.models.get_model(name, weights=None, num_classes=n_classes,
                                                     **settings.get("options", {}))

@@ -1,0 +1,91 @@
+"""ASR: what the lens is made to do, and that the two networks leave each other alone."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from diagvib.baselines import load_settings, make_baseline
+from diagvib.baselines.asr import UNetLens, change, least_likely, least_likely_loss
+from diagvib.batches import Batches
+from synthetic_images import SIZE, separable
+
+
+@pytest.fixture
+def batch():
+    return Batches(*separable(6), torch.device("cpu")).batch(torch.arange(6))
+
+
+def made(**options):
+    options = {"base_width": 8, "levels": 2, **options}
+    return make_baseline({**load_settings("asr"), "options": options}, 6, SIZE, 0).train()
+
+
+def test_least_likely_label_of_hand_made_logits():
+    logits = torch.tensor([[3.0, -2.0, 0.0], [-1.0, 5.0, -0.5], [0.1, 0.2, -9.0]], requires_grad=True)
+    assert least_likely(logits).tolist() == [1, 0, 2]
+    assert not least_likely(logits).requires_grad
+
+
+def test_least_likely_loss_is_low_where_the_classifier_gives_that_class():
+    logits = torch.tensor([[2.0, 0.0, 1.0]], requires_grad=True)
+    loss = least_likely_loss(logits)
+    assert loss.item() == pytest.approx(-logits.detach().log_softmax(1)[0, 1].item())
+    loss.sum().backward()
+    assert logits.grad[0, 1] < 0 < logits.grad[0, 0], "descent raises the least likely class"
+    even = least_likely_loss(torch.zeros(1, 3))
+    assert even < loss
+
+
+def test_reconstruction_is_a_mean_over_pixels_and_channels():
+    images = torch.zeros(2, 3, 8, 8)
+    assert change(images + torch.tensor([1.0, 2.0]).view(2, 1, 1, 1), images).tolist() == [1, 4]
+    assert change(torch.ones(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)).item() == 1
+
+
+def test_lens_starts_near_the_identity(batch):
+    lens = UNetLens(8, 3)
+    with torch.inference_mode():
+        lensed = lens(batch.inputs)
+    assert lensed.shape == batch.inputs.shape
+    assert 0 < change(lensed, batch.inputs).max() < 0.01
+
+
+def test_each_loss_reaches_its_own_network_only(batch):
+    """The classifier learns from labels of lensed images; the lens from its own loss; neither through the other."""
+    model, seen = made(), {}
+
+    def update(name, loss):
+        seen[name] = loss.item()
+        parameters = dict(model.named_parameters())
+        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
+        reached = {key.split(".")[0] for key, value in zip(parameters, gradients, strict=True) if value is not None}
+        # The lens's loss passes through the classifier; the trainer asks for the gradients of the lens alone.
+        assert reached == ({"net"} if name == "net" else {"net", "lens"})
+
+    outcome = model.training_step("classify", batch, update)
+    assert list(seen) == ["net", "lens"]
+    lensed = model.lens(batch.inputs)
+    logits = model.net(lensed)
+    assert seen["net"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
+    assert seen["lens"] == pytest.approx((least_likely_loss(logits) + change(lensed, batch.inputs)).mean().item(),
+                                         rel=1e-4)
+    assert outcome.loss.mean().item() == pytest.approx(seen["net"])
+
+
+def test_validation_and_prediction_look_through_the_lens(batch):
+    model = made().eval()
+    model.lens.last.bias.data.fill_(5.0)
+    with torch.inference_mode():
+        assert torch.equal(model.predict(batch), model.net(model.lens(batch.inputs)))
+        assert not torch.allclose(model.predict(batch), model.net(batch.inputs))
+        loss = model.validation_step("classify", batch).loss
+        assert torch.equal(loss, F.cross_entropy(model.predict(batch), batch.labels, reduction="none"))
+
+
+def test_weight_of_reconstruction(batch):
+    losses = {}
+    for weight in (0.0, 2.0):
+        model = made(reconstruction_weight=weight)
+        model.lens.last.bias.data.fill_(3.0)
+        model.training_step("classify", batch, lambda name, loss, weight=weight: losses.update({(name, weight): loss}))
+    assert (losses["lens", 2.0] - losses["lens", 0.0]).item() == pytest.approx(2 * 9, rel=1e-2)

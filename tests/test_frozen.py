@@ -1,0 +1,151 @@
+"""Pretrained weights: trusted by their hash alone, and not moved by training."""
+
+import re
+import urllib.error
+
+import pytest
+import torch
+import torchvision
+
+from diagvib.baselines import load_settings, make_baseline
+from diagvib.batches import Batches
+from diagvib.errors import DiagvibError
+from diagvib.files import file_sha256
+from diagvib.grid import Run
+from diagvib.trainer import Protocol, fit
+from synthetic_images import SIZE, separable
+
+CPU = torch.device("cpu")
+# The smallest of torchvision's that has ImageNet weights and batch norm.
+ENTRY = {**load_settings("resnet50_in"), "model": "shufflenet_v2_x0_5", "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "weights.pth"
+    torch.manual_seed(7)
+    torch.save(torchvision.models.get_model(ENTRY["model"], weights=None).state_dict(), path)
+    return path
+
+
+def made(path, seed=0, **options):
+    options = {"weights_file": str(path), "weights_sha256": file_sha256(path), **options}
+    return make_baseline({**ENTRY, "options": options}, 6, SIZE, seed)
+
+
+@pytest.mark.parametrize("strictly", [False, True])
+def test_training_moves_the_last_layer_alone(weights, strictly):
+    """Batch norm's running statistics drift to the dataset, as in the published code, unless strictly frozen."""
+    model = made(weights, strictly_frozen=strictly)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    train = Batches(*separable(32), CPU)
+    fit(model, train, train, Run("resnet50_in", "zso", "hue", "hue", None, 0), Protocol(2, None, 0), CPU)
+    moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
+    statistics = {key for key in before if key.rsplit(".")[-1] in ("running_mean", "running_var",
+                                                                    "num_batches_tracked")}
+    assert moved == {"net.fc.weight", "net.fc.bias"} | (set() if strictly else statistics)
+    assert [p.requires_grad for p in model.parameters()].count(True) == 2
+
+
+def test_weights_come_from_the_file_and_the_head_from_the_seed(weights):
+    one, other, saved = made(weights, 0).net, made(weights, 1).net, torch.load(weights, weights_only=True)
+    for net in (one, other):
+        assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items() if "fc." not in key)
+    assert one.fc.weight.shape == (6, 1024) and not torch.equal(one.fc.weight, other.fc.weight)
+
+
+@pytest.mark.parametrize("model", ["alexnet", "densenet121", "mobilenet_v3_small"])
+def test_last_layer_of_any_model(model, tmp_path):
+    path = tmp_path / "weights.pth"
+    torch.save(torchvision.models.get_model(model, weights=None).state_dict(), path)
+    settings = {**ENTRY, "model": model, "options": {"weights_file": str(path), "weights_sha256": file_sha256(path)}}
+    batch = Batches(*separable(2), CPU).batch(torch.arange(2))
+    assert make_baseline(settings, 4, SIZE, 0).eval().predict(batch).shape == (2, 4)
+
+
+def test_model_without_a_linear_layer(tmp_path):
+    path = tmp_path / "weights.pth"
+    torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), path)
+    options = {"weights_file": str(path), "weights_sha256": file_sha256(path)}
+    with pytest.raises(DiagvibError, match="squeezenet1_1 has no linear layer"):
+        make_baseline({**ENTRY, "model": "squeezenet1_1", "options": options}, 4, SIZE, 0)
+
+
+def test_names_of_an_older_torchvision(tmp_path):
+    """As in the published files of the densenets."""
+    path = tmp_path / "weights.pth"
+    saved = torchvision.models.densenet121(weights=None).state_dict()
+    torch.save({re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", key): value
+                for key, value in saved.items()}, path)
+    settings = {**ENTRY, "model": "densenet121",
+                "options": {"weights_file": str(path), "weights_sha256": file_sha256(path)}}
+    net = make_baseline(settings, 4, SIZE, 0).net
+    assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items() if "classifier" not in key)
+
+
+def test_wrong_hash_shows_both_and_the_remedy(weights):
+    with pytest.raises(DiagvibError, match="wrong hash.*replace the file, or.*options.weights_sha256") as caught:
+        made(weights, weights_sha256="0" * 64)
+    assert str(weights) in str(caught.value)
+    assert "0" * 64 in str(caught.value) and file_sha256(weights) in str(caught.value)
+    with pytest.raises(DiagvibError, match=r"wrong hash: expected sha256 f707e7126e\.\.\., found"):
+        made(weights, weights_sha256=None)  # torchvision's own
+
+
+def test_first_digits_of_a_hash_suffice(weights):
+    made(weights, weights_sha256=file_sha256(weights)[:8].upper())
+
+
+def test_missing_and_unfitting_files(weights, tmp_path):
+    with pytest.raises(DiagvibError, match="absent.pth: no such file; options.weights_file"):
+        made(weights, weights_file=str(tmp_path / "absent.pth"))
+    other = tmp_path / "other.pth"
+    torch.save({"a": torch.zeros(1)}, other)
+    with pytest.raises(DiagvibError, match="other.pth: holds no weights of torchvision's shufflenet_v2_x0_5"):
+        made(other)
+    other.write_bytes(b"no weights")
+    with pytest.raises(DiagvibError, match="other.pth: holds no weights"):
+        made(other)
+
+
+def test_unknown_names(weights):
+    with pytest.raises(DiagvibError, match="unknown weights of shufflenet_v2_x0_5 'IMAGENET1K_V7'; did you mean"):
+        made(weights, weights="IMAGENET1K_V7")
+    with pytest.raises(DiagvibError, match="unknown torchvision classifier 'resnet81'; did you mean resnet18"):
+        make_baseline({**ENTRY, "model": "resnet81"}, 6, SIZE, 0)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    (tmp_path / "checkpoints").mkdir()
+    return tmp_path / "checkpoints" / "shufflenetv2_x0.5-f707e7126e.pth"
+
+
+def without_file():
+    return make_baseline({**ENTRY, "options": {"weights": "IMAGENET1K_V1"}}, 6, SIZE, 0)
+
+
+def test_without_network_it_says_what_to_do(cache, monkeypatch):
+    def offline(*arguments, **keywords):
+        raise urllib.error.URLError("no network")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
+    with pytest.raises(DiagvibError, match="downloaded.*no network.*options: {weights: .*, weights_file: PATH}"):
+        without_file()
+
+
+def test_download_is_hashed_too(cache, monkeypatch, weights):
+    """Also what an earlier program left in torchvision's cache, which torch itself would trust."""
+    cache.write_bytes(weights.read_bytes())
+    with pytest.raises(DiagvibError, match="wrong hash.*delete it; the next run downloads it again"):
+        without_file()
+    cache.unlink()
+
+    def arrives(url, path, hash_prefix, progress):
+        assert hash_prefix == "f707e7126e"
+        raise RuntimeError('invalid hash value (expected "f707e7126e", got "1234")')
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", arrives)
+    with pytest.raises(DiagvibError, match='expected "f707e7126e", got "1234"'):
+        without_file()
