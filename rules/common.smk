@@ -1,9 +1,11 @@
 # The expansion of study x pair x baseline into the files that each stage makes. Nothing else.
 import json
 import os
+import re
 import shlex
 import sys
 
+from diagvib.baselines import KINDS, OWN
 from diagvib.config import resolve, stage_settings, typed
 from diagvib.devices import likely_gpu
 from diagvib.errors import DiagvibError
@@ -29,6 +31,17 @@ GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 DATA, RESULTS, LOGS = (os.path.normpath(f"{ROOT}/{folder}") for folder in ("data", "results", "logs"))
 
 
+def baseline_code(wildcards):
+    """The modules that a baseline's kind is made of: a change in one re-runs the baselines that use it, no others."""
+    settings = stage_settings(CONFIG, "train", baseline=wildcards.baseline)["baseline"]
+    names, seen = re.findall(r"baselines\.(\w+):", KINDS.get(settings["kind"], OWN)), set()
+    while names:
+        seen.add(path := f"src/diagvib/baselines/{names.pop()}.py")
+        names += [name for name in re.findall(r"^from diagvib\.baselines\.(\w+) import", open(path).read(), re.M)
+                  if f"src/diagvib/baselines/{name}.py" not in seen]
+    return sorted(seen)
+
+
 def stage(name):
     """A rule's `params`: the part of the configuration that one of its jobs depends on, as JSON."""
     return lambda wildcards: json.dumps(
@@ -51,7 +64,15 @@ DATASET = {"parquet": DATASET_FILES, "render": [RECIPE_FILE, *PREPARED]}[CONFIG[
 RUNS = [file.format(baseline=baseline, study=study, pair=pair)
         for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
 TABLES = [f"{RESULTS}/tables/{name}" for name in TABLE_FILES]
-REPORT = f"{RESULTS}/report.html"
+REPORT, FIGURES = f"{RESULTS}/report.html", f"{RESULTS}/figures"
+
+# What tables, figures and the page are made by: they are made anew when it changes.
+TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in
+                ("collect", "formats", "metrics", "paper", "tables", "uncertainty", "verdicts")),
+              "config/paper_tables.csv"]
+PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
+               ("examples", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
+             *(f"src/diagvib/report.{kind}" for kind in ("css", "html.j2", "js"))]
 
 
 wildcard_constraints:

@@ -2,12 +2,11 @@ rule plot:
     input:
         TABLES,
         IMAGES,
-        code=[
-            *(f"src/diagvib/{module}.py" for module in ("figures", "sheets", "style", "report", "tables", "paper")),
-            "src/diagvib/report.html.j2",
-        ],
+        code=PLOT_CODE,
     output:
-        REPORT,
+        page=report(REPORT, category="Report", caption="report.rst"),
+        figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",
+                       caption="figures.rst"),
     log:
         f"{LOGS}/plot.log",
     benchmark:

@@ -1,9 +1,9 @@
 rule tabulate:
     input:
         RUNS,
-        code=[*(f"src/diagvib/{module}.py" for module in ("tables", "metrics", "paper")), "config/paper_tables.csv"],
+        code=TABLE_CODE,
     output:
-        TABLES,
+        report(TABLES, category="Tables", caption="tables.rst"),
     log:
         f"{LOGS}/tabulate.log",
     benchmark:

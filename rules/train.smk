@@ -3,8 +3,9 @@ rule train:
         DATASET,
         code=[
             *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "batches", "checkpoints", "datasets", "metrics")),
-            *(f"src/diagvib/baselines/{module}.py" for module in ("__init__", "base", "small_cnn", "torchvision_models")),
+            "src/diagvib/baselines/base.py",
         ],
+        baseline=baseline_code,
     output:
         JOB_FILES,
     log:

@@ -1,5 +1,6 @@
 """Figures and the page, from synthetic runs and images: complete, self-contained, repeatable, honest about holes."""
 
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -14,11 +15,12 @@ from diagvib.factors import Pair
 from diagvib.figures import draw_figures, heat_map, study_curves
 from diagvib.files import write_table
 from diagvib.metrics import CHANCE
-from diagvib.report import headlines, shortened_protocol, write_report
+from diagvib.report import headlines, write_report
 from diagvib.sheets import cell_shares, example_images, ood_cells, study_sheet
 from diagvib.studies import dataset_sample, study_cells
 from diagvib.style import accuracy_colours
 from diagvib.tables import read_tables, tabulate, telling_pairs
+from diagvib.verdicts import shortened_protocol
 from synthetic_runs import accuracy, expected_runs, write_run
 
 PAIRS = ["shape-hue", "hue-shape", "shape-position"]
@@ -60,6 +62,10 @@ def make(root):
 
 def page_of(root):
     return (root / "report.html").read_text(encoding="utf-8")
+
+
+def matrix_of(text):
+    return json.loads(re.search(r'id="matrix-data">(.*?)</script>', text, re.DOTALL)[1])
 
 
 class Page(HTMLParser):
@@ -128,6 +134,7 @@ def test_other_sources_and_a_shortened_protocol_are_announced_everywhere(results
 def test_every_configured_figure_is_there_as_png_and_svg(results):
     names = {f"p_matrix/{study}_small_cnn" for study in STUDIES}
     names |= {f"sheets/{study}_{TELLING.name}" for study in STUDIES}
+    names |= {"dominance/zgo", "asymmetry/zgo_small_cnn", "training/small_cnn"}
     names |= {f"curves/{metric}_{route}" for metric in ("faavg", "famin") for route in ("cgo", "fgo")}
     assert {str(path.relative_to(results / "figures")) for path in (results / "figures").rglob("*.*")} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")}
@@ -147,10 +154,11 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, tmp_path)
     assert "small_cnn, fgo-20: hue-shape samples 0, 1: missing (not run)" in text
     assert "small_cnn, zgo: shape-hue sample 0: damaged (predictions.parquet: damaged or not a Parquet file" in text
     assert "3 runs are missing." in text
-    assert 'title="hue, cue shape: missing, 0 of 2 samples"' in text
-    cells = re.compile(r'title="([^"]*): ([^"]*)"')
-    before, after = (dict(cells.findall(page)) for page in (page_of(results), text))
-    assert {k for k in before if before[k] != after[k]} <= {"hue, cue shape", "shape, cue hue"}
+    before, after = (matrix_of(page)["cells"] for page in (page_of(results), text))
+    hole = after["fgo-20"]["small_cnn"]["hue shape"]
+    assert hole["value"] is None and hole["holes"] == [f"sample {s}: missing (not run)" for s in range(2)]
+    assert {(study, cell) for study in before for cell, was in before[study]["small_cnn"].items()
+            if was != after[study]["small_cnn"][cell]} == {("fgo-20", "hue shape"), ("zgo", "shape hue")}
     svg = (root / "figures/p_matrix/fgo-20_small_cnn.svg").read_text()
     assert "missing" in svg and "missing" not in (root / "figures/p_matrix/zgo_small_cnn.svg").read_text()
     assert "n=1/2" in (root / "figures/p_matrix/zgo_small_cnn.svg").read_text()

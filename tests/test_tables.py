@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagvib.collect import collect_runs
 from diagvib.factors import FACTORS, all_pairs
 from diagvib.paper import percent, read_paper_tables
-from diagvib.tables import TABLE_FILES, collect_runs, read_tables, tabulate
+from diagvib.tables import TABLE_FILES, read_tables, tabulate
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
@@ -93,10 +94,7 @@ def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
     assert set(official[official["difference"].notna()]["study"]) == {"zso"}
 
 
-@pytest.mark.parametrize("damage", ["absent", "unfinished", "truncated", "disagrees", "moved", "not json"])
-def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
-    before = tables_of(runs)
-    folder = runs / "resnet18/zgo/shape-hue/1"
+def harm(folder, damage):
     metrics = json.loads((folder / "metrics.json").read_text())
     if damage == "absent":
         shutil.rmtree(folder)
@@ -110,9 +108,17 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
         (folder / "metrics.json").write_text(json.dumps(metrics))
     elif damage == "moved":
         shutil.rmtree(folder)
-        shutil.copytree(runs / "resnet18/zgo/shape-hue/2", folder)
+        shutil.copytree(folder.parent / "2", folder)
+    elif damage == "history":
+        (folder / "history.jsonl").write_text('{"epoch": 1}\n')
     else:
         (folder / "run.json").write_text("{")
+
+
+@pytest.mark.parametrize("damage", ["absent", "unfinished", "truncated", "disagrees", "moved", "not json", "history"])
+def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
+    before = tables_of(runs)
+    harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
     row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "pair", "sample")})
@@ -127,8 +133,11 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
     def elsewhere(tables):
         concerned = {"runs": ["baseline", "study", "pair", "sample"],
                      "p_matrix": ["study", "baseline", "target", "cue"],
-                     "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"]}
-        return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])]
+                     "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"],
+                     "comparison": ["baseline", "target"], "summary": [], "overall": ["study", "baseline"],
+                     "baselines": ["study"], "run_times": ["baseline", "study", "pair", "sample"]}
+        return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])].reset_index(
+                    drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}
     for name, table in elsewhere(before).items():
         pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)

@@ -77,7 +77,7 @@ def toy(repository: Path, *arguments: str, **options) -> str:
 
 def hashes(root: Path) -> dict[str, str]:
     """Every artifact that names alone decide. What holds times, and what is made of it, is left out."""
-    timed = ("run.json", "run_times.csv", "tables.md", "report.html")
+    timed = ("run.json", "run_times.csv", "run_times.parquet", "tables.md", "report.html")
     return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
             for folder in ("data", "results") for path in sorted((root / folder).rglob("*"))
             if path.is_file() and path.name not in timed and "figures" not in path.parts}

@@ -98,6 +98,18 @@ def plot(config: Config = None, override: Override = None, settings: Settings = 
 
 
 @app.command()
+def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
+            runs_b: Annotated[Path, typer.Argument(help="Another one.")],
+            out: Annotated[Path | None, typer.Option(help="Also write the table: .csv, .md or .html.")] = None) -> None:
+    """Set the runs of two results folders side by side, cell by cell."""
+    from diagvib.compare import compare_results, print_comparison, write_comparison
+    table = compare_results(runs_a, runs_b)
+    print_comparison(table)
+    if out:
+        write_comparison(table, out)
+
+
+@app.command()
 def plan(config: Config = None, override: Override = None, json_output: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""

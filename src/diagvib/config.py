@@ -20,7 +20,7 @@ STAGE_KEYS = {
     "draw": ("samples", "counts"),
     "render": ("samples", "image_size"),
     "train": ("samples", "images", "image_size", "training"),
-    "tabulate": ("studies", "pairs", "samples", "baselines", "sources", "counts"),
+    "tabulate": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
     "plot": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
 }
 

@@ -12,9 +12,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from diagvib.examples import factor_sheet, write_examples
 from diagvib.factors import FACTORS, Pair
 from diagvib.metrics import CHANCE
+from diagvib.overviews import asymmetry, dominance, paper_scatter, training_curves
 from diagvib.paper import PAPER_CUES
+from diagvib.prepare import load_prepared
 from diagvib.sheets import study_sheet
 from diagvib.style import (
     ACCURACY,
@@ -29,7 +32,7 @@ from diagvib.style import (
     save_figure,
     styled,
 )
-from diagvib.tables import read_tables, source_note, telling_pairs
+from diagvib.tables import read_histories, read_tables, source_note, telling_pairs
 
 # From no shortcut to nothing but the shortcut, with fewer and fewer generalization opportunities (paper, Figs. 4b, 5b).
 ROUTES = {"cgo": ("zso", "cgo-3", "cgo-2", "cgo-1", "zgo"), "fgo": ("zso", "fgo-20", "fgo-10", "fgo-5", "zgo")}
@@ -154,20 +157,47 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[
     axes.set_axisbelow(True)
 
 
-def draw_figures(tables: Path, out: Path, images: Path, settings: dict) -> list[Path]:
+def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared: Path | None = None) -> list[Path]:
     """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the paths.
 
     images: the folder of image files; the study sheets of the most telling pair are drawn from those that are there.
+    prepared: the folder of prepared sources; examples of classes and pairs are rendered from it if it is there.
     settings: the configuration.
     """
     frames, written = read_tables(tables), []
     note = source_note(frames["runs"], settings)
-    figures = chain(_heat_maps(frames["p_matrix"]), _curves(frames["metrics"]), _sheets(frames["p_matrix"], images))
+    figures = chain(_heat_maps(frames["p_matrix"]), _curves(frames["metrics"]), _overviews(frames),
+                    _training(read_histories(tables)), _sheets(frames["p_matrix"], images),
+                    _examples(prepared, frames["p_matrix"], Path(out)))
     for name, figure in figures:
         if note:
             figure.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
         written += save_figure(figure, Path(out) / name)
     return written
+
+
+def _overviews(frames: dict[str, pd.DataFrame]) -> Iterator[tuple[str, Figure]]:
+    baselines = list(frames["p_matrix"]["baseline"].unique())
+    found = {"paper/scatter": paper_scatter(frames["comparison"], baselines),
+             "dominance/zgo": dominance(frames["runs"]),
+             **{f"asymmetry/zgo_{name}": asymmetry(frames["p_matrix"], name) for name in baselines}}
+    yield from ((name, figure) for name, figure in found.items() if figure)
+
+
+def _training(history: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+    for baseline in history["baseline"].unique():
+        yield f"training/{baseline}", training_curves(history, baseline)
+
+
+def _examples(prepared: Path | None, p: pd.DataFrame, out: Path) -> Iterator[tuple[str, Figure]]:
+    """The sheet of factor classes; writes the pairs' examples for the page on the way."""
+    if prepared is None or not (Path(prepared) / "sources.json").exists():
+        return
+    pairs = p.loc[p["cue"] != "", ["target", "cue"]].drop_duplicates()
+    sources = load_prepared(prepared)
+    write_examples(sources, [Pair(target, cue) for target, cue in pairs.itertuples(index=False, name=None)],
+                   out / "examples")
+    yield "sheets/factors", factor_sheet(sources)
 
 
 def _heat_maps(p: pd.DataFrame) -> Iterator[tuple[str, Figure]]:

@@ -21,13 +21,15 @@ METRIC_TITLES = {
 def read_paper_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 2 and A2-A9, as fractions.
 
-    Columns: study, baseline, target, metric (faavg | famin | improvement_over_zgo), paper_mean, paper_spread
-    (standard error; for improvement_over_zgo the standard deviation). One row per key.
+    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin | improvement_over_zgo), paper_mean,
+    paper_spread, spread_kind (stderr; for improvement_over_zgo std). One row per key.
     """
     raw = pd.read_csv(definition_path("paper_tables.csv"))
     return pd.DataFrame({
+        "table": raw["table"].str.removeprefix("table_").str.upper(),
         "study": raw["study"].str.lower(), "baseline": raw["baseline"], "target": raw["factor"],
         "metric": raw["metric"], "paper_mean": raw["mean_percent"] / 100, "paper_spread": raw["spread_percent"] / 100,
+        "spread_kind": raw["spread_kind"],
     })
 
 
@@ -37,7 +39,8 @@ def beside_paper(rows: pd.DataFrame, spread: str, comparable: bool) -> pd.DataFr
     rows: columns study, baseline, target, metric, cues, mean. The columns stay empty where the paper has no number,
     where fewer cues than the paper's were configured, or where the runs' sources are not comparable.
     """
-    joined = rows.merge(read_paper_tables(), on=["study", "baseline", "target", "metric"], how="left")
+    paper = read_paper_tables().drop(columns=["table", "spread_kind"])
+    joined = rows.merge(paper, on=["study", "baseline", "target", "metric"], how="left")
     same = ((joined["cues"] == PAPER_CUES) | (joined["study"] == "zso")) & comparable
     joined[["paper_mean", "paper_spread"]] = joined[["paper_mean", "paper_spread"]].where(same)
     joined["difference"] = joined["mean"] - joined["paper_mean"]
@@ -80,51 +83,3 @@ def describe_holes(runs: pd.DataFrame) -> list[str]:
 def _samples(rows: pd.DataFrame) -> str:
     names = ", ".join(str(s) for s in rows["sample"])
     return f"sample{'s' if len(rows) > 1 else ''} {names}"
-
-
-def format_tables(metrics: pd.DataFrame, chgo: pd.DataFrame, runs: pd.DataFrame, note: str = "") -> str:
-    """Markdown like the paper's: per metric and study a table, rows baselines, columns factors, percent.
-
-    note: what must be said above everything else, such as that the sources are not the paper's.
-    """
-    legend = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). "
-              "n is given where it is 1 or smaller than configured; `-` is a missing run.")
-    parts = ["# Tables", "", *([f"**{note}**", ""] if note else []), legend]
-    chgo = chgo.assign(study="chgo", metric="improvement_over_zgo")
-    chgo = chgo.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
-    rows = pd.concat([metrics, chgo]) if len(chgo) else metrics
-    for metric, title in METRIC_TITLES.items():
-        of_metric = rows[rows["metric"] == metric]
-        if len(of_metric):
-            parts += ["", f"## {title}"]
-        for study, table in of_metric.groupby("study", sort=False):
-            parts += ["", f"### {study.upper()}", "", *_markdown_table(table), *_notes(table, runs)]
-    holes = describe_holes(runs)
-    parts += ["", "## Missing runs", "", *([f"- {line}" for line in holes] or ["None: every configured run is there."])]
-    return "\n".join(parts) + "\n"
-
-
-def _markdown_table(table: pd.DataFrame) -> list[str]:
-    factors = [f for f in FACTORS if f in set(table["target"])]
-    lines = ["| baseline | " + " | ".join(factors) + " |", "|" + "---|" * (len(factors) + 1)]
-    for baseline, rows in table.groupby("baseline", sort=False):
-        of_factor = rows.set_index("target")
-        ours = [percent(*of_factor.loc[f, ["mean", "stderr", "n", "expected"]]) if f in of_factor.index else ""
-                for f in factors]
-        lines.append(f"| {baseline} | " + " | ".join(ours) + " |")
-        if rows["paper_mean"].notna().any():
-            known = of_factor[of_factor["paper_mean"].notna()]
-            theirs = [paper_percent(*known.loc[f, ["paper_mean", "paper_stderr"]]) if f in known.index else ""
-                      for f in factors]
-            lines.append("| *paper* | " + " | ".join(theirs) + " |")
-    return lines
-
-
-def _notes(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    studies = {"chgo", "zgo"} if (table["metric"] == "improvement_over_zgo").all() else set(table["study"])
-    concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(table["baseline"]))]
-    partial = table[table["study"] != "zso"]
-    notes = [f"over the configured cues only: {', '.join(f'{t} {c} of {PAPER_CUES}' for t, c in cues)}"
-             for cues in [sorted({(r.target, r.cues) for r in partial.itertuples() if r.cues < PAPER_CUES})] if cues]
-    notes += describe_holes(concerned)
-    return ["", *(f"- {note}" for note in notes)] if notes else []

@@ -1,6 +1,7 @@
 """One page that says what was run and what came out: numbers, pictures, curves, matrices, tables, holes, settings."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import jinja2
@@ -8,15 +9,18 @@ import pandas as pd
 import yaml
 from markupsafe import Markup, escape
 
+from diagvib.examples import example_addresses
 from diagvib.factors import FACTORS
 from diagvib.figures import ROUTES, sheet_pair
 from diagvib.files import read_json, write_text
+from diagvib.matrix import matrix_data
 from diagvib.metrics import CHANCE
-from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent
-from diagvib.schemas import validate
+from diagvib.paper import PAPER_CUES, describe_holes
+from diagvib.report_tables import comparison_rows, folded_tables, result_tables
 from diagvib.studies import load_study
 from diagvib.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
 from diagvib.tables import read_tables, source_note, telling_pairs
+from diagvib.verdicts import VERDICTS, shortened_protocol, verdict_sentence
 
 # In the page the figures' fixed colours give way to the theme's.
 _THEME = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", TRAINED: "var(--trained)",
@@ -42,9 +46,12 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
     return {
         "runs": runs_summary(runs), "note": source_note(runs, settings), "shortened": shortened_protocol(settings),
         "headlines": headlines(p), "chance": CHANCE, "factors": FACTORS, "studies": _study_titles(p),
-        "sheets": _sheets(p, figures), "curves": _curves(figures, metrics), "matrices": matrices(p, metrics),
+        "sheets": _sheets(p, figures), "curves": _curves(figures, metrics),
+        "matrix": matrix_data(frames, example_addresses(figures / "examples")),
+        "first_study": next((study for study in p["study"].unique() if study != "zso"), "zso"),
+        "verdict": verdict(frames, figures), "overviews": _overviews(figures, runs["baseline"].unique()),
         "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
-        "tables": result_tables(metrics, frames["chgo_minus_zgo"]), "holes": describe_holes(runs),
+        "tables": result_tables(frames), "folded_tables": folded_tables(frames), "holes": describe_holes(runs),
         "cues": int(metrics["cues"].max()), "paper_cues": PAPER_CUES, "versions": made["versions"],
         "settings": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100),
         "baseline_settings": yaml.safe_dump(made["baselines"], sort_keys=False, allow_unicode=True, width=100),
@@ -59,20 +66,6 @@ def runs_summary(runs: pd.DataFrame) -> dict:
     return {**counts, "pair": pairs, "expected": len(runs), "ok": int(done.get("ok", 0)),
             "missing": int(done.get("missing", 0)), "damaged": int(done.get("damaged", 0)),
             "baselines": list(runs["baseline"].unique())}
-
-
-def shortened_protocol(settings: dict) -> list[str]:
-    """How the configuration falls short of the paper's protocol: `4,374 training images (paper: 43,740)`, ..."""
-    paper = validate({}, "config", "defaults")
-    counts, of_paper, samples = settings.get("counts", {}), paper["counts"], settings.get("samples")
-    measures = [
-        ("training images", counts.get("train"), of_paper["train"]),
-        ("test images per group", counts.get("ood"), of_paper["ood"]),
-        ("dataset samples" if samples != 1 else "dataset sample", samples, paper["samples"]),
-        ("pixels a side", settings.get("image_size"), paper["image_size"]),
-        ("epochs at most", settings.get("training", {}).get("max_epochs"), paper["training"]["max_epochs"]),
-    ]
-    return [f"{ours:,} {what} (paper: {theirs:,})" for what, ours, theirs in measures if ours and ours < theirs]
 
 
 def headlines(p: pd.DataFrame, most: int = 3) -> list[dict]:
@@ -157,59 +150,31 @@ def inline_svg(path: Path, title: str) -> Markup:
     return Markup(f'{svg[:opening]} role="img" aria-label="{escape(title)}"{svg[opening:]}')
 
 
-def matrices(p: pd.DataFrame, metrics: pd.DataFrame) -> list[dict]:
-    """Per baseline its P_ij tables, cell by cell as the page shows them."""
-    result = []
-    for baseline in p["baseline"].unique():
-        own = p[(p["baseline"] == baseline) & ((p["group"] == "ood") | (p["cue"] == ""))]
-        values = {(r.study, r.target, r.cue): r for r in own.itertuples(index=False)}
-        studies = [study for study in own["study"].unique() if study != "zso"]
-        with_zso = "zso" in set(own["study"])
-        maps = [{"study": study, "zso": with_zso, "rows": [
-            {"target": target, "zso": _cell(values.get(("zso", target, "")), target, ""),
-             "cells": [None if cue == target else _cell(values.get((study, target, cue)), target, cue)
-                       for cue in FACTORS]} for target in FACTORS]} for study in studies]
-        result.append({"baseline": baseline, "maps": maps})
-    return result
+def _overviews(figures: Path, baselines: Iterable[str]) -> list[dict]:
+    """Dominance, symmetry and training curves, as far as they were drawn."""
+    wanted = [("dominance/zgo", "Factors ranked by how they fare against the others (ZGO)", 3, False)]
+    for name in baselines:
+        wanted += [(f"asymmetry/zgo_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1, True),
+                   (f"training/{name}", f"{name}: training curves of every run", 3, True)]
+    return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
+            for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
 
 
-def _cell(row, target: str, cue: str) -> dict:
-    what = f"{target}, cue {cue}" if cue else f"{target}, no cue"
-    if row is None:
-        return {"kind": "blank", "text": "", "label": f"{what}: not configured", "partial": ""}
-    if row.n == 0:
-        return {"kind": "hole", "text": "-", "label": f"{what}: missing, 0 of {row.expected} samples", "partial": ""}
-    fill, ink = accuracy_colours(row.mean)
-    return {"kind": "value", "text": f"{100 * row.mean:.0f}", "fill": fill, "ink": ink,
-            "label": f"{what}: {percent(row.mean, row.stderr, row.n, row.expected)} %, n = {row.n}",
-            "partial": f"n={row.n}" if row.n < row.expected else ""}
+def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:
+    """The verdict in a sentence, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
+    comparison, summary, scatter = frames["comparison"], frames["summary"], figures / "paper" / "scatter.svg"
+    groups = [{"by": by, "rows": [_shares(row) for _, row in rows.iterrows()]}
+              for by, rows in summary[summary["by"] != "overall"].groupby("by", sort=False)]
+    why = comparison[comparison["verdict"] == "not comparable"]["reason"].value_counts()
+    return {"sentence": verdict_sentence(comparison), "groups": groups, "table": comparison_rows(comparison),
+            "reasons": [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()],
+            "scatter": inline_svg(scatter, "The paper's numbers across, ours up") if scatter.exists() else ""}
 
 
-def result_tables(metrics: pd.DataFrame, chgo: pd.DataFrame) -> list[dict]:
-    """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the cells."""
-    chgo = chgo.assign(study="chgo", metric="improvement_over_zgo")
-    chgo = chgo.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
-    rows = pd.concat([metrics, chgo]) if len(chgo) else metrics
-    tables = []
-    for metric, title in METRIC_TITLES.items():
-        table = rows[rows["metric"] == metric]
-        if len(table):
-            factors = [factor for factor in FACTORS if factor in set(table["target"])]
-            groups = table.groupby(["baseline", "study"], sort=False)
-            tables.append({"title": title, "factors": factors, "paper": table["paper_mean"].notna().any(), "rows": [
-                {"baseline": baseline, "study": study, "cells": [_result(group, factor) for factor in factors]}
-                for (baseline, study), group in groups]})
-    return tables
-
-
-def _result(rows: pd.DataFrame, factor: str) -> dict:
-    found = rows[rows["target"] == factor]
-    if not len(found):
-        return {"text": "", "value": "", "paper": "", "hole": False}
-    row = found.iloc[0]
-    paper = ""
-    if row["paper_mean"] == row["paper_mean"]:
-        paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
-        paper += f", {100 * row['difference']:+.1f}" if row["n"] else ""
-    return {"text": percent(row["mean"], row["stderr"], row["n"], row["expected"]), "hole": row["n"] == 0,
-            "value": "" if row["n"] == 0 else f"{row['mean']:.6f}", "paper": paper}
+def _shares(row: pd.Series) -> dict:
+    kinds = ("agrees", "differs", "not_comparable", "not_run")
+    parts = [{"kind": kind, "cells": row[kind]} for kind in kinds if row[kind]]
+    label = ", ".join(f"{row[verdict.replace(' ', '_')]} {verdict}" for verdict in VERDICTS)
+    compared = row["agrees"] + row["differs"]
+    return {"name": row["name"], "parts": parts, "count": f"{row['agrees']} of {compared}",
+            "label": f"{row['name']}: {label}"}

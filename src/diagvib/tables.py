@@ -1,107 +1,27 @@
-"""Tables from runs: every expected run is read or named as a hole, then aggregated over samples and cues."""
+"""Tables from runs: aggregated over samples and cues, compared with the paper, written in every form."""
 
-import json
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from rich.console import Console
-from rich.progress import track
 
+from diagvib.collect import GROUPS, Collected, history_table, read_runs, run_times, versions
 from diagvib.errors import DiagvibError
-from diagvib.files import METADATA_KEY, read_json, read_table, write_json, write_text
-from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin, mean_per_class_accuracy
-from diagvib.paper import beside_paper, format_tables
+from diagvib.files import read_table, write_json, write_table, write_text
+from diagvib.formats import latex_tables, markdown_matrices, markdown_tables
+from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin
+from diagvib.paper import beside_paper
+from diagvib.uncertainty import baseline_comparisons, overall_table, sample_interval
+from diagvib.verdicts import comparison_table, summary_table
+
+# The tidy tables, each as CSV and as Parquet.
+TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "overall", "baselines", "run_times")
 
 # What `tabulate` writes under results/tables.
-TABLE_FILES = ("runs.csv", "p_matrix.csv", "metrics.csv", "chgo_minus_zgo.csv", "run_times.csv", "versions.json",
-               "tables.md")
-
-RUN_FILES = ("predictions.parquet", "metrics.json", "run.json")
-GROUPS = ("id", "ood")
-_RUN = ["baseline", "study", "pair", "target", "cue", "sample"]
-_RUN_COLUMNS = [*_RUN, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
-
-
-def run_folder(runs: Path, run: dict) -> Path:
-    return Path(runs) / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
-
-
-def collect_runs(runs: Path, expected: Iterable[dict]) -> pd.DataFrame:
-    """One row per expected run, whether it is there or not.
-
-    expected: dicts with baseline, study, pair, target, cue (None without correlation), sample.
-    Columns: those (cue empty without correlation), status (ok | missing | damaged), reason, id_accuracy, id_n,
-    ood_accuracy, ood_n, sources, comparable.
-    Accuracies are computed again from the predictions; a run whose metrics.json says otherwise is damaged.
-    """
-    rows = [{**{k: run[k] for k in _RUN}, "cue": run["cue"] or "", "reason": "",
-             **_read_run(run_folder(runs, run), run)} for run in _progress(list(expected))]
-    frame = pd.DataFrame(rows, columns=_RUN_COLUMNS)
-    return frame.astype({column: "float64" for column in _RUN_COLUMNS if column.endswith(("_accuracy", "_n"))})
-
-
-def _progress(runs: list[dict]) -> Iterable[dict]:
-    return track(runs, "reading runs", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-
-
-def _read_run(folder: Path, run: dict) -> dict:
-    absent = [name for name in RUN_FILES if not (folder / name).exists()]
-    if absent:
-        unfinished = folder.exists() and len(absent) < len(RUN_FILES)
-        return {"status": "missing", "reason": f"unfinished: no {absent[0]}" if unfinished else "not run"}
-    try:
-        return {"status": "ok", **_accuracies(folder, run)}
-    except DiagvibError as error:
-        return {"status": "damaged", "reason": str(error).replace(f"{folder}/", "")}
-
-
-def _accuracies(folder: Path, run: dict) -> dict:
-    path = folder / "predictions.parquet"
-    table = read_table(path, ["group", run["target"], "prediction"])
-    noted, metrics = _metadata(table, path), read_json(folder / "metrics.json")
-    read_json(folder / "run.json")
-    _check_names(path, noted, run)
-    _check_names(folder / "metrics.json", metrics, run)
-    result = {"sources": noted.get("sources"), "comparable": bool(noted.get("comparable"))}
-    for group in GROUPS if run["cue"] else GROUPS[:1]:
-        accuracy, n = _group_accuracy(table, group, run["target"], path)
-        _check_agreement(folder / "metrics.json", metrics, group, accuracy, n)
-        result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
-    return result
-
-
-def _metadata(table: pa.Table, path: Path) -> dict:
-    try:
-        return json.loads(table.schema.metadata[METADATA_KEY])
-    except (KeyError, TypeError, ValueError):
-        raise DiagvibError(f"{path}: names no run in its metadata; delete this folder and run again") from None
-
-
-def _check_names(path: Path, noted: dict, run: dict) -> None:
-    for key in ("baseline", "study", "pair", "sample"):
-        if noted.get(key) != run[key]:
-            raise DiagvibError(f"{path}: says {key} {noted.get(key)}, but lies in the folder of {key} {run[key]}; "
-                               "delete this folder and run again")
-
-
-def _group_accuracy(table: pa.Table, group: str, target: str, path: Path) -> tuple[float, int]:
-    rows = table.filter(pa.compute.equal(table["group"], group))
-    labels, predictions = (rows[column].to_numpy() for column in (target, "prediction"))
-    try:
-        return mean_per_class_accuracy(labels, predictions), len(labels)
-    except ValueError as error:
-        raise DiagvibError(f"{path}: group {group}: {error}; delete this folder and run again") from None
-
-
-def _check_agreement(path: Path, metrics: dict, group: str, accuracy: float, n: int) -> None:
-    noted = metrics.get("groups", {}).get(group, {})
-    if noted.get("n") != n or abs(noted.get("accuracy", np.inf) - accuracy) > 1e-6:
-        raise DiagvibError(f"{path}: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) disagrees with "
-                           f"the predictions, {accuracy:.6f} (n = {n}); delete this folder and run again")
+TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "history.parquet", "versions.json",
+               "tables.md", "tables.tex", "p_matrix.md")
 
 
 def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
@@ -119,8 +39,8 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
 def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
     """FAAvg, FAMin and in-distribution accuracy over the configured cues, the paper's numbers beside them.
 
-    Columns: study, baseline, target, metric, mean, stderr, n, expected, cues, paper_mean, paper_stderr, difference.
-    For ZSO faavg is P_i, the accuracy on its one group.
+    Columns: study, baseline, target, metric, mean, stderr, low, high, n, expected, cues, paper_mean, paper_stderr,
+    difference. low, high: 95 % bootstrap interval over the samples. For ZSO faavg is P_i, on its one group.
     """
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
@@ -128,9 +48,11 @@ def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, "id")]:
             acc = accuracy_array(runs, group)
             mean, stderr, n = reduce(acc)
+            low, high = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
             rows.append({"study": study, "baseline": baseline, "target": target, "metric": metric, "mean": mean,
-                         "stderr": stderr, "n": n, "expected": len(acc), "cues": acc.shape[1] if correlated else 0})
-    columns = ["study", "baseline", "target", "metric", "mean", "stderr", "n", "expected", "cues"]
+                         "stderr": stderr, "low": low, "high": high, "n": n, "expected": len(acc),
+                         "cues": acc.shape[1] if correlated else 0})
+    columns = ["study", "baseline", "target", "metric", "mean", "stderr", "low", "high", "n", "expected", "cues"]
     return beside_paper(pd.DataFrame(rows, columns=columns), "stderr", is_comparable(frame))
 
 
@@ -140,7 +62,11 @@ _METRICS: list[tuple[str, Callable, str]] = [("faavg", faavg, "ood"), ("famin", 
 
 def accuracy_array(runs: pd.DataFrame, group: str) -> np.ndarray:
     """float[samples, cues] of one (study, baseline, target), NaN where a run is missing."""
-    return runs.pivot(index="sample", columns="cue", values=f"{group}_accuracy").to_numpy(dtype=np.float64)
+    samples, rows = np.unique(runs["sample"].to_numpy(), return_inverse=True)
+    cues, columns = np.unique(runs["cue"].to_numpy(dtype=str), return_inverse=True)
+    acc = np.full((len(samples), len(cues)), np.nan)
+    acc[rows, columns] = runs[f"{group}_accuracy"]
+    return acc
 
 
 def chgo_table(frame: pd.DataFrame) -> pd.DataFrame:
@@ -179,57 +105,47 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
     return f"Made from {' and '.join(ran or [settings['sources']])} sources: not comparable to the paper."
 
 
-def run_times(frame: pd.DataFrame, runs: Path) -> pd.DataFrame:
-    """One row per finished run: images_per_second and seconds per stage, as its run.json says."""
-    rows = []
-    for run in frame[frame["status"] == "ok"][_RUN].to_dict("records"):
-        noted = read_json(run_folder(runs, run) / "run.json")
-        rows.append({**{k: run[k] for k in ("baseline", "study", "pair", "sample")},
-                     "device": noted.get("device"), "images_per_second": noted.get("images_per_second"),
-                     **{f"seconds_{stage}": value for stage, value in (noted.get("seconds") or {}).items()}})
-    return pd.DataFrame(rows or {"baseline": [], "study": [], "pair": [], "sample": []})
-
-
-def versions(frame: pd.DataFrame, runs: Path) -> dict:
-    """What made the finished runs: every version, device, precision and seed that occurs; settings per baseline."""
-    seen: dict[str, set] = {}
-    settings: dict[str, dict] = {}
-    for run in frame[frame["status"] == "ok"][_RUN].to_dict("records"):
-        noted = read_json(run_folder(runs, run) / "run.json")
-        facts = {**(noted.get("versions") or {}), **{k: noted.get(k) for k in ("device", "precision", "seed")}}
-        for name, value in facts.items():
-            seen.setdefault(name, set()).add(str(value))
-        settings.setdefault(run["baseline"], noted.get("settings") or {})
-    return {"versions": {name: sorted(values) for name, values in sorted(seen.items())}, "baselines": settings,
-            "sources": sorted(set(frame["sources"].dropna())), "comparable": is_comparable(frame)}
-
-
-def write_tables(frame: pd.DataFrame, out: Path, settings: dict) -> None:
-    """Tidy CSV files (accuracies are fractions, an empty field is a missing number) and tables.md under `out`.
-
-    The aggregated tables say in a column `sources` what they were made from.
-    """
+def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]:
+    """Every tidy table by name. The aggregated ones say in a column `sources` what they were made from."""
+    frame = collected.frame
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
-    tables = {"p_matrix": p_matrix(frame), "metrics": metrics_table(frame), "chgo_minus_zgo": chgo_table(frame)}
-    for name, table in {"runs": frame, **{k: t.assign(sources=sources) for k, t in tables.items()}}.items():
+    metrics, chgo = metrics_table(frame), chgo_table(frame)
+    comparison = comparison_table(metrics, chgo, frame, settings)
+    aggregated = {"p_matrix": p_matrix(frame), "metrics": metrics, "chgo_minus_zgo": chgo, "comparison": comparison,
+                  "summary": summary_table(comparison), "overall": overall_table(frame),
+                  "baselines": baseline_comparisons(frame)}
+    return {"runs": frame, **{name: table.assign(sources=sources) for name, table in aggregated.items()},
+            "run_times": run_times(collected)}
+
+
+def write_tables(collected: Collected, out: Path, settings: dict) -> None:
+    """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
+    tables, note = make_tables(collected, settings), source_note(collected.frame, settings)
+    for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    text = format_tables(tables["metrics"], tables["chgo_minus_zgo"], frame, source_note(frame, settings))
-    write_text(Path(out) / "tables.md", text)
+    for name, table in {**tables, "history": history_table(collected)}.items():
+        content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+        write_table(Path(out) / f"{name}.parquet", content, {"table": name})
+    write_text(Path(out) / "tables.md", markdown_tables(tables, note))
+    write_text(Path(out) / "tables.tex", latex_tables(tables, note))
+    write_text(Path(out) / "p_matrix.md", markdown_matrices(tables["p_matrix"], note))
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict) -> pd.DataFrame:
     """Read every expected run under `runs`, write TABLE_FILES to `out`; returns the frame of `collect_runs`."""
-    frame = collect_runs(runs, expected)
-    write_tables(frame, out, settings)
-    write_text(Path(out) / "run_times.csv", run_times(frame, runs).to_csv(index=False))
-    write_json(Path(out) / "versions.json", {**versions(frame, runs), "settings": settings})
+    collected = read_runs(runs, expected)
+    frame = collected.frame
+    write_tables(collected, out, settings)
+    write_json(Path(out) / "versions.json", {
+        **versions(collected), "sources": sorted(set(frame["sources"].dropna())), "comparable": is_comparable(frame),
+        "settings": settings})
     return frame
 
 
 def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
-    """The CSV files of `write_tables`, by name. DiagvibError if one is absent or damaged."""
+    """The tidy tables by name. DiagvibError if one is absent or damaged."""
     frames = {}
-    for name in ("runs", "p_matrix", "metrics", "chgo_minus_zgo"):
+    for name in TIDY:
         path = Path(tables) / f"{name}.csv"
         try:
             frames[name] = pd.read_csv(path, dtype={"id_n": float, "ood_n": float})
@@ -238,6 +154,11 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
         for column in set(frames[name].columns) & {"cue", "reason", "sources"}:
             frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
     return frames
+
+
+def read_histories(tables: Path) -> pd.DataFrame:
+    """Every recorded epoch of every run, as `collect.history_table` gives it."""
+    return read_table(Path(tables) / "history.parquet").to_pandas()
 
 
 def telling_pairs(p: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,145 @@
+"""The paper's tables in the paper's form, ours filled in: Markdown and LaTeX (Tables 2 and A2-A9, Figs. 4a and 5a)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagvib.factors import FACTORS
+from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent
+from diagvib.verdicts import KEYS, VERDICTS, verdict_sentence
+
+# How a compared number is marked.
+MARKS = {"agrees": "=", "differs": "≠"}
+LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is given "
+          "where it is 1 or smaller than configured; `-` is a missing run. Beside the paper's numbers `=` agrees and "
+          "`≠` differs, judged by the 95 % interval of the difference (both standard errors and the paper's rounding "
+          "to whole percents): of cells that are the same in truth, about one in twenty is found to differ.")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One table: a study's numbers of one metric. rows: name and one text per factor."""
+
+    metric: str
+    study: str
+    factors: list[str]
+    rows: list[tuple[str, list[str]]]
+    notes: list[str]
+
+
+def blocks(tables: dict[str, pd.DataFrame]) -> Iterator[Block]:
+    """The paper's tables, metric by metric and study by study; below each baseline the paper's row where it has one."""
+    rows = with_chgo(tables["metrics"], tables["chgo_minus_zgo"])
+    verdicts = tables["comparison"].set_index(KEYS)["verdict"].to_dict()
+    for metric in METRIC_TITLES:
+        for study, table in rows[rows["metric"] == metric].groupby("study", sort=False):
+            factors = [f for f in FACTORS if f in set(table["target"])]
+            lines = []
+            for baseline, own in table.groupby("baseline", sort=False):
+                lines += _lines(baseline, own.set_index("target"), factors, verdicts)
+            yield Block(metric, study, factors, lines, _notes(table, tables["runs"]))
+
+
+def with_chgo(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
+    """The rows of Table 2 (CHGO minus ZGO) behind those of the others, their spread as stderr."""
+    chgo = chgo.assign(study="chgo", metric="improvement_over_zgo")
+    chgo = chgo.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
+    return pd.concat([metrics, chgo]) if len(chgo) else metrics
+
+
+def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict) -> list[tuple[str, list[str]]]:
+    ours, theirs = [], []
+    for factor in factors:
+        row = own.loc[factor] if factor in own.index else None
+        known = row is not None and row["paper_mean"] == row["paper_mean"]
+        mark = MARKS.get(verdicts.get((row["study"], baseline, factor, row["metric"])), "") if known else ""
+        text = "" if row is None else percent(*row[["mean", "stderr", "n", "expected"]])
+        ours.append(f"{text} {mark}".strip())
+        theirs.append(paper_percent(*row[["paper_mean", "paper_stderr"]]) if known else "")
+    return [(baseline, ours), *([("paper", theirs)] if any(theirs) else [])]
+
+
+def _notes(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
+    studies = {"chgo", "zgo"} if (table["metric"] == "improvement_over_zgo").all() else set(table["study"])
+    concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(table["baseline"]))]
+    partial = table[table["study"] != "zso"]
+    few = sorted({(r.target, int(r.cues)) for r in partial.itertuples() if r.cues < PAPER_CUES})
+    notes = [f"over the configured cues only: {', '.join(f'{t} {c} of {PAPER_CUES}' for t, c in few)}"] if few else []
+    return notes + describe_holes(concerned)
+
+
+def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
+    """Summary of the verdicts, then the paper's tables, holes and run times. note: what must stand above all else."""
+    parts = ["# Tables", "", *([f"**{note}**", ""] if note else []), verdict_sentence(tables["comparison"]), "",
+             *_summary(tables["summary"]), "", LEGEND]
+    metric = None
+    for block in blocks(tables):
+        if block.metric != metric:
+            metric = block.metric
+            parts += ["", f"## {METRIC_TITLES[metric]}"]
+        rows = [[f"*{name}*" if name == "paper" else name, *cells] for name, cells in block.rows]
+        parts += ["", f"### {block.study.upper()}", "", *markdown_table(["baseline", *block.factors], rows)]
+        parts += ["", *(f"- {line}" for line in block.notes)] if block.notes else []
+    holes = describe_holes(tables["runs"])
+    parts += ["", "## Missing runs", "", *([f"- {line}" for line in holes] or ["None: every configured run is there."])]
+    return "\n".join([*parts, *_run_times(tables["run_times"])]) + "\n"
+
+
+def markdown_table(heads: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads), *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def _summary(summary: pd.DataFrame) -> list[str]:
+    columns = [verdict.replace(" ", "_") for verdict in VERDICTS]
+    rows = [[row["by"], row["name"], str(row["cells"]), *(str(row[c]) for c in columns)] for _, row in
+            summary.iterrows()]
+    return markdown_table(["by", "name", "cells", *VERDICTS], rows)
+
+
+def _run_times(times: pd.DataFrame) -> list[str]:
+    if not len(times):
+        return []
+    stages = [column for column in times if column.startswith("seconds_")]
+    means = times.groupby("baseline", sort=False)[["images_per_second", *stages]].mean()
+    rows = [[baseline, *("-" if v != v else f"{v:,.1f}" for v in row), f"{times['baseline'].eq(baseline).sum():,}"]
+            for baseline, row in zip(means.index, means.to_numpy(), strict=True)]
+    heads = ["baseline", "images/s", *(f"{stage.removeprefix('seconds_')}, s" for stage in stages), "runs"]
+    return ["", "## Run times, mean over runs", "", *markdown_table(heads, rows)]
+
+
+def markdown_matrices(p: pd.DataFrame, note: str = "") -> str:
+    """Every P_ij matrix: rows target factors, columns cue factors (ZSO: none), percent."""
+    parts = ["# P_ij: accuracy on the group `ood` (ZSO: on its only group), rows target, columns cue factors", "",
+             *([f"**{note}**", ""] if note else []), LEGEND.split(" Beside")[0]]
+    rows = p[(p["group"] == "ood") | (p["cue"] == "")]
+    for (study, baseline), own in rows.groupby(["study", "baseline"], sort=False):
+        cues = [""] if (own["cue"] == "").all() else list(FACTORS)
+        cells = {(r.target, r.cue): percent(r.mean, r.stderr, r.n, r.expected) for r in own.itertuples(index=False)}
+        lines = [[target, *(cells.get((target, cue), "") for cue in cues)] for target in FACTORS
+                 if target in set(own["target"])]
+        parts += ["", f"## {study.upper()}, {baseline}", "",
+                  *markdown_table(["target", *(cue or "no cue" for cue in cues)], lines)]
+    return "\n".join(parts) + "\n"
+
+
+def latex_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
+    """The paper's tables as LaTeX (needs booktabs): one table environment per study and metric."""
+    parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else []),
+             f"% {_latex(verdict_sentence(tables['comparison']))}"]
+    for block in blocks(tables):
+        title = f"{block.study.upper()}. {METRIC_TITLES[block.metric]} (percent)."
+        parts += ["", r"\begin{table}", r"\centering", rf"\caption{{{_latex(title + (' ' + note if note else ''))}}}",
+                  rf"\begin{{tabular}}{{l{'r' * len(block.factors)}}}", r"\toprule",
+                  " & ".join(["baseline", *block.factors]) + r" \\", r"\midrule"]
+        parts += [" & ".join([r"\emph{paper}" if name == "paper" else _latex(name), *map(_latex, cells)]) + r" \\"
+                  for name, cells in block.rows]
+        parts += [r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in block.notes), r"\end{table}"]
+    return "\n".join(parts) + "\n"
+
+
+def _latex(text: str) -> str:
+    for plain, escaped in (("\\", r"\textbackslash{}"), ("_", r"\_"), ("%", r"\%"), ("&", r"\&"), ("±", r"$\pm$"),
+                           ("≠", r"$\neq$"), ("=", "$=$")):
+        text = text.replace(plain, escaped)
+    return text

@@ -1,0 +1,102 @@
+"""The page's sortable tables: heads, and rows of cells with text, what to sort by, small print and kind."""
+
+import pandas as pd
+
+from diagvib.factors import FACTORS
+from diagvib.formats import with_chgo
+from diagvib.paper import METRIC_TITLES, paper_percent, percent
+
+
+def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
+    """value: what the column is sorted by, if not the text; NaN sorts last, as an empty field."""
+    sort = {} if value is None else {"value": "" if value != value else f"{value:.6g}"}
+    return {"text": text, "small": small, "kind": kind, **sort}
+
+
+def result_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
+    """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the cells."""
+    rows = with_chgo(frames["metrics"], frames["chgo_minus_zgo"])
+    tables = []
+    for metric, title in METRIC_TITLES.items():
+        table = rows[rows["metric"] == metric]
+        if len(table):
+            factors = [factor for factor in FACTORS if factor in set(table["target"])]
+            groups = table.groupby(["baseline", "study"], sort=False)
+            lines = [[_cell(baseline), _cell(study.upper(), place), *(_result(group, factor) for factor in factors)]
+                     for place, ((baseline, study), group) in enumerate(groups)]
+            tables.append({"title": title, "heads": ["baseline", "study", *factors], "rows": lines,
+                           "paper": table["paper_mean"].notna().any()})
+    return tables
+
+
+def _result(rows: pd.DataFrame, factor: str) -> dict:
+    found = rows[rows["target"] == factor]
+    if not len(found):
+        return _cell("", float("nan"))
+    row = found.iloc[0]
+    paper = ""
+    if row["paper_mean"] == row["paper_mean"]:
+        paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
+        paper += f", {100 * row['difference']:+.1f}" if row["n"] else ""
+    return _cell(percent(row["mean"], row["stderr"], row["n"], row["expected"]),
+                 row["mean"] if row["n"] else float("nan"), paper, "hole" if row["n"] == 0 else "")
+
+
+def comparison_rows(comparison: pd.DataFrame) -> dict:
+    """Every cell of the paper for which something ran."""
+    ran = comparison[comparison["n"] > 0]
+    rows = [[_cell(r.table, place), _cell(r.study.upper()), _cell(r.baseline), _cell(r.target), _cell(r.metric),
+             _cell(f"{100 * r.ours:.1f}", r.ours), _cell(f"{100 * r.paper:.0f}", r.paper),
+             _cell(_points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
+             _cell(r.verdict, small=r.reason, kind="hole" if r.verdict == "differs" else "")]
+            for place, r in enumerate(ran.itertuples(index=False))]
+    return {"title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}", "rows": rows,
+            "heads": ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference", "±", "verdict"]}
+
+
+def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
+    """Means over all pairs with bootstrap intervals, and every two baselines compared."""
+    tables = []
+    overall = frames["overall"]
+    if len(overall):
+        tables.append({
+            "title": "Mean over all pairs and samples, with bootstrap intervals",
+            "note": "95 % interval: dataset samples and pairs are each drawn with replacement; none for fewer than two "
+                    "samples.",
+            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "pairs", "runs"],
+            "rows": [[_cell(r.baseline), _cell(r.study.upper(), place),
+                      _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
+                      _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples),
+                      _cell(str(r.pairs), r.pairs), _cell(f"{r.n} of {r.expected}", r.n)]
+                     for place, r in enumerate(overall.itertuples(index=False))]})
+    contrasts = frames["baselines"]
+    if len(contrasts):
+        tables.append({
+            "title": "Baselines compared, paired by dataset",
+            "note": "First minus second in points over all pairs and samples that both have; p two-sided by bootstrap, "
+                    "corrected after Holm over the comparisons of a study; d: Cohen's d over pairs; better: share of "
+                    "datasets on which the first is better.",
+            "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
+                      "pairs"],
+            "rows": [[_cell(r.study.upper(), place), _cell(r.first), _cell(r.second),
+                      _cell(_points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
+                      _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
+                      _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
+                      _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]})
+    return tables
+
+
+def _points(value: float) -> str:
+    return "-" if value != value else f"{100 * value:+.1f}"
+
+
+def _spread(value: float) -> str:
+    return "-" if value != value else f"{100 * value:.1f}"
+
+
+def _number(value: float, digits: int) -> str:
+    return "-" if value != value else f"{value:.{digits}f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "-" if low != low else f"{100 * low:.1f} to {100 * high:.1f}"

@@ -1,0 +1,124 @@
+"""A real browser without a driver: Debian's Chromium, headless, spoken to through its debugging pipe."""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+_SECONDS = 60
+
+
+def find_browser() -> str | None:
+    return next((found for name in NAMES if (found := shutil.which(name))), None)
+
+
+class Browser:
+    """One page. `errors` and `requests` collect what the page complains about and asks the network for."""
+
+    def __init__(self, program: str, profile: Path):
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self._events: list[str] = []
+        self._number, self._session, self._rest = 0, None, b""
+        commands, self._out = os.pipe()
+        self._in, answers = os.pipe()
+        # The pipe's ends are file descriptors 3 and 4 of the browser; the shell puts them there.
+        shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
+        self._process = subprocess.Popen(
+            ["bash", "-c", shell, program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
+             "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={profile}", "about:blank"],
+            pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.close(commands)
+        os.close(answers)
+        page = next(t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page")
+        self._session = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.send(f"{domain}.enable")
+        self.send("Emulation.setFocusEmulationEnabled", enabled=True)
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._process.terminate()
+        self._process.wait()
+        os.close(self._in)
+        os.close(self._out)
+
+    def send(self, method: str, **parameters) -> dict:
+        """One command of the DevTools protocol; its result."""
+        self._number += 1
+        session = {"sessionId": self._session} if self._session else {}
+        message = {"id": self._number, "method": method, "params": parameters, **session}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._read()
+            if answer.get("id") == self._number:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+            self._note(answer)
+
+    def _read(self) -> dict:
+        while b"\0" not in self._rest:
+            more = os.read(self._in, 1 << 16)
+            if not more:
+                raise RuntimeError("the browser has gone")
+            self._rest += more
+        message, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(message)
+
+    def _note(self, event: dict) -> None:
+        method, facts = event.get("method"), event.get("params", {})
+        self._events.append(method)
+        if method == "Runtime.exceptionThrown":
+            self.errors.append(json.dumps(facts["exceptionDetails"]))
+        elif method == "Runtime.consoleAPICalled" and facts["type"] in ("error", "warning", "assert"):
+            self.errors.append(json.dumps(facts["args"]))
+        elif method == "Log.entryAdded" and facts["entry"]["level"] in ("error", "warning"):
+            self.errors.append(facts["entry"]["text"])
+        elif method == "Network.requestWillBeSent":
+            self.requests.append(facts["request"]["url"])
+
+    def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """Load a file in a window of this size and wait until it has."""
+        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.send("Emulation.setEmulatedMedia", features=[scheme])
+        self._events.clear()
+        self.send("Page.navigate", url=page.resolve().as_uri())
+        until = time.monotonic() + _SECONDS
+        while "Page.loadEventFired" not in self._events:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{page} did not load within {_SECONDS} s")
+            self.run("0")
+
+    def run(self, script: str):
+        """The value of a JavaScript expression in the page."""
+        result = self.send("Runtime.evaluate", expression=script, returnByValue=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(result["exceptionDetails"]["exception"].get("description", script))
+        return result["result"].get("value")
+
+    def press(self, key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    def point_at(self, selector: str) -> None:
+        """Move the mouse over the middle of the element."""
+        x, y = self.run(f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
+            e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();
+            return [r.x + r.width / 2, r.y + r.height / 2]; }})()""")
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def screenshot(self, path: Path, whole: bool = False) -> None:
+        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **(
+            {"clip": {"x": 0, "y": 0, **self.run(
+                "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"),
+                "scale": 1}} if whole else {}))
+        path.write_bytes(base64.b64decode(shot["data"]))

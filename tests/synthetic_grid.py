@@ -1,0 +1,87 @@
+"""The full grid from a stated generative model, written with real file formats: 11,070 runs.
+
+The model: a run's accuracy on every target class is
+    p = level(study, target, cue) + sample_effect(sample) + run_effect(baseline, study, pair, sample),
+clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the images of each
+class the share p is predicted right.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from diagvib.factors import FACTORS, all_pairs, classes
+from diagvib.files import METADATA_KEY
+from diagvib.randomness import named_generator
+from synthetic_runs import expected_runs
+
+STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
+BASELINES = ("resnet18", "resnet50", "resnet50_in", "wide_resnet50_2", "densenet161", "alexnet", "asr", "vae",
+             "factor_vae")
+PAIRS = [pair.name for pair in all_pairs()]
+SAMPLE_SPREAD, RUN_SPREAD = 0.03, 0.02
+_LIFT = {"zso": 0.45, "zgo": 0.0, "cgo-1": 0.08, "cgo-2": 0.16, "cgo-3": 0.24, "chgo": 0.05, "fgo-5": 0.1,
+         "fgo-10": 0.2, "fgo-20": 0.3}
+
+
+def level(study: str, target: str, cue: str | None) -> float:
+    """The closed form: the accuracy that a run has in the mean."""
+    dominance = (FACTORS.index(cue) - FACTORS.index(target)) / 20 if cue else 0
+    return 0.35 + dominance + _LIFT[study]
+
+
+def effects(run: dict) -> float:
+    shared = named_generator("model", run["sample"]).normal(0, SAMPLE_SPREAD)
+    own = named_generator("model", *(run[k] for k in ("baseline", "study", "pair", "sample"))).normal(0, RUN_SPREAD)
+    return shared + own
+
+
+def right_per_class(run: dict, per_class: int) -> int:
+    p = np.clip(level(run["study"], run["target"], run["cue"]) + effects(run), 0.02, 0.98)
+    return round(float(p) * per_class)
+
+
+def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
+    """Run folders as `diagvib train` leaves them, files straight to their place."""
+    for run in expected:
+        _write(runs / run["baseline"] / run["study"] / run["pair"] / str(run["sample"]), run, per_class, epochs)
+
+
+def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
+    folder.mkdir(parents=True)
+    names = {key: run[key] for key in ("baseline", "study", "pair", "sample")}
+    source = {"sources": "official", "comparable": True}
+    right, groups = right_per_class(run, per_class), ("id", "ood") if run["cue"] else ("id",)
+    table = _predictions(run["target"], len(groups), right, per_class)
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps({**names, **source})})
+    pq.write_table(table, folder / "predictions.parquet", compression="zstd")
+    group = {"accuracy": right / per_class, "n": 3 * per_class, "per_class": {}}
+    (folder / "metrics.json").write_text(json.dumps({
+        **names, "target": run["target"], "cue": run["cue"], **source, "groups": dict.fromkeys(groups, group),
+        "selected_epoch": epochs, "epochs": epochs, "val_loss": 0.5}))
+    (folder / "history.jsonl").write_text("".join(json.dumps(
+        {"epoch": e, "train_loss": 1 / e, "train_accuracy": 1 - 0.5 / e, "val_loss": 1.1 / e + e / 300,
+         "val_accuracy": 1 - 0.6 / e}) + "\n" for e in range(1, epochs + 1)))
+    (folder / "run.json").write_text(json.dumps({
+        "settings": {"batch_size": 64, "lr": 2e-4}, "seed": 1332, "device": "cpu", "precision": "fp32",
+        "versions": {"diagvib": "0.1.0"}, "seconds": {"train": 1.5, "test": 0.5}, "images_per_second": 1000.0}))
+
+
+def _predictions(target: str, groups: int, right: int, per_class: int) -> pa.Table:
+    n = groups * 3 * per_class
+    label = np.tile(np.repeat(np.arange(3), per_class), groups)
+    place = np.tile(np.arange(per_class), groups * 3)
+    predicted = np.where(place < right, label, (label + 1) % 3)
+    codes = {factor: label if factor == target else place % 3 for factor in FACTORS}
+    columns = {factor: np.array(classes(factor)[:3])[code] for factor, code in codes.items()}
+    return pa.table({"group": np.repeat(["id", "ood"][:groups], 3 * per_class), **columns,
+                     "prediction": np.array(classes(target)[:3])[predicted],
+                     "confidence": np.full(n, 0.5, dtype=np.float32)})
+
+
+if __name__ == "__main__":  # the whole grid, to measure with: python tests/synthetic_grid.py FOLDER
+    write_grid(Path(sys.argv[1]) / "results" / "runs", expected_runs(BASELINES, STUDIES, PAIRS, 5))

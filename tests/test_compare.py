@@ -1,0 +1,95 @@
+"""Two results folders side by side: what is the same, what differs, what only one has."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from diagvib.cli import app
+from diagvib.compare import compare_results, compare_sentence, write_comparison
+from diagvib.errors import DiagvibError
+from synthetic_runs import PER_CLASS, expected_runs, write_run
+
+EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)
+
+
+@pytest.fixture
+def folders(tmp_path):
+    for name in "ab":
+        for run in EXPECTED:
+            write_run(tmp_path / name / "runs", run)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def cell(table, **keys):
+    for key, value in {"group": "ood", **keys}.items():
+        table = table[table[key] == value]
+    return table.iloc[0]
+
+
+def test_the_same_runs_are_the_same(folders):
+    table = compare_results(*folders)
+    assert len(table) == 2 + 2 * 2  # P_i of two targets; P_ij of two pairs and groups
+    assert set(table["verdict"]) == {"same"} and (table["difference"] == 0).all()
+    assert compare_sentence(table) == "6 cells: 6 same."
+
+
+def test_a_difference_is_paired_by_sample(folders, monkeypatch):
+    import synthetic_runs
+    usual = synthetic_runs.right
+    monkeypatch.setattr(synthetic_runs, "right", lambda run, group: usual(run, group) + (
+        4 + run["sample"] % 2 if group == "ood" and run["cue"] else 0))
+    for run in EXPECTED:
+        if run["pair"] == "shape-hue":
+            write_run(folders[1] / "runs", run)
+    table = compare_results(*folders)
+    row, gain = cell(table, target="shape", cue="hue"), np.array([4, 5, 4]) / PER_CLASS
+    assert row["difference"] == pytest.approx(gain.mean())
+    # t with 2 degrees of freedom: 4.303
+    assert row["uncertainty"] == pytest.approx(4.3027 * gain.std(ddof=1) / 3**0.5, rel=1e-4)
+    assert row["verdict"] == "differs"
+    assert cell(table, target="hue", cue="shape")["verdict"] == "same"
+
+
+def test_what_only_one_folder_has_is_named(folders, tmp_path):
+    extra = expected_runs(["resnet18"], ["zgo"], ["shape-hue"], samples=1)
+    write_run(folders[1] / "runs", extra[0])
+    row = cell(compare_results(*folders), baseline="resnet18")
+    assert row["verdict"] == "only B" and row["n"] == 0 and np.isnan(row["difference"])
+
+
+def test_one_common_sample_decides_nothing(folders, tmp_path):
+    run = {**EXPECTED[-1], "sample": 0}
+    write_run(tmp_path / "c" / "runs", run)
+    (tmp_path / "d").mkdir()
+    write_run(tmp_path / "d" / "runs", {**run, "sample": 1})
+    verdict = cell(compare_results(tmp_path / "c", tmp_path / "d"), target=run["target"])["verdict"]
+    assert verdict == "no common sample"
+    same = cell(compare_results(tmp_path / "c", folders[0]), target=run["target"], study="zgo", cue=run["cue"])
+    assert same["n"] == 1 and np.isnan(same["uncertainty"])
+
+
+def test_a_damaged_run_is_named(folders):
+    (folders[0] / "runs/small_cnn/zgo/shape-hue/1/run.json").write_text("{")
+    table = compare_results(*folders)
+    assert cell(table, target="shape", cue="hue")["n"] == 2
+    assert "Left out, A: small_cnn, zgo: shape-hue sample 1: damaged (run.json" in compare_sentence(table)
+
+
+@pytest.mark.parametrize("kind", ["csv", "md", "html"])
+def test_it_is_printed_and_written(folders, tmp_path, kind):
+    out = tmp_path / f"table.{kind}"
+    result = CliRunner().invoke(app, ["compare", *map(str, folders), "--out", str(out)])
+    assert result.exit_code == 0 and "6 cells: 6 same." in result.output
+    text = out.read_text()
+    assert text.count("small_cnn") == 6
+    if kind == "csv":
+        pd.testing.assert_frame_equal(pd.read_csv(out, keep_default_na=False, na_values=[""])[["a", "b"]],
+                                      compare_results(*folders)[["a", "b"]], check_dtype=False)
+
+
+def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):
+    with pytest.raises(DiagvibError, match="holds no runs"):
+        compare_results(folders[0], tmp_path / "nowhere")
+    with pytest.raises(DiagvibError, match=r"use \.csv, \.md, \.html"):
+        write_comparison(compare_results(*folders), tmp_path / "table.pdf")

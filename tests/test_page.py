@@ -1,0 +1,125 @@
+"""The page in a real browser: it loads in silence, shows something, and its matrix reacts to mouse and keyboard."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from browser import Browser, find_browser
+from diagvib.figures import draw_figures
+from diagvib.report import write_report
+from diagvib.tables import tabulate
+from synthetic_runs import accuracy, expected_runs, write_run
+
+pytestmark = pytest.mark.skipif(find_browser() is None or os.name != "posix",
+                                reason="no Chromium here; install it, e.g. apt-get install chromium")
+
+BASELINES, STUDIES = ["resnet18", "small_cnn"], ["zso", "zgo", "fgo-20"]
+PAIRS = ["shape-hue", "hue-shape", "shape-scale"]
+SETTINGS = {"sources": "official", "samples": 2}
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    root, expected = tmp_path_factory.mktemp("page"), expected_runs(BASELINES, STUDIES, PAIRS, samples=2)
+    for run in expected:
+        write_run(root / "runs", run)
+    shutil.rmtree(root / "runs/resnet18/zgo/shape-scale")
+    tabulate(root / "runs", root / "tables", expected, SETTINGS)
+    draw_figures(root / "tables", root / "figures", root / "images", SETTINGS)
+    write_report(root / "tables", root / "figures", root / "report.html", SETTINGS)
+    return root / "report.html"
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with Browser(find_browser(), tmp_path_factory.mktemp("profile")) as browser:
+        yield browser
+
+
+@pytest.fixture(params=[(1280, False), (1280, True), (390, False)], ids=["light", "dark", "phone"])
+def opened(request, chromium, page):
+    chromium.errors.clear()
+    chromium.requests.clear()
+    chromium.open(page, width=request.param[0], dark=request.param[1])
+    return chromium
+
+
+def detail(browser) -> str:
+    return browser.run("document.getElementById('matrix-detail').innerText")
+
+
+def choose(browser, control: str, value: str) -> None:
+    browser.run(f"(() => {{ const e = document.getElementById('matrix-{control}'); e.value = '{value}'; "
+                "e.dispatchEvent(new Event('change')); })()")
+
+
+def percent(study: str, cue: str) -> str:
+    run = {"study": study, "target": "shape", "cue": cue}
+    return f"{100 * np.mean([accuracy({**run, 'sample': s}, 'ood') for s in range(2)]):.1f} %"
+
+
+def test_the_page_loads_without_complaint_or_network_and_fits(opened, tmp_path):
+    assert opened.errors == []
+    assert {address.split(":")[0] for address in opened.requests} <= {"file", "data"}
+    assert sum(address.startswith("file:") for address in opened.requests) == 1
+    assert opened.run("document.documentElement.scrollWidth <= window.innerWidth")
+    opened.screenshot(tmp_path / "page.png", whole=True)
+    pixels = np.asarray(Image.open(tmp_path / "page.png").convert("L"), dtype=float)
+    assert pixels.shape[0] > 2000 and pixels.std() > 10
+    assert all(part.std() > 1 for part in np.array_split(pixels, 6))
+
+
+def test_pointing_at_a_cell_tells_what_it_is(opened):
+    choose(opened, "baseline", "small_cnn")
+    opened.point_at('#matrix [data-target="shape"][data-cue="hue"]')
+    text = detail(opened)
+    assert "shape, cue hue" in text and "ZGO, small_cnn" in text and percent("zgo", "hue") in text
+    assert "2 of 2 dataset samples" in text and "in distribution" in text and "paper" in text
+    opened.point_at('#matrix [data-target="hue"][data-cue="shape"]')
+    assert "hue, cue shape" in detail(opened)
+    assert opened.errors == []
+
+
+def test_another_study_and_baseline_show_other_numbers_and_holes(opened):
+    opened.point_at('#matrix [data-target="shape"][data-cue="scale"]')
+    choose(opened, "baseline", "resnet18")
+    choose(opened, "study", "zgo")
+    assert "missing" in detail(opened) and "sample 0: missing (not run)" in detail(opened)
+    choose(opened, "study", "fgo-20")
+    assert percent("fgo-20", "scale") in detail(opened) and "FGO-20, resnet18" in detail(opened)
+    choose(opened, "study", "zso")
+    assert opened.run("document.querySelectorAll('#matrix [role=gridcell]').length") == 6
+
+
+def test_the_matrix_works_with_the_keyboard_alone(opened):
+    opened.run("document.querySelector('#matrix [data-target=\"shape\"][data-cue=\"hue\"]').focus()")
+    assert "shape, cue hue" in detail(opened)
+    opened.press("ArrowRight")
+    assert "shape, cue lightness" in detail(opened)
+    opened.press("ArrowUp")
+    assert "scale, cue lightness" in detail(opened)
+    opened.press("ArrowRight")  # over the diagonal, where no cell is
+    assert "scale, cue shape" in detail(opened)
+    for _ in range(9):
+        opened.press("ArrowLeft")
+    assert "scale, no cue (ZSO)" in detail(opened)
+    assert opened.run("document.querySelectorAll('#matrix [tabindex=\"0\"]').length") == 1
+    assert opened.run("document.activeElement.getAttribute('aria-label')").startswith(detail(opened).splitlines()[0])
+
+
+def test_tables_sort_by_a_click_on_their_heads(opened):
+    values = "[...document.querySelectorAll('.results')].at(0).tBodies[0].rows.length"
+    assert opened.run(values) > 0
+    sort = """(() => {
+        const tables = [...document.querySelectorAll('.results')];
+        const table = tables.find(t => t.tHead.innerText.includes('shape')), heads = [...table.tHead.rows[0].cells];
+        const column = heads.findIndex(c => c.innerText.startsWith('shape'));
+        heads[column].firstElementChild.click();
+        return [...table.tBodies[0].rows].map(r => r.cells[column].dataset.value).filter(v => v !== '').map(Number);
+    })()"""
+    found = opened.run(sort)
+    assert len(found) > 2 and found == sorted(found)
+    assert opened.run(sort) == sorted(found, reverse=True)
