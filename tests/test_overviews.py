@@ -1,0 +1,89 @@
+"""Figures over many cells, and example images: what they show is what the tables and sources say."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagvib.collect import HISTORY
+from diagvib.examples import example_addresses, factor_sheet, render_classes, write_examples
+from diagvib.factors import FACTORS, Pair, classes
+from diagvib.overviews import asymmetry, dominance, dominance_table, paper_scatter, training_curves
+from diagvib.prepare import Prepared
+
+
+def zgo_runs(accuracies: dict[tuple[str, str], float], samples: int = 3) -> pd.DataFrame:
+    return pd.DataFrame([
+        {"study": "zgo", "baseline": "resnet18", "target": target, "cue": cue, "sample": sample, "ood_accuracy": value}
+        for (target, cue), value in accuracies.items() for sample in range(samples)])
+
+
+def test_a_factor_that_always_wins_has_dominance_one():
+    order = {factor: rank for rank, factor in enumerate(FACTORS)}
+    runs = zgo_runs({(i, j): float(order[i] < order[j]) for i in FACTORS for j in FACTORS if i != j})
+    table = dominance_table(runs).set_index("factor")
+    assert table["mean"].tolist() == pytest.approx([1, 0.8, 0.6, 0.4, 0.2, 0])
+    assert (table["low"] == table["high"]).all() and set(table["n"]) == {3} and set(table["opponents"]) == {5}
+    assert dominance(runs) is not None
+
+
+def test_a_missing_run_takes_its_sample_out_of_the_ranking():
+    runs = zgo_runs({("hue", "shape"): 0.9, ("shape", "hue"): 0.1})
+    runs.loc[0, "ood_accuracy"] = np.nan
+    table = dominance_table(runs).set_index("factor")
+    assert table.loc["hue", "mean"] == pytest.approx(0.9) and table.loc["hue", "n"] == 2
+    assert dominance(zgo_runs({("hue", "shape"): 0.9})) is None
+
+
+def test_symmetry_needs_both_ways_of_a_pair():
+    row = {"baseline": "m", "study": "zgo", "group": "ood", "n": 2, "stderr": 0.01}
+    p = pd.DataFrame([{**row, "target": "hue", "cue": "shape", "mean": 0.8},
+                      {**row, "target": "shape", "cue": "hue", "mean": 0.3},
+                      {**row, "target": "shape", "cue": "scale", "mean": 0.5}])
+    labels = [text.get_text() for text in asymmetry(p, "m").axes[0].texts]
+    assert labels == ["hue-shape"]
+    assert asymmetry(p[p["target"] == "shape"], "m") is None
+
+
+def test_the_scatter_shows_compared_cells_only():
+    row = {"baseline": "resnet18", "metric": "faavg", "paper": 0.5, "ours": 0.4, "uncertainty": 0.05}
+    cells = pd.DataFrame([{**row, "verdict": "agrees"}, {**row, "verdict": "differs"}, {**row, "verdict": "not run"}])
+    assert "1 of 2 agree" in paper_scatter(cells, ["resnet18"]).axes[0].get_title(loc="left")
+    assert paper_scatter(cells[cells["verdict"] == "not run"], ["resnet18"]) is None
+
+
+def test_training_curves_draw_every_run():
+    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(HISTORY, 0.5)}
+    rows = [{**names, "pair": pair, "sample": sample, "epoch": epoch} for pair in ("hue-shape", "shape-hue")
+            for sample in range(2) for epoch in range(1, 4 + sample)]
+    figure = training_curves(pd.DataFrame(rows), "m")
+    assert "ZGO, 4 runs" in figure.axes[0].get_title(loc="left")
+    assert all(len(lines.get_segments()) == 4 for lines in figure.axes[0].collections)
+    assert training_curves(pd.DataFrame(rows), "another") is None
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    """Digits that are bars of a height of their own, textures of one grey each."""
+    digits = np.zeros((10, 40, 40), np.uint8)
+    for shape, digit in enumerate(digits):
+        digit[10:14 + 2 * shape, 15:25] = 255
+    textures = np.stack([np.full((256, 256), grey, np.uint8) for grey in (0, 60, 120, 180, 240)])
+    return Prepared(np.arange(10), np.full(10, "test"), "embedded", False, "", digits, textures)
+
+
+def test_every_class_of_every_factor_looks_different(prepared):
+    for factor in FACTORS:
+        images = render_classes(prepared, [{factor: name} for name in classes(factor)])
+        assert len({image.tobytes() for image in images}) == len(classes(factor)), factor
+    shown = [axes for axes in factor_sheet(prepared).axes if axes.images]
+    assert len(shown) == sum(len(classes(factor)) for factor in FACTORS)
+
+
+def test_the_examples_of_a_pair_are_its_nine_combinations(prepared, tmp_path):
+    write_examples(prepared, [Pair("shape", "hue"), Pair("hue", "shape")], tmp_path)
+    addresses = example_addresses(tmp_path)
+    assert list(addresses) == ["hue-shape", "shape-hue"]
+    assert all(address.startswith("data:image/webp;base64,") for address in addresses.values())
+    assert max(map(len, addresses.values())) < 40_000
+    write_examples(prepared, [Pair("shape", "hue")], tmp_path / "again")
+    assert (tmp_path / "again/shape-hue.webp").read_bytes() == (tmp_path / "shape-hue.webp").read_bytes()
