@@ -20,6 +20,10 @@ from diagvib.renderer import CANVAS, Renderer, resize_matrix
 OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 
 
+PATHS = [False, True]  # plain torch, and the CPU's kernel; Triton's kernel has tests of its own below
+on_every_path = pytest.mark.parametrize("fused", PATHS, ids=["plain", "numba"])
+
+
 def random_recipes(n: int, seed: int = 0, digits: int = 7, textures: int = 3) -> dict[str, np.ndarray]:
     g = np.random.default_rng(seed)
     return {"digit": g.integers(0, digits, n), "texture": g.integers(0, textures, n),
@@ -43,22 +47,24 @@ def assert_golden_contract(ours: np.ndarray, theirs: np.ndarray) -> None:
     assert (difference == 0)[theirs != CANVAS].mean() >= 0.95
 
 
-def test_published_renders(golden, mirror):
+@on_every_path
+def test_published_renders(golden, mirror, fused):
     names = classes("texture")
     textures = np.stack([imread(mirror / "textures" / f"{name}.png") for name in names])
-    ours = Renderer(golden["prepared_digit"], textures).render(
+    ours = Renderer(golden["prepared_digit"], textures, fused=fused).render(
         digit=np.arange(len(golden["images"])), texture=[names.index(t) for t in golden["texture"]],
         crop=golden["texture_crop"], hue=golden["hue_degrees"], lightness=golden["lightness"],
         position=golden["position"], scale=golden["scale"])
     assert_golden_contract(ours.numpy(), golden["images"].transpose(0, 2, 3, 1))
 
 
-def test_own_golden_renders():
+@on_every_path
+def test_own_golden_renders(fused):
     """48 recipes over every object size, rendered once by `render_plain`."""
     with np.load(OWN_GOLDEN) as file:
         case = dict(file)
     n = len(case["images"])
-    ours = Renderer(case["digits"], case["crops"]).render(
+    ours = Renderer(case["digits"], case["crops"], fused=fused).render(
         digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
         **{k: case[k] for k in ("hue", "lightness", "position", "scale")})
     assert_golden_contract(ours.numpy(), case["images"])
@@ -70,11 +76,12 @@ def test_resize_matrix_is_scikit_images_operator(n):
     np.testing.assert_allclose(resize_matrix(n), expected, atol=2e-6)
 
 
+@on_every_path
 @pytest.mark.parametrize("size", [64, 96, 128, 256])
-def test_every_image_size_agrees_with_plain(stacks, size):
+def test_every_image_size_agrees_with_plain(stacks, size, fused):
     digits, textures = stacks
     recipes = random_recipes(24, seed=size)
-    ours = Renderer(digits, textures, size=size).render(**recipes).numpy().astype(int)
+    ours = Renderer(digits, textures, size=size, fused=fused).render(**recipes).numpy().astype(int)
     for i in range(24):
         row, column = recipes["crop"][i]
         crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
@@ -84,8 +91,9 @@ def test_every_image_size_agrees_with_plain(stacks, size):
         assert (ours[i] == plain).mean() > 0.99
 
 
-def test_batch_order_and_threads_change_nothing(stacks):
-    renderer, recipes = Renderer(*stacks), random_recipes(300)
+@on_every_path
+def test_batch_order_and_threads_change_nothing(stacks, fused):
+    renderer, recipes = Renderer(*stacks, fused=fused), random_recipes(300)
     whole = renderer.render(**recipes)
     order = np.random.default_rng(2).permutation(300)
     assert torch.equal(renderer.render(**{k: v[order] for k, v in recipes.items()}), whole[order])
@@ -93,26 +101,51 @@ def test_batch_order_and_threads_change_nothing(stacks):
     assert torch.equal(torch.cat(parts), whole)
     threads = torch.get_num_threads()
     try:
-        torch.set_num_threads(1)
-        assert torch.equal(renderer.render(**recipes), whole)
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            assert torch.equal(renderer.render(**recipes), whole)
     finally:
         torch.set_num_threads(threads)
 
 
 def test_placing_by_gather_equals_placing_by_slices(stacks, monkeypatch):
     recipes = random_recipes(200) | {"position": np.random.default_rng(3).uniform(-0.3, 1.3, (200, 2))}
-    by_slices = Renderer(*stacks).render(**recipes)
+    by_slices = Renderer(*stacks, fused=False).render(**recipes)
     monkeypatch.setattr(renderer_module, "_place_by_slices", renderer_module._place_by_gather)
-    assert torch.equal(Renderer(*stacks).render(**recipes), by_slices)
+    assert torch.equal(Renderer(*stacks, fused=False).render(**recipes), by_slices)
+
+
+@pytest.mark.parametrize("size", [64, 65, 128, 200, 256])
+def test_the_paths_agree(stacks, size):
+    """Within one level on 99.9 % of pixels, also at the border and for objects from one pixel to the largest."""
+    g = np.random.default_rng(size)
+    recipes = random_recipes(200) | {"position": g.uniform(-0.3, 1.3, (200, 2)), "scale": g.uniform(0.02, 3.1, 200)}
+    plain, fused = (Renderer(*stacks, size=size, fused=f).render(**recipes).short() for f in PATHS)
+    difference = (plain - fused).abs()
+    assert (plain != CANVAS).any(dim=(1, 2, 3)).sum() > 100
+    assert difference.max() <= 1
+    assert (difference > 0).float().mean() <= 0.001
+
+
+def test_objects_larger_than_the_kernel_takes_are_drawn_all_the_same(stacks):
+    recipes = random_recipes(2) | {"scale": np.array([1.0, 4.0])}
+    assert torch.equal(*(Renderer(*stacks, fused=fused).render(**recipes) for fused in PATHS))
+
+
+def test_without_numba_plain_torch_renders(stacks, monkeypatch):
+    assert Renderer(*stacks).kernel is not None
+    monkeypatch.setattr(renderer_module, "find_spec", lambda name: None)
+    assert Renderer(*stacks).kernel is None
 
 
 @pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
-def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
+@on_every_path
+def test_digits_anywhere_in_their_square_are_drawn(stacks, used, fused):
     """The window that is computed follows the digits, also those that reach the square's border."""
     digits, textures = np.zeros((7, 40, 40), np.uint8), stacks[1]
     digits[:, used, used] = np.random.default_rng(5).integers(140, 256, digits[:, used, used].shape)
     recipes = random_recipes(16, seed=6)
-    ours = Renderer(digits, textures).render(**recipes).numpy().astype(int)
+    ours = Renderer(digits, textures, fused=fused).render(**recipes).numpy().astype(int)
     for i, image in enumerate(ours):
         row, column = recipes["crop"][i]
         crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
@@ -122,8 +155,9 @@ def test_digits_anywhere_in_their_square_are_drawn(stacks, used):
         assert (image == plain).mean() > 0.95
 
 
-def test_empty_digits_leave_the_canvas(stacks):
-    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1]).render(**random_recipes(9))
+@on_every_path
+def test_empty_digits_leave_the_canvas(stacks, fused):
+    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1], fused=fused).render(**random_recipes(9))
     assert (images == CANVAS).all()
 
 
@@ -131,7 +165,13 @@ INTERPRETED = """
 import sys, numpy as np, torch
 sys.path.insert(0, sys.argv[1])
 from test_renderer import random_recipes
+from diagvib.kernel import Kernel
 from diagvib.renderer import Renderer
+
+def by_triton(*stacks, size=128):
+    renderer = Renderer(*stacks, size=size, fused=False)
+    renderer.kernel = Kernel(renderer.masks, renderer.textures, size, renderer._used)
+    return renderer
 
 g = np.random.default_rng(1)
 digits = np.zeros((7, 40, 40), np.uint8)
@@ -140,19 +180,20 @@ textures = g.integers(0, 256, (3, 64, 70), dtype=np.uint8)
 for size, n in ((128, 5), (65, 3), (64, 1), (64, 0)):
     recipes = random_recipes(n, seed=size)
     recipes["position"][:2] = np.array([[-0.05, 0.98], [0.5, -3]])[:n]
-    plain = Renderer(digits, textures, size=size).render(**recipes)
-    fused = Renderer(digits, textures, size=size, fused=True).render(**recipes)
+    plain = Renderer(digits, textures, size=size, fused=False).render(**recipes)
+    fused = by_triton(digits, textures, size=size).render(**recipes)
     assert fused.shape == plain.shape and fused.dtype == torch.uint8
     difference = (fused.int() - plain.int()).abs()
     assert n == 0 or difference.max() <= 1, difference.max()
     assert (difference > 0).sum() <= 0.001 * difference.numel()
 huge = random_recipes(2) | {"scale": np.array([1.0, 4.0])}
-assert torch.equal(*(Renderer(digits, textures, fused=fused).render(**huge) for fused in (True, False)))
+assert torch.equal(by_triton(digits, textures).render(**huge),
+                   Renderer(digits, textures, fused=False).render(**huge))
 
 with np.load(sys.argv[1] + "/golden_renders.npz") as file:
     case = {k: v[::8] for k, v in file.items()}
 n = len(case["images"])
-ours = Renderer(case["digits"], case["crops"], fused=True).render(
+ours = by_triton(case["digits"], case["crops"]).render(
     digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
     **{k: case[k] for k in ("hue", "lightness", "position", "scale")})
 difference = np.abs(ours.numpy().astype(int) - case["images"])
@@ -194,15 +235,17 @@ def test_the_kernel_compiles_for_hopper(tmp_path, monkeypatch):
     assert ".local" not in code
 
 
-def test_empty_and_single(stacks):
-    renderer = Renderer(*stacks)
+@on_every_path
+def test_empty_and_single(stacks, fused):
+    renderer = Renderer(*stacks, fused=fused)
     assert renderer.render(**random_recipes(0)).shape == (0, 128, 128, 3)
     assert renderer.render(**random_recipes(1)).shape == (1, 128, 128, 3)
 
 
-def test_objects_leaving_the_image_are_clipped(stacks):
+@on_every_path
+def test_objects_leaving_the_image_are_clipped(stacks, fused):
     far = np.array([[-2.0, 0.5], [0.5, 3.0], [0.0, 0.0], [1.0, 1.0], [0.5, -0.1]])
-    images = Renderer(*stacks).render(**random_recipes(5) | {"position": far}).numpy()
+    images = Renderer(*stacks, fused=fused).render(**random_recipes(5) | {"position": far}).numpy()
     assert (images[:2] == CANVAS).all()
     assert (images[2, :10, :10] != CANVAS).any()
     assert (images[2, 40:, 40:] == CANVAS).all()

@@ -42,7 +42,6 @@ TEXTURE_SIDE = 256
 # Every figure is the best of so many rounds, each measuring everything once: other work on the machine slows some.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
-MEMORY_BATCH = 4096  # images rendered in one call where they stay in memory
 
 
 def bench_render(device: str = "auto", images: int | None = None, out: str | Path = RESULTS) -> Path:
@@ -56,11 +55,12 @@ def bench_render(device: str = "auto", images: int | None = None, out: str | Pat
     rows, load = [], os.getloadavg()[0]
     for count in sorted({1, len(_cores())}):
         rows += _in_child(_measure_cpu, count, images or 16_384, out)
-    checks = _golden_checks({"cpu": Renderer(*_stacks())})
+    paths = {"cpu": Renderer(*_stacks()), "cpu, plain torch": Renderer(*_stacks(), fused=False)}
+    checks = _golden_checks(paths) + _agreement({"cpu, plain torch": paths["cpu, plain torch"]})
     if resolved.type == "cuda":
         renderers = _cuda_renderers()
         rows += _measure_cuda(renderers, images or 65_536, out)
-        checks = _golden_checks({"cpu": Renderer(*_stacks()), **renderers}) + _agreement(renderers)
+        checks += _golden_checks(renderers) + _agreement(renderers)
     print_rows(rows, checks)
     return save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
 
@@ -77,7 +77,7 @@ def machine() -> dict:
 def save_result(kind: str, device: str, rows: list[dict], out: str | Path = RESULTS, **more: object) -> Path:
     """Write `{kind}-{device}-{date}.json`: the rows, with the machine, versions, date and command; returns its path."""
     versions = {"python": platform.python_version()}
-    for package in ("torch", "numpy", "pyarrow", "triton", "scikit-image"):
+    for package in ("torch", "numba", "numpy", "pyarrow", "triton", "scikit-image"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
@@ -106,7 +106,8 @@ def print_rows(rows: list[dict], checks: list[dict]) -> None:
                       f"{row['bytes_per_second'] / 1e6:,.0f}", compared)
     console = Console()
     console.print(table)
-    if not any(row["what"] == "yardstick" for row in rows):
+    whats = {row["what"] for row in rows}
+    if "render" in whats and "yardstick" not in whats:
         console.print("no yardstick: scikit-image is not installed")
     for check in checks:
         console.print(", ".join(f"{k} {v:.4%}" if isinstance(v, float) else f"{k} {v}" for k, v in check.items()))
@@ -185,7 +186,7 @@ def _use_cores(cores: int) -> None:
 def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
     digits, textures = _stacks()
     renderer, recipes = Renderer(digits, textures), random_recipes(images, len(digits))
-    batches = [render_arguments(recipes.slice(at, MEMORY_BATCH)) for at in range(0, images, MEMORY_BATCH)]
+    batches = [render_arguments(recipes.slice(at, BATCH)) for at in range(0, images, BATCH)]
     memory = []
     with TemporaryDirectory(dir=out) as folder, ExitStack() as stack:
         path = Path(folder) / "train.parquet"
@@ -193,8 +194,13 @@ def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
         def write() -> None:
             write_images(path, recipes, renderer, {})
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        work = {"render": lambda: [renderer.render(**batch).shape for batch in batches], "render to Parquet": write,
-                "read from Parquet": lambda: read_images(path)}
+        def draw(drawing: Renderer) -> None:
+            for batch in batches:
+                drawing.render(**batch)
+        plain = Renderer(digits, textures, fused=False)
+        draw(renderer)  # compiles
+        work = {"render": lambda: draw(renderer), "render, plain torch": lambda: draw(plain),
+                "render to Parquet": write, "read from Parquet": lambda: read_images(path)}
         if find_spec("skimage"):
             work["yardstick"] = stack.enter_context(_Yardstick(cores))
         seconds = _best(work)

@@ -3,8 +3,8 @@
 Every image is one textured digit on a grey canvas. The digit's mask and the coloured texture crop, both 40 x 40, are
 resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X A_n^T. Images are therefore sorted by n
 and rendered in chunks of equal n, each a pair of matrix products. Digits leave a margin of their 40 x 40 empty, and
-where no digit reaches the canvas stays: only a window of the object is computed (`Window`). On CUDA, where Triton is
-installed, `kernel.py` does all this in one launch.
+where no digit reaches the canvas stays: only a window of the object is computed (`Window`). Where their compilers are
+installed, `cpu_kernel.py` (numba) and on CUDA `kernel.py` (Triton) do all this image by image, several times faster.
 """
 
 from functools import cache
@@ -93,7 +93,8 @@ class Renderer:
 
     digits: uint8[D, 40, 40]; textures: uint8[T, H, W] with H, W >= 40; size: side of the images in pixels, 64 to 256.
     At sizes other than 128 objects keep their size relative to the image. Raises DiagvibError for other shapes.
-    fused: render by the Triton kernel; default: on CUDA where Triton is installed.
+    fused: render by the device's kernel (CPU: numba, CUDA: Triton), not by torch's operations; default: where its
+    compiler is installed.
     """
 
     def __init__(self, digits, textures, device: str | torch.device = "cpu", size: int = PAPER_SIZE,
@@ -111,7 +112,8 @@ class Renderer:
         self._used = _used_interval(self.masks)
         self._windows: dict[int, Window] = {}
         if fused is None:
-            fused = self.device.type == "cuda" and find_spec("triton") is not None
+            compiler = {"cpu": "numba", "cuda": "triton"}.get(self.device.type)
+            fused = compiler is not None and find_spec(compiler) is not None
         self.kernel = self._make_kernel() if fused else None
 
     def render(self, digit, texture, crop, hue, lightness, position, scale) -> torch.Tensor:
@@ -173,6 +175,10 @@ class Renderer:
         return Window(matrix, int(outputs[0]), int(source[0]), self.textures.unfold(1, k, 1).unfold(2, k, 1))
 
     def _make_kernel(self):
+        # imported here: without a renderer nobody should wait for, or need, either compiler
+        if self.device.type == "cpu":
+            from diagvib.cpu_kernel import CpuKernel
+            return CpuKernel(self.masks, self.textures, self.size)
         from diagvib.kernel import Kernel
         return Kernel(self.masks, self.textures, self.size, self._used)
 
