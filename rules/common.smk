@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+from pathlib import Path
 
 from diagvib.baselines import KINDS, OWN
 from diagvib.config import resolve, stage_settings, typed
@@ -11,7 +12,7 @@ from diagvib.devices import likely_gpu
 from diagvib.errors import DiagvibError
 from diagvib.factors import classes
 from diagvib.fetch import load_sources
-from diagvib.grid import IMAGE_FILES, RUN_FILES, datasets, train_jobs
+from diagvib.grid import IMAGE_FILES, RUN_FILES, Layout, datasets, train_jobs
 from diagvib.tables import TABLE_FILES
 from snakemake.exceptions import WorkflowError
 
@@ -28,7 +29,7 @@ SAMPLES = range(CONFIG["samples"])
 ROOT, DEVICE = CONFIG["root"], CONFIG["device"]
 MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
-DATA, RESULTS, LOGS = (os.path.normpath(f"{ROOT}/{folder}") for folder in ("data", "results", "logs"))
+LAYOUT, LOGS = Layout(Path(ROOT)), Path(ROOT) / "logs"
 
 
 def baseline_code(wildcards):
@@ -48,13 +49,13 @@ def stage(name):
         stage_settings(CONFIG, name, wildcards.get("study"), wildcards.get("baseline")), sort_keys=True)
 
 
-RAW = [f"{DATA}/raw/{source.path}" for source in load_sources()] if CONFIG["sources"] == "official" else []
-PREPARED = [f"{DATA}/prepared/{name}" for name in
+RAW = [f"{LAYOUT.raw}/{source.path}" for source in load_sources()] if CONFIG["sources"] == "official" else []
+PREPARED = [f"{LAYOUT.prepared}/{name}" for name in
             ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]]
-RECIPE_FILE = f"{DATA}/recipes/{{study}}/{{pair}}.parquet"
-DATASET_FILES = expand(f"{DATA}/images/{{{{study}}}}/{{{{pair}}}}/{{sample}}/{{file}}", sample=SAMPLES, file=IMAGE_FILES)
-JOB_FILES = expand(f"{RESULTS}/runs/{{{{baseline}}}}/{{{{study}}}}/{{{{pair}}}}/{{sample}}/{{file}}",
-                   sample=SAMPLES, file=RUN_FILES)
+RECIPE_FILE = str(LAYOUT.recipes("{study}", "{pair}"))
+DATASET_FILES = [f"{LAYOUT.images('{study}', '{pair}')}/{sample}/{file}" for sample in SAMPLES for file in IMAGE_FILES]
+JOB_FILES = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{file}"
+             for sample in SAMPLES for file in RUN_FILES]
 
 RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
 IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
@@ -63,8 +64,8 @@ IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG
 DATASET = {"parquet": DATASET_FILES, "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
 RUNS = [file.format(baseline=baseline, study=study, pair=pair)
         for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
-TABLES = [f"{RESULTS}/tables/{name}" for name in TABLE_FILES]
-REPORT, FIGURES = f"{RESULTS}/report.html", f"{RESULTS}/figures"
+TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
+REPORT, FIGURES = str(LAYOUT.report), str(LAYOUT.figures)
 
 # What tables, figures and the page are made by: they are made anew when it changes.
 TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in

@@ -1,7 +1,7 @@
 rule prepare:
     input:
         RAW,
-        code=[f"src/diagvib/{module}.py" for module in ("prepare", "digits", "textures", "embedded", "randomness")],
+        code=[f"src/diagvib/{module}.py" for module in ("prepare", "digits", "textures", "embedded", "randomness", "arrays")],
     output:
         PREPARED,
     log:

@@ -2,7 +2,7 @@ rule train:
     input:
         DATASET,
         code=[
-            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "batches", "checkpoints", "datasets", "metrics")),
+            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "batches", "checkpoints", "datasets", "metrics", "randomness")),
             "src/diagvib/baselines/base.py",
         ],
         baseline=baseline_code,

@@ -34,11 +34,11 @@ from diagvib.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizat
 from diagvib.files import write_json
 from diagvib.images import BATCH, read_images, write_images
 from diagvib.renderer import CANVAS, OBJECT_SIDE, PAPER_SIZE, Renderer
+from diagvib.textures import TEXTURE_SIZE
 
 RESULTS = Path("benchmarks/results")
 GOLDEN = Path(__file__).parent.parent.parent / "tests" / "golden_renders.npz"
 IMAGE_BYTES = PAPER_SIZE * PAPER_SIZE * 3
-TEXTURE_SIDE = 256
 # Every figure is the best of so many rounds, each measuring everything once: other work on the machine slows some.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
@@ -117,10 +117,10 @@ def _stacks() -> tuple[np.ndarray, np.ndarray]:
     """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], in which the golden file's crops lie side by side."""
     case = _golden()
     crops = case["crops"]
-    per_side = -(-TEXTURE_SIDE // OBJECT_SIDE)
+    per_side = -(-TEXTURE_SIZE // OBJECT_SIDE)
     tiles = [crops[np.random.default_rng(seed).permutation(per_side**2) % len(crops)] for seed in range(5)]
     textures = [np.block([list(t[i * per_side:(i + 1) * per_side]) for i in range(per_side)]) for t in tiles]
-    return case["digits"], np.stack(textures)[:, :TEXTURE_SIDE, :TEXTURE_SIDE]
+    return case["digits"], np.stack(textures)[:, :TEXTURE_SIZE, :TEXTURE_SIZE]
 
 
 def _golden() -> dict[str, np.ndarray]:
@@ -139,7 +139,7 @@ def random_recipes(n: int, digits: int, seed: int = 0) -> pa.Table:
     for factor in ("position", "hue", "lightness", "scale"):
         values = draw_realizations(factor, index[factor], generator)
         columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
-    crop = generator.integers(0, TEXTURE_SIDE - OBJECT_SIDE + 1, (2, n))
+    crop = generator.integers(0, TEXTURE_SIZE - OBJECT_SIDE + 1, (2, n))
     return pa.table(columns | {"digit": generator.integers(0, digits, n), "crop_row": crop[0], "crop_column": crop[1]})
 
 

@@ -15,9 +15,9 @@ from rich.progress import track
 from diagvib.errors import DiagvibError
 from diagvib.files import METADATA_KEY, open_parquet, read_json
 from diagvib.metrics import accuracy_by_code
+from diagvib.studies import GROUPS
 
 RUN_FILES = ("predictions.parquet", "metrics.json", "run.json")
-GROUPS = ("id", "ood")
 RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
 HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy"]
 _RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]

@@ -9,13 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import t
 
-from diagvib.collect import GROUPS, collect_runs
+from diagvib.collect import collect_runs
 from diagvib.errors import DiagvibError
 from diagvib.factors import parse_pair
 from diagvib.files import write_text
 from diagvib.formats import markdown_table
 from diagvib.metrics import Estimate, estimate
 from diagvib.paper import describe_holes, percent
+from diagvib.studies import GROUPS
 from diagvib.uncertainty import LEVEL
 
 KEYS = ["study", "baseline", "target", "cue", "group"]

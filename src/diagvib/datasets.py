@@ -7,9 +7,9 @@ import torch
 
 from diagvib.errors import DiagvibError
 from diagvib.files import file_sha256, read_metadata
-from diagvib.images import Images, read_images, render_batches
+from diagvib.images import Images, pixel_format, read_images, render_batches
 from diagvib.prepare import load_prepared
-from diagvib.recipes import read_recipes
+from diagvib.recipes import read_recipes, select_recipes
 from diagvib.renderer import Renderer
 
 
@@ -58,8 +58,7 @@ class RenderedRecipes:
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own")
         self._shared = {"sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
-                        "recipe_digest": file_sha256(path), "image_shape": [size, size, 3], "layout": "HWC",
-                        "dtype": "uint8"}
+                        "recipe_digest": file_sha256(path), **pixel_format(size)}
         self.renderer = Renderer(sources.digits, sources.textures, device, size)
 
     def __len__(self) -> int:
@@ -75,7 +74,7 @@ class RenderedRecipes:
 
     def recipes(self, sample: int, split: str):
         """The recipe table of a split."""
-        return read_recipes(self.path, sample, split)[0]
+        return select_recipes(self._recipes, sample, split, self.path, self._noted)
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)

@@ -70,7 +70,7 @@ class Layout:
 
     def images(self, study: str, pair: str) -> Path:
         """The folder of a dataset's image files: {sample}/{split}.parquet."""
-        return self.root / "data" / "images" / study / pair
+        return self.all_images / study / pair
 
     def runs(self, baseline: str, study: str, pair: str) -> Path:
         """The folder of a train job's runs: {sample}/..."""
@@ -79,6 +79,10 @@ class Layout:
     def checkpoints(self, baseline: str, study: str, pair: str) -> Path:
         """Where a train job may leave its checkpoints; outside of everything that is declared as a result."""
         return self.root / "data" / "checkpoints" / baseline / study / pair
+
+    @property
+    def all_images(self) -> Path:
+        return self.root / "data" / "images"
 
     @property
     def all_runs(self) -> Path:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
+from diagvib.arrays import from_binary, to_binary
 from diagvib.errors import DiagvibError
 from diagvib.factors import FACTORS, REALIZATION_COLUMNS, classes
 from diagvib.files import file_metadata, open_parquet, whole_file, with_metadata
@@ -30,7 +31,10 @@ _DECODED = 128
 
 @dataclass(frozen=True)
 class Images:
-    """A dataset's split in memory: pixels uint8[N, H, W, 3] (torch, on the CPU), recipe columns, and the metadata."""
+    """A dataset's split in memory: pixels uint8[N, H, W, 3], recipe columns, and the metadata.
+
+    The pixels are on the CPU when read from a file, on the renderer's device when rendered.
+    """
 
     pixels: torch.Tensor
     table: pa.Table
@@ -39,6 +43,11 @@ class Images:
     def labels(self, factor: str) -> torch.Tensor:
         """The class index of every image in the factor's full class list, int64[N]."""
         return torch.from_numpy(class_indices(self.table, factor))
+
+
+def pixel_format(size: int) -> dict:
+    """What an image's bytes mean, as files of images note it in their metadata."""
+    return {"image_shape": [size, size, 3], "layout": "HWC", "dtype": "uint8"}
 
 
 def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
@@ -71,9 +80,8 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
 
     advance: told how many further images are written. Memory stays constant however many there are.
     """
-    shape = [renderer.size, renderer.size, 3]
     schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
-                           {**metadata, "image_shape": shape, "layout": "HWC", "dtype": "uint8"})
+                           {**metadata, **pixel_format(renderer.size)})
     columns = [name for name in schema.names if name != "image"]
     # the thread closes before the writer: a batch being written when something fails must not lose its file
     with (whole_file(path) as temporary,
@@ -83,7 +91,7 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
         for pixels in render_batches(recipes, renderer):
             rows = recipes.slice(start, len(pixels))
             start += len(pixels)
-            table = pa.table([*rows.columns, _binary(pixels.cpu().numpy())], schema=schema)
+            table = pa.table([*rows.columns, to_binary(pixels.cpu().numpy())], schema=schema)
             if written:
                 written.result()
             written = thread.submit(writer.write_table, table, row_group_size=BATCH)
@@ -101,13 +109,6 @@ def _all_cores_but_one() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(usual)
-
-
-def _binary(pixels: np.ndarray) -> pa.Array:
-    """uint8[N, ...] as a binary array of N values, without a copy."""
-    bytes_each = int(np.prod(pixels.shape[1:]))
-    offsets = np.arange(len(pixels) + 1, dtype=np.int32) * np.int32(bytes_each)
-    return pa.BinaryArray.from_buffers(pa.binary(), len(pixels), [None, pa.py_buffer(offsets), pa.py_buffer(pixels)])
 
 
 def read_images(path: str | Path) -> Images:
@@ -141,10 +142,8 @@ def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
 
 
 def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
-    bytes_each = int(np.prod(shape))
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset:column.offset + len(column) + 1]
-    if column.null_count or (np.diff(offsets) != bytes_each).any():
-        raise DiagvibError(f"{path}: holds images that are not {bytes_each} bytes long (shape {shape}); "
-                           "delete it and run again, it will be made anew")
-    data = np.frombuffer(column.buffers()[2], np.uint8)[offsets[0]:offsets[-1]]
-    return data.reshape(len(column), *shape)
+    try:
+        return from_binary(column, tuple(shape))
+    except ValueError:
+        raise DiagvibError(f"{path}: holds images that are not {int(np.prod(shape))} bytes long (shape {shape}); "
+                           "delete it and run again, it will be made anew") from None

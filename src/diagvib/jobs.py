@@ -85,5 +85,5 @@ def plot_job(layout: Layout, settings: dict) -> None:
     """Every figure, and the report."""
     from diagvib.figures import draw_figures
     from diagvib.report import write_report
-    draw_figures(layout.tables, layout.figures, layout.root / "data" / "images", settings, layout.prepared)
+    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared)
     write_report(layout.tables, layout.figures, layout.report, settings)

@@ -2,12 +2,11 @@
 
 import pandas as pd
 
-from diagvib.collect import GROUPS
 from diagvib.factors import FACTORS
 from diagvib.formats import MARKS
 from diagvib.metrics import CHANCE
 from diagvib.paper import paper_percent, percent
-from diagvib.studies import dataset_sample, load_study, study_cells
+from diagvib.studies import GROUPS, dataset_sample, load_study, study_cells
 from diagvib.style import accuracy_colours
 
 

@@ -8,7 +8,8 @@ from rich.table import Table
 from diagvib.devices import likely_gpu
 from diagvib.files import checkout_path, read_json
 from diagvib.grid import datasets, runs, train_jobs
-from diagvib.studies import load_study
+from diagvib.recipes import split_counts
+from diagvib.studies import SPLITS, load_study
 
 # Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels; larger images compress
 # in proportion to their side, as most of an image is background).
@@ -49,9 +50,7 @@ def estimate(config: dict) -> dict:
 
 
 def _dataset_size(config: dict, study: str) -> dict[str, int]:
-    counts = config["counts"]
-    test = counts["id"] + (counts["ood"] if load_study(study).has_group("ood") else 0)
-    return {"train": counts["train"], "val": counts["val"], "test": test}
+    return {split: sum(split_counts(load_study(study), config["counts"], split).values()) for split in SPLITS}
 
 
 def _training_seconds(config: dict, baseline: dict, all_runs: list, rates: dict) -> float | None:

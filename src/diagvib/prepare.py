@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from diagvib.arrays import from_binary, to_binary
 from diagvib.digits import DIGIT_SIZE, RawDigits, prepare_digits, read_mnist, split_names
 from diagvib.embedded import DIGITS_NAME, embedded_digits, embedded_texture
 from diagvib.errors import DiagvibError, unknown_name
@@ -19,7 +20,6 @@ from diagvib.fetch import load_sources
 from diagvib.files import file_sha256, read_json, read_metadata, read_table, write_json, write_table
 from diagvib.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
 
-_DIGIT_BYTES = DIGIT_SIZE * DIGIT_SIZE
 _SOURCES_KEYS = ("sources", "comparable", "digest", "files")
 
 
@@ -117,10 +117,8 @@ _READERS = {"official": _read_official, "embedded": _read_embedded}
 
 def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits,
                  test: RawDigits) -> pa.Table:
-    offsets = np.arange(len(digits) + 1, dtype=np.int32) * np.int32(_DIGIT_BYTES)
-    pixels = pa.Array.from_buffers(pa.binary(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
     return pa.table({
-        "digit": pixels,
+        "digit": to_binary(digits),
         "label": labels.astype(np.int8),
         "split": pa.array(splits, pa.string()),
         "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
@@ -130,16 +128,11 @@ def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, tra
 
 def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
     """The binary column `digit` as uint8[D, 40, 40], by its buffers: 70,000 rows at once instead of one by one."""
-    parts = []
-    for chunk in table["digit"].chunks:
-        if chunk.type != pa.binary() or chunk.null_count:
-            raise _mismatch(folder)
-        _, offsets, data = chunk.buffers()
-        bounds = np.frombuffer(offsets, dtype=np.int32)[chunk.offset:chunk.offset + len(chunk) + 1]
-        if (np.diff(bounds) != _DIGIT_BYTES).any():
-            raise _mismatch(folder)
-        parts.append(np.frombuffer(data, dtype=np.uint8)[bounds[0]:bounds[-1]] if len(chunk) else np.empty(0, np.uint8))
-    return np.concatenate(parts or [np.empty(0, np.uint8)]).reshape(-1, DIGIT_SIZE, DIGIT_SIZE)
+    try:
+        parts = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
+    except ValueError:
+        raise _mismatch(folder) from None
+    return np.concatenate(parts or [np.empty((0, DIGIT_SIZE, DIGIT_SIZE), np.uint8)])
 
 
 def _labels_and_splits(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:

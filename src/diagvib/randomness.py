@@ -7,5 +7,9 @@ import numpy as np
 
 def named_generator(*names: object) -> np.random.Generator:
     """A random generator seeded by names alone: the same on every machine and in any order of calls."""
-    digest = hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "big")))
+    return np.random.Generator(np.random.PCG64(int.from_bytes(name_digest(*names), "big")))
+
+
+def name_digest(*names: object) -> bytes:
+    """32 bytes that names alone decide."""
+    return hashlib.sha256("/".join(str(name) for name in names).encode()).digest()

@@ -9,14 +9,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagvib.digits import DIGIT_SIZE
 from diagvib.errors import DiagvibError
 from diagvib.factors import FACTORS, REALIZATION_COLUMNS, Pair, classes, draw_realizations
 from diagvib.files import file_metadata, open_parquet, write_table
 from diagvib.randomness import named_generator
 from diagvib.studies import CLASSES_PER_FACTOR, GROUPS, SPLITS, DatasetSample, Study
-
-CROP_SIDE = 40
-TEXTURE_SIDE = 256
+from diagvib.textures import TEXTURE_SIZE
 
 RECIPE_SCHEMA = pa.schema([
     ("sample", pa.int16()), ("split", pa.string()), ("group", pa.string()),
@@ -96,7 +95,7 @@ def _realize(names: dict[str, np.ndarray], split: str, digits: DigitPool, genera
     for shape in np.unique(names["shape"].astype(str)):
         rows = np.flatnonzero(names["shape"] == shape)
         instance[rows] = generator.choice(digits.instances(split, shape), len(rows))
-    crops = generator.integers(0, TEXTURE_SIDE - CROP_SIDE + 1, (2, len(instance)))
+    crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE + 1, (2, len(instance)))
     return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
 
@@ -127,6 +126,15 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
         table = file.read()
     if table.schema.names != RECIPE_SCHEMA.names:
         raise DiagvibError(f"{path}: not a recipe file; columns {', '.join(RECIPE_SCHEMA.names)} expected")
+    return select_recipes(table, sample, split, path, metadata), metadata
+
+
+def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path,
+                   metadata: dict) -> pa.Table:
+    """The recipes of one dataset sample and split, where named.
+
+    path, metadata: of the file, for the DiagvibError if there are none.
+    """
     if sample is not None:
         table = table.filter(pc.field("sample") == sample)
     if split is not None:
@@ -134,4 +142,4 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
     if not len(table):
         raise DiagvibError(f"{path}: no recipes for dataset sample {sample}, split {split}; "
                            f"it holds samples 0 to {metadata['samples'] - 1}")
-    return table, metadata
+    return table

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from diagvib.digits import DIGIT_SIZE
 from diagvib.errors import DiagvibError
 
-OBJECT_SIDE = 40  # pixels of a prepared digit and of a texture crop
+OBJECT_SIDE = DIGIT_SIZE  # pixels of a prepared digit and of a texture crop
 PAPER_SIZE = 128  # image side for which a scale of 1 means 40 pixels
 CANVAS = 127  # grey level of the background
 MASK_THRESHOLD = 150  # digit pixels above it belong to the object

@@ -7,12 +7,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from diagvib.collect import GROUPS, Collected, history_table, read_runs, run_times, versions
+from diagvib.collect import Collected, history_table, read_runs, run_times, versions
 from diagvib.errors import DiagvibError
 from diagvib.files import read_table, write_json, write_table, write_text
 from diagvib.formats import latex_tables, markdown_matrices, markdown_tables
 from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
+from diagvib.studies import GROUPS
 from diagvib.uncertainty import baseline_comparisons, overall_table, sample_interval
 from diagvib.verdicts import comparison_table, summary_table
 

@@ -1,6 +1,5 @@
 """Training: epochs, batches, precision, early stopping and continuation, for any baseline; it names none."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from diagvib.batches import Batches
 from diagvib.checkpoints import Checkpoint
 from diagvib.errors import DiagvibError
 from diagvib.grid import Run
+from diagvib.randomness import name_digest
 
 
 @dataclass(frozen=True)
@@ -272,8 +272,7 @@ def run_name(run: Run) -> str:
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
     """Seed of one epoch's order and noise; the same for every baseline on the same data."""
-    names = f"{seed}/{run.study}/{run.pair}/{run.sample}/{epoch}"
-    return int.from_bytes(hashlib.sha256(names.encode()).digest()[:7], "big")
+    return int.from_bytes(name_digest(seed, run.study, run.pair, run.sample, epoch)[:7], "big")
 
 
 @contextmanager

@@ -1,0 +1,25 @@
+"""Arrays of one shape in a Parquet `binary` column, as their raw bytes, and back; in one piece, not row by row."""
+
+import numpy as np
+import pyarrow as pa
+
+
+def to_binary(arrays: np.ndarray) -> pa.Array:
+    """uint8[N, ...] as a binary array of N values, without a copy."""
+    bytes_each = int(np.prod(arrays.shape[1:]))
+    offsets = np.arange(len(arrays) + 1, dtype=np.int32) * np.int32(bytes_each)
+    return pa.Array.from_buffers(pa.binary(), len(arrays), [None, pa.py_buffer(offsets), pa.py_buffer(arrays)])
+
+
+def from_binary(column: pa.Array, shape: tuple[int, ...]) -> np.ndarray:
+    """A binary array of N values as uint8[N, *shape], without a copy. ValueError unless every value has those bytes."""
+    bytes_each = int(np.prod(shape))
+    if column.type != pa.binary() or column.null_count:
+        raise ValueError(f"{column.type} with {column.null_count} empty values, not plain binary")
+    if not len(column):
+        return np.empty((0, *shape), dtype=np.uint8)
+    _, offsets, data = column.buffers()
+    bounds = np.frombuffer(offsets, dtype=np.int32)[column.offset:column.offset + len(column) + 1]
+    if (np.diff(bounds) != bytes_each).any():
+        raise ValueError(f"values that are not {bytes_each} bytes long")
+    return np.frombuffer(data, dtype=np.uint8)[bounds[0]:bounds[-1]].reshape(len(column), *shape)
