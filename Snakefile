@@ -1,5 +1,8 @@
 # The whole of DiagViB-6, in the order in which data flows. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or your own) another one; `--config key=value` overrides a key.
+import signal
+import threading
+
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -13,15 +16,16 @@ include: "rules/prepare.smk"
 include: "rules/draw.smk"
 include: "rules/render.smk"
 include: "rules/train.smk"
+include: "rules/tune.smk"
 include: "rules/tabulate.smk"
 include: "rules/plot.smk"
 
-localrules: all, fetched, prepared, recipes, images, runs, tables
+localrules: all, fetch, prepare, fetched, prepared, recipes, images, runs, tuned, tables
 
 
 rule all:
     default_target: True
-    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, TABLES, REPORT
+    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, WEIGHTS, TABLES, METRICS, REPORT, FIGURES
     message: f"everything is there; see {REPORT}"
 
 
@@ -46,10 +50,36 @@ rule images:
 
 
 rule runs:
-    input: RUNS
+    input: RUNS, WEIGHTS
     message: "all runs are there"
 
 
+rule tuned:
+    input: TUNED
+    message: f"batch size and learning rate are tuned; see {LAYOUT.tuning}"
+
+
 rule tables:
-    input: TABLES
+    input: TABLES, METRICS
     message: "all tables are there"
+
+
+# Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
+if "DVC_STAGE" in os.environ and workflow.is_main_process and (changed := changed_behind(ROOT)):
+    raise WorkflowError(changed)
+
+
+def finish_running_jobs(*_):
+    """Snakemake's own answer to SIGTERM, from a thread: in the main thread it can wait for ever for itself, as that
+    may hold the scheduler's lock when the signal comes."""
+    threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+
+
+onstart:
+    if changed := changed_behind(ROOT):
+        raise WorkflowError(changed)
+    signal.signal(signal.SIGTERM, finish_running_jobs)
+
+
+onsuccess:
+    record_run(ROOT, rules.all.input, workflow.touch)

@@ -12,7 +12,8 @@ from diagvib.devices import likely_gpu
 from diagvib.errors import DiagvibError
 from diagvib.factors import classes
 from diagvib.fetch import load_sources
-from diagvib.grid import IMAGE_FILES, RUN_FILES, Layout, datasets, train_jobs
+from diagvib.grid import IMAGE_FILES, RUN_FILES, WEIGHTS_FILE, Layout, datasets, train_jobs
+from diagvib.ledger import changed_behind, record_run
 from diagvib.tables import TABLE_FILES
 from snakemake.exceptions import WorkflowError
 
@@ -28,6 +29,8 @@ SAMPLES = range(CONFIG["samples"])
 # Where a job runs and where from is no part of its result: used in commands, but no job runs again for a change.
 ROOT, DEVICE = CONFIG["root"], CONFIG["device"]
 MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
+# TensorBoard files and CUDA graphs likewise: beside the result, and how fast it comes.
+SWITCHES = " ".join([*["--tensorboard"] * CONFIG["tensorboard"], *["--no-cuda-graphs"] * (not CONFIG["cuda_graphs"])])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 LAYOUT, LOGS = Layout(Path(ROOT)), Path(ROOT) / "logs"
 
@@ -53,26 +56,40 @@ RAW = [f"{LAYOUT.raw}/{source.path}" for source in load_sources()] if CONFIG["so
 PREPARED = [f"{LAYOUT.prepared}/{name}" for name in
             ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]]
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{pair}"))
-DATASET_FILES = [f"{LAYOUT.images('{study}', '{pair}')}/{sample}/{file}" for sample in SAMPLES for file in IMAGE_FILES]
+DIGESTS_FILE = str(LAYOUT.digests("{study}", "{pair}"))
+DATASET_FILES = [*(f"{LAYOUT.images('{study}', '{pair}')}/{sample}/{file}"
+                   for sample in SAMPLES for file in IMAGE_FILES), DIGESTS_FILE]
 JOB_FILES = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{file}"
              for sample in SAMPLES for file in RUN_FILES]
+# Kept weights are asked for by targets alone, so that switching them on or off leaves tables and figures as they are.
+KEEP_WEIGHTS = "--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights"
+JOB_WEIGHTS = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{WEIGHTS_FILE}"
+               for sample in SAMPLES if CONFIG["keep_weights"]]
 
 RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
 IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
           if CONFIG["images"] == "parquet"]
-# What a train job reads: image files, or recipes that it renders itself.
-DATASET = {"parquet": DATASET_FILES, "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
+# What a train job depends on: the digests of image files, or recipes that it renders itself. It checks the files against
+# their digests as it reads them; were they inputs, Snakemake would read them again for each output of each job, alone.
+DATASET = {"parquet": [DIGESTS_FILE], "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
 RUNS = [file.format(baseline=baseline, study=study, pair=pair)
         for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
+WEIGHTS = [file.format(baseline=baseline, study=study, pair=pair)
+           for baseline, study, pair in train_jobs(CONFIG) for file in JOB_WEIGHTS]
+# The pictures that figures show are those of the first dataset sample.
+EXHIBITS = [file for file in RUNS if file.endswith("/0/exhibits.parquet")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
-REPORT, FIGURES = str(LAYOUT.report), str(LAYOUT.figures)
+# Tuning is asked for by its own target; nothing else depends on it.
+TUNING_DATASETS = [file.format(study="zso", pair=factor) for factor in CONFIG["tuning"]["factors"] for file in DATASET]
+TUNED = [f"{LAYOUT.tuning}/{baseline['name']}.{kind}" for baseline in CONFIG["baselines"] for kind in ("csv", "yaml")]
+METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.figures)
 
 # What tables, figures and the page are made by: they are made anew when it changes.
 TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in
-                ("collect", "formats", "metrics", "paper", "tables", "uncertainty", "verdicts")),
+                ("collect", "formats", "metrics", "paper", "scores", "tables", "uncertainty", "verdicts")),
               "config/paper_tables.csv"]
 PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
-               ("examples", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
+               ("examples", "exhibit_sheets", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
              *(f"src/diagvib/report.{kind}" for kind in ("css", "html.j2", "js"))]
 
 

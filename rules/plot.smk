@@ -1,7 +1,8 @@
 rule plot:
     input:
+        # Not the images of its sheets: what changes them changes tables, and Snakemake would read all of them each time.
         TABLES,
-        IMAGES,
+        EXHIBITS,
         code=PLOT_CODE,
     output:
         page=report(REPORT, category="Report", caption="report.rst"),

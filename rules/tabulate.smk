@@ -4,6 +4,7 @@ rule tabulate:
         code=TABLE_CODE,
     output:
         report(TABLES, category="Tables", caption="tables.rst"),
+        metrics=directory(METRICS),
     log:
         f"{LOGS}/tabulate.log",
     benchmark:

@@ -2,12 +2,13 @@ rule train:
     input:
         DATASET,
         code=[
-            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "batches", "checkpoints", "datasets", "metrics", "randomness")),
+            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "protocol", "steps", "in_place", "exhibits", "batches", "checkpoints", "datasets", "metrics", "randomness")),
             "src/diagvib/baselines/base.py",
         ],
         baseline=baseline_code,
     output:
         JOB_FILES,
+        JOB_WEIGHTS,
     log:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{pair}}.log",
     benchmark:
@@ -21,4 +22,4 @@ rule train:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.pair}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.pair} --settings {params.settings:q} "
-        "--root {ROOT:q} --device {DEVICE} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} {KEEP_WEIGHTS} {SWITCHES} > {log:q} 2>&1"

@@ -3,21 +3,24 @@
 The model: a run's accuracy on every target class is
     p = level(study, target, cue) + sample_effect(sample) + run_effect(baseline, study, pair, sample),
 clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the images of each
-class the share p is predicted right.
+class the share p is predicted right. asr and the VAEs also have exhibits, of as many pictures as theirs.
 """
 
 import json
-import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from diagvib.baselines.base import Exhibit
+from diagvib.exhibits import SHOWN
 from diagvib.factors import FACTORS, all_pairs, classes
 from diagvib.files import METADATA_KEY
 from diagvib.randomness import named_generator
-from synthetic_runs import expected_runs
+from synthetic_runs import exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
 BASELINES = ("resnet18", "resnet50", "resnet50_in", "wide_resnet50_2", "densenet161", "alexnet", "asr", "vae",
@@ -59,6 +62,8 @@ def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
     table = _predictions(run["target"], len(groups), right, per_class)
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps({**names, **source})})
     pq.write_table(table, folder / "predictions.parquet", compression="zstd")
+    pq.write_table(_exhibits(run["baseline"]).replace_schema_metadata(table.schema.metadata),
+                   folder / "exhibits.parquet", compression="zstd")
     group = {"accuracy": right / per_class, "n": 3 * per_class, "per_class": {}}
     (folder / "metrics.json").write_text(json.dumps({
         **names, "target": run["target"], "cue": run["cue"], **source, "groups": dict.fromkeys(groups, group),
@@ -83,5 +88,15 @@ def _predictions(target: str, groups: int, right: int, per_class: int) -> pa.Tab
                      "confidence": np.full(n, 0.5, dtype=np.float32)})
 
 
-if __name__ == "__main__":  # the whole grid, to measure with: python tests/synthetic_grid.py FOLDER
-    write_grid(Path(sys.argv[1]) / "results" / "runs", expected_runs(BASELINES, STUDIES, PAIRS, 5))
+@cache
+def _exhibits(baseline: str) -> pa.Table:
+    """As a run of that baseline would have them: the same pictures of coloured squares for every run."""
+    pixels = torch.full((SHOWN, 128, 128, 3), 128, dtype=torch.uint8)
+    for place, picture in enumerate(pixels):
+        picture[8 * place:8 * place + 20, 40:60] = torch.tensor([20 * place, 255 - 20 * place, 100])
+    strips = {"asr": ("input", "lensed", "difference"), "vae": ("input", "reconstruction"),
+              "factor_vae": ("input", "reconstruction")}.get(baseline, ())
+    latent = range(12 if baseline.endswith("vae") else 0)
+    values = range(-3, 4)
+    return exhibits([*(Exhibit(what, pixels, torch.eye(3).repeat(4, 1)) for what in strips),
+                     *(Exhibit("traversal", pixels[:7], None, d, values, 6 - d / 2) for d in latent)], SHOWN)

@@ -5,13 +5,18 @@ fixed function of (baseline, study, pair, sample). Hence the accuracy of a run i
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import torch
 
 from diagvib import __version__
-from diagvib.factors import FACTORS, parse_pair
-from diagvib.files import write_json, write_table, write_text
+from diagvib.baselines.base import Exhibit
+from diagvib.exhibits import exhibit_table
+from diagvib.factors import FACTORS, classes, parse_pair
+from diagvib.files import read_metadata, write_json, write_table, write_text
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
@@ -43,6 +48,26 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
+def exhibits(pictures: Sequence[Exhibit] = (), images: int = 0) -> pa.Table:
+    """An exhibits file's content, by default a baseline's that offers none; all images are of one class."""
+    shown = pa.table({"group": ["id"] * images, **{factor: [classes(factor)[0]] * images for factor in FACTORS}})
+    return exhibit_table(list(pictures), shown, CLASSES)
+
+
+def write_pictures(folder: Path) -> None:
+    """Into a run folder, what an autoencoder of two latent dimensions might offer on four images, all of noise."""
+    generator = np.random.default_rng(0)
+
+    def some(n: int) -> torch.Tensor:
+        return torch.from_numpy(generator.integers(0, 255, (n, 16, 16, 3), dtype=np.uint8))
+
+    content = exhibits([
+        Exhibit("input", some(4), torch.eye(3)[[0, 1, 2, 0]]), Exhibit("reconstruction", some(4)),
+        *(Exhibit("traversal", some(3), None, number, (-1.0, 0.0, 1.0), 2.5 - number) for number in (0, 1))], 4)
+    path = folder / "exhibits.parquet"
+    write_table(path, content, read_metadata(path))
+
+
 def write_run(runs: Path, run: dict, comparable: bool = True) -> Path:
     folder = runs / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
     names = {key: run[key] for key in ("baseline", "study", "pair", "sample")}
@@ -70,4 +95,5 @@ def write_run(runs: Path, run: dict, comparable: bool = True) -> Path:
         "settings": {"batch_size": 64, "learning_rate": 2e-4}, "seed": 1332, "device": "cpu", "precision": "fp32",
         "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
         "seconds": {"train": 1.5, "test": 0.5}, "images_per_second": 1000.0, "train_images": 4374})
+    write_table(folder / "exhibits.parquet", exhibits(), {**names, **source})
     return folder

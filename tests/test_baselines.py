@@ -174,7 +174,12 @@ def test_unknown_torchvision_name_suggests_the_nearest():
 def test_timm_model_by_its_name(batch):
     pytest.importorskip("timm", reason="timm is optional and not installed here")
     settings = {**ENTRY, "kind": "timm", "model": "resnet10t"}
-    assert make_baseline(settings, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
+    model = make_baseline(settings, 6, SIZE, 0)
+    losses, = train(model, batch, steps=3)
+    assert losses[-1] < losses[0]
+    assert model.eval().predict(batch).shape == (6, 6)
+    transformer = {**settings, "model": "vit_tiny_patch16_224", "options": {"img_size": SIZE}}
+    assert make_baseline(transformer, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
     with pytest.raises(DiagvibError, match="unknown timm model 'resnet10tt'; did you mean resnet10t"):
         make_baseline({**settings, "model": "resnet10tt"}, 6, SIZE, 0)
     with pytest.raises(DiagvibError, match="options of model 'resnet10t' do not fit it"):

@@ -1,12 +1,19 @@
 """The benchmark command writes a file that others can read; no figure is judged here."""
 
+import os
+import time
+from datetime import date
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from diagvib import bench
-from diagvib.bench_train import bench_train
+from diagvib import bench_train as bench_train_module
+from diagvib.bench_train import GpuUse, bench_train
 from diagvib.errors import DiagvibError
 from diagvib.files import read_json
-from diagvib.plan import measured_rates
+from diagvib.rates import measured_rates
 
 
 @pytest.fixture
@@ -72,9 +79,65 @@ def test_a_missing_golden_file_is_named(monkeypatch, tmp_path):
         bench.bench_render("cpu", 10, tmp_path)
 
 
-def test_training_is_measured_as_the_plan_reads_it(tmp_path):
-    path = bench_train(["small_cnn"], "cpu", batch_size=8, images=16, out=tmp_path)
-    rates, origin = measured_rates("cpu", tmp_path)
-    assert origin == [path.name] and set(rates) == {"train small_cnn", "predict small_cnn"}
-    assert all(rate > 0 for rate in rates.values())
-    assert {row["batch_size"] for row in read_json(path)["rows"]} == {8}
+@pytest.fixture
+def one_process(monkeypatch):
+    """Every figure in this process, and once; the processes that it is measured in otherwise take seconds to start."""
+    monkeypatch.setattr(bench_train_module, "_at_once", lambda function, processes, *arguments: [function(*arguments)])
+    monkeypatch.setattr(bench_train_module, "machine", lambda: {"cores": 1})
+
+
+def test_two_processes_are_counted_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_train_module, "machine", lambda: {"cores": 2})
+    rows = read_json(bench_train(["small_cnn"], "cpu", images=64, out=tmp_path))["rows"]
+    assert [(row["processes"], row["images"]) for row in rows] == [(1, 64), (1, 64), (2, 128), (2, 128)]
+
+
+def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path, capsys):
+    path = bench_train(["small_cnn"], "cpu", [8, 4], images=16, out=tmp_path)
+    rates = measured_rates("cpu", tmp_path)
+    assert rates.files == (path.name,)
+    rows = read_json(path)["rows"]
+    assert {row["what"] for row in rows} == {"train small_cnn", "predict small_cnn"}
+    assert {row["batch_size"] for row in rows} == {8, 4}
+    assert all(row["images_per_second"] > 0 and row["peak_memory_mib"] > 0 for row in rows)
+    assert {row["full_run"] for row in rows} == {"computed"} and {row["precision"] for row in rows} == {"fp32"}
+    train, test = rows[0]["images_per_second"], rows[1]["images_per_second"]
+    assert rows[0]["later_run_seconds"] == pytest.approx(30 * (43_740 / train + 8_748 / test) + 20_000 / test, rel=0.01)
+    assert "computed from the rates" in capsys.readouterr().out
+
+
+def test_phases_and_random_weights_are_named(one_process, tmp_path):
+    rows = read_json(bench_train(["vae", "resnet50_in"], "cpu", [4], images=4, out=tmp_path))["rows"]
+    assert [row["what"] for row in rows] == ["train vae encode", "train vae classify", "predict vae",
+                                             "train resnet50_in", "predict resnet50_in"]
+    assert ["weights" in row for row in rows] == [False, False, False, True, True]
+    assert measured_rates("cpu", tmp_path).phases("vae") == ["classify", "encode"]
+
+
+def test_a_full_run_is_trained_from_image_files(one_process, tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_train_module, "FULL_RUN", {"train": 24, "val": 9, "test": 12})
+    monkeypatch.setattr(bench_train_module, "EPOCHS", 2)
+    rows = read_json(bench_train(["small_cnn"], "cpu", [8], images=16, full_run=True, out=tmp_path))["rows"]
+    assert {row["full_run"] for row in rows} == {"measured"}
+    assert all(row["full_run_seconds"] > 0 and row["later_run_seconds"] > 0 for row in rows)
+    assert [path.name for path in tmp_path.iterdir()] == [f"train-cpu-{date.today().isoformat()}.json"]
+
+
+def test_what_nvidia_smi_says_is_averaged(tmp_path, monkeypatch):
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 90\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="u"))
+    with GpuUse(torch.device("cuda")) as use:
+        while not use._samples:
+            time.sleep(0.01)
+    assert use.percent == 90
+    with GpuUse(torch.device("cpu")) as use:
+        pass
+    assert use.percent is None
+
+
+def test_an_unknown_baseline_is_named(tmp_path):
+    with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
+        bench_train(["resnet81"], "cpu", out=tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = ["fetch", "prepare", "draw", "render", "train", "tabulate", "plot", "plan", "bench", "version"]
+COMMANDS = ["fetch", "prepare", "draw", "render", "train", "tune", "tabulate", "plot", "plan", "bench", "version"]
 
 
 def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:

@@ -1,5 +1,7 @@
 """Image files and recipes rendered on the spot are the same datasets; recipes for other sources are refused."""
 
+import shutil
+
 import pytest
 import torch
 
@@ -48,6 +50,13 @@ def test_recipes_for_other_sources_are_refused(layout, tmp_path):
     write_table(other, table, noted | {"sources": "official", "sources_digest": "0" * 64})
     with pytest.raises(DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"):
         rendered(layout, other)
+
+
+def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
+    folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
+    shutil.copy(folder / "0/val.parquet", folder / "0/train.parquet")
+    with pytest.raises(DiagvibError, match="0/train.parquet: not the file that was rendered.*sha256.json"):
+        ImageFiles(folder).load(0, "train")
 
 
 def test_a_missing_sample_is_named(layout):

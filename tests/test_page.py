@@ -11,7 +11,7 @@ from browser import Browser, find_browser
 from diagvib.figures import draw_figures
 from diagvib.report import write_report
 from diagvib.tables import tabulate
-from synthetic_runs import accuracy, expected_runs, write_run
+from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
 pytestmark = pytest.mark.skipif(find_browser() is None or os.name != "posix",
                                 reason="no Chromium here; install it, e.g. apt-get install chromium")
@@ -25,10 +25,12 @@ SETTINGS = {"sources": "official", "samples": 2}
 def page(tmp_path_factory):
     root, expected = tmp_path_factory.mktemp("page"), expected_runs(BASELINES, STUDIES, PAIRS, samples=2)
     for run in expected:
-        write_run(root / "runs", run)
+        folder = write_run(root / "runs", run)
+        if run["baseline"] == "small_cnn":
+            write_pictures(folder)
     shutil.rmtree(root / "runs/resnet18/zgo/shape-scale")
     tabulate(root / "runs", root / "tables", expected, SETTINGS)
-    draw_figures(root / "tables", root / "figures", root / "images", SETTINGS)
+    draw_figures(root / "tables", root / "figures", root / "images", SETTINGS, runs=root / "runs")
     write_report(root / "tables", root / "figures", root / "report.html", SETTINGS)
     return root / "report.html"
 

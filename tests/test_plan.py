@@ -1,16 +1,40 @@
 """The plan: numbers from the configuration, times from measurements, and nothing invented where there is none."""
 
 import json
+from pathlib import Path
 
+import pytest
+
+from diagvib import plan as plan_module
 from diagvib.config import load_config
+from diagvib.errors import DiagvibError
 from diagvib.files import definition_path
-from diagvib.plan import duration, estimate, measured_rates
+from diagvib.plan import duration, estimate, print_plan, wall_seconds
+from diagvib.rates import measured_rates, read_rates
+
+# Two datasets of 180 images, two samples of each; four epochs.
+SMALL = ["studies=[zgo]", "pairs=[shape-hue, hue-shape]", "samples=2", "counts={train: 100, val: 20, id: 20, ood: 40}",
+         "training.max_epochs=4", "baselines=[small_cnn]"]
 
 
-def result(kind: str, device: str, date: str, **rates: float) -> str:
-    rows = [{"what": what.replace("_", " "), "device": device, "threads": 1, "images_per_second": rate}
-            for what, rate in rates.items()]
-    return json.dumps({"kind": kind, "date": date, "rows": rows})
+def small_config(*overrides: str) -> dict:
+    return load_config(definition_path("config.yaml"), [*SMALL, *overrides])
+
+
+def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
+    return {"what": what, "device": device, "threads": 1, "images_per_second": rate, **more}
+
+
+def result_file(path: Path, *rows: dict, kind: str = "train", date: str = "2026-01-01") -> Path:
+    path.write_text(json.dumps({"kind": kind, "device": rows[0]["device"], "date": date, "rows": rows,
+                                "machine": {"cpu": "Some", "cores": 4, "gpu": "A GPU"}}))
+    return path
+
+
+@pytest.fixture
+def unmeasured(monkeypatch, tmp_path):
+    """As on a machine where nothing has been measured."""
+    monkeypatch.setattr(plan_module, "measured_rates", lambda device: measured_rates(device, tmp_path / "none"))
 
 
 def test_the_papers_numbers():
@@ -22,32 +46,100 @@ def test_the_papers_numbers():
 
 
 def test_rendering_on_the_fly_needs_no_disk_for_images():
-    config = load_config(definition_path("config.yaml"), ["images=render"])
-    assert estimate(config)["disk"]["images"] == 0
-    assert estimate(config)["jobs"]["render"] == 0
+    plan = estimate(small_config("images=render"))
+    assert plan["disk"]["images"] == 0
+    assert plan["jobs"]["render"] == 0
+    assert plan["seconds"]["render"] == 0
+
+
+def test_kept_weights_take_their_size():
+    resnet18 = 11_181_642 * 4  # parameters with ten classes; running means are 0.1 % more
+    weights = estimate(small_config("baselines=[resnet18]", "keep_weights=true"))["disk"]["weights"]
+    assert weights / 4 == pytest.approx(resnet18, rel=0.002)
+    assert "weights" not in estimate(small_config())["disk"]
 
 
 def test_the_newest_measurement_of_a_device_counts(tmp_path):
-    (tmp_path / "a.json").write_text(result("render", "cpu", "2026-01-01", render_to_Parquet=1.0, only_old=2.0))
-    (tmp_path / "b.json").write_text(result("render", "cpu", "2026-02-01", render_to_Parquet=5.0))
-    (tmp_path / "c.json").write_text(result("render", "cuda", "2026-03-01", render_to_Parquet=9.0))
-    (tmp_path / "d.json").write_text(result("train", "cpu", "2025-01-01", train_small=3.0))
-    assert measured_rates("cpu", tmp_path) == ({"render to Parquet": 5.0, "train small": 3.0}, ["b.json", "d.json"])
-    assert measured_rates("cuda", tmp_path) == ({"render to Parquet": 9.0}, ["c.json"])
-    assert measured_rates("cpu", tmp_path / "none") == ({}, [])
+    parquet = "render to Parquet"
+    result_file(tmp_path / "a.json", row(parquet, 1, "cpu"), row("old", 2, "cpu"), kind="render", date="2026-01-01")
+    result_file(tmp_path / "b.json", row(parquet, 5, "cpu"), kind="render", date="2026-02-01")
+    result_file(tmp_path / "c.json", row(parquet, 9), kind="render", date="2026-03-01")
+    result_file(tmp_path / "d.json", row("train x", 3, "cpu"), row("train x", 4, "cpu", threads=2), date="2025-01-01")
+    result_file(tmp_path / "e.json", {"what": "run", "device": "cpu", "seconds": 1}, kind="workflow")
+    cpu = measured_rates("cpu", tmp_path)
+    assert cpu.files == ("b.json", "d.json") and cpu.machines == ("4 cores of Some",)
+    assert cpu.best(parquet)["images_per_second"] == 5
+    assert cpu.best("train x")["images_per_second"] == 4
+    assert cpu.best("old") is None
+    assert measured_rates("cuda", tmp_path).machines == ("A GPU",)
+    assert measured_rates("cpu", tmp_path / "none").rows == ()
 
 
-def test_no_time_is_invented(monkeypatch):
-    monkeypatch.setattr("diagvib.plan.measured_rates", lambda device: ({}, []))
-    assert set(estimate(load_config(definition_path("demo.yaml")))["seconds"].values()) == {None}
+def test_no_time_is_invented(unmeasured):
+    plan = estimate(small_config(), "cuda")
+    assert plan["seconds"] == {"render": None, "train small_cnn": None}
+    assert plan["not_measured"] == ["render", "train small_cnn"]
 
 
-def test_times_follow_from_rates(monkeypatch):
-    monkeypatch.setattr("diagvib.plan.measured_rates", lambda device: (
-        {"render to Parquet": 100.0, "train small_cnn": 10.0, "predict small_cnn": 20.0}, ["x.json"]))
-    config = load_config(definition_path("demo.yaml"), [
-        "studies=[zgo]", "pairs=[shape-hue]", "counts={train: 100, val: 20, id: 40, ood: 60}", "training.max_epochs=3"])
-    assert estimate(config)["seconds"] == {"render": 2.2, "train small_cnn": 3 * (100 / 10 + 20 / 20) + 100 / 20}
+def test_times_follow_from_rates(tmp_path):
+    rows = [row("train small_cnn", 10, startup_seconds=3), row("predict small_cnn", 20)]
+    files = [result_file(tmp_path / "a.json", row("render to Parquet", 90), kind="render"),
+             result_file(tmp_path / "b.json", *rows)]
+    plan = estimate(small_config(), rate_files=files)
+    job = 3 + 2 * (4 * (100 / 10 + 20 / 20) + 60 / 20)
+    assert plan["device"] == "cuda"
+    assert plan["seconds"] == {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * job}
+    assert plan["wall_seconds"] == {"at_least": 2 * 4 + 2 * job, "at_most": 2 * 4 + 2 * job}
+
+
+def test_every_phase_counts_its_own_epochs(tmp_path):
+    rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
+    file = result_file(tmp_path / "a.json", *rows)
+    config = small_config("baselines=[vae]")
+    config["baselines"][0]["settings"]["options"] = {"vae_epochs": 7}
+    job = 2 * (7 * (100 / 10 + 1) + 4 * (100 / 50 + 1) + 60 / 20)
+    assert estimate(config, rate_files=[file])["seconds"]["train vae"] == pytest.approx(2 * job)
+
+
+def test_a_rate_of_other_settings_is_none(tmp_path):
+    rows = [row("train small_cnn", 10, batch_size=32, precision="bf16"),
+            row("train small_cnn", 99, batch_size=256, precision="bf16"), row("predict small_cnn", 20)]
+    file = result_file(tmp_path / "a.json", *rows)
+    config = small_config()
+    assert estimate(config, rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
+    config["baselines"][0]["settings"]["batch_size"] = 64
+    assert estimate(config, rate_files=[file])["not_measured"] == ["render", "train small_cnn"]
+    file = result_file(tmp_path / "b.json", row("train small_cnn", 10, "cpu", precision="fp32"),
+                       row("predict small_cnn", 20, "cpu", precision="fp32"))
+    assert estimate(small_config(), rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
+    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == ["render", "train small_cnn"]
+
+
+def test_several_gpus_share_the_jobs():
+    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0], []], 1) == {"at_least": 16, "at_most": 16}
+    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0]], 4) == {"at_least": 6, "at_most": 16 / 4 + 6 * 3 / 4}
+    assert wall_seconds([[], []], 4) == {"at_least": 0, "at_most": 0}
+    with pytest.raises(DiagvibError, match="--gpus 2.*--device cuda"):
+        estimate(small_config(), "cpu", gpus=2)
+
+
+def test_the_table_says_what_is_left_out(tmp_path, capsys):
+    file = result_file(tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20))
+    config = small_config("baselines=[small_cnn, resnet18]")
+    print_plan(estimate(config, gpus=2, rate_files=[file]), config)
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "in all 3 min, without render, train resnet18" in said
+    assert "on 2 GPUs 94 s" in said or "on 2 GPUs 2 min" in said
+
+
+@pytest.mark.parametrize(("content", "says"), [
+    ({"kind": "workflow", "device": "cpu", "rows": []}, "not a result file"),
+    ({"kind": "train", "device": "cpu", "rows": [row("train x", 1, "cpu")]}, "no rates for cuda; its rows are for cpu"),
+])
+def test_a_file_without_rates_is_named(tmp_path, content, says):
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(DiagvibError, match=f"a.json: {says}"):
+        read_rates("cuda", [tmp_path / "a.json"])
 
 
 def test_durations_are_said_as_people_do():

@@ -6,7 +6,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -17,7 +19,11 @@ from diagvib.datasets import ImageFiles
 from diagvib.devices import resolve_device
 from diagvib.errors import DiagvibError
 from diagvib.files import read_json, read_metadata, read_table, write_table
+from diagvib.read_ahead import ReadAhead
 from diagvib.runs import train_runs
+from diagvib.steps import WARM_UP
+from diagvib.trainer import Trainer
+from recorded_operations import RecordedOperations
 from synthetic_images import write_dataset
 
 SETTINGS = {**load_settings("small_cnn"), "batch_size": 16}
@@ -121,7 +127,7 @@ def test_killed_job_continues_to_the_same_bytes(root):
                     os.kill(os.getpid(), signal.SIGKILL)
 
         @contextmanager
-        def killer(name):
+        def killer(name, curves):
             yield Killer()
 
         test_runs.runs.training_watcher = killer
@@ -136,14 +142,14 @@ def test_killed_job_continues_to_the_same_bytes(root):
     assert not (root / "runs" / "1").exists()
 
     trained = []
-    original = runs.fit
 
-    def counted(*arguments):
-        trained.append(original(*arguments))
-        return trained[-1]
+    class Counting(Trainer):
+        def fit(self, *arguments):
+            trained.append(super().fit(*arguments))
+            return trained[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "fit", counted)
+        patch.setattr(runs, "Trainer", Counting)
         continued = contents(train(root, "runs"))
     assert trained[0].images_per_second is None, "the finished first sample is not trained again"
     assert not (root / "checkpoints").exists()
@@ -192,13 +198,124 @@ def test_other_settings_do_not_continue_the_checkpoint(root, monkeypatch, capsys
     assert "made with other settings" in capsys.readouterr().err
 
 
-def test_too_little_gpu_memory(root, monkeypatch):
+@pytest.mark.parametrize("error", [
+    torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    RuntimeError("CUDA error: out of memory")])
+@pytest.mark.parametrize("place", ["Batches", "Trainer", "predict"])
+def test_too_little_gpu_memory(root, monkeypatch, error, place):
     def out_of_memory(*arguments):
-        raise torch.OutOfMemoryError("CUDA out of memory")
+        raise error
 
-    monkeypatch.setattr(runs, "fit", out_of_memory)
-    with pytest.raises(DiagvibError, match="lower batch_size of small_cnn in config/baselines.yaml"):
+    monkeypatch.setattr(runs, place, out_of_memory)
+    with pytest.raises(DiagvibError, match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower batch_size "
+                                           "of small_cnn in config/baselines.yaml"):
         train(root, "runs")
+
+
+def test_other_errors_are_not_taken_for_too_little_memory(root, monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(runs, "Trainer", broken)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train(root, "runs")
+
+
+def test_recorded_steps_and_images_kept_in_place_change_nothing(root, monkeypatch):
+    """The way of a GPU, on the CPU: one recording serves all samples, whose images come to the same addresses."""
+    write_dataset(root / "images", "zgo", "hue-shape", 2)
+    samples = (0, 1, 2)
+    plain = contents(train(root, "plain", samples=samples), samples)
+    places, trainers = set(), []
+
+    class Recording(Trainer):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            self.graphs = RecordedOperations()
+            trainers.append(self)
+
+        def fit(self, train, val, *arguments):
+            places.add((train.pixels.data_ptr(), train.labels.data_ptr(), val.pixels.data_ptr()))
+            return super().fit(train, val, *arguments)
+
+    monkeypatch.setattr(runs, "Trainer", Recording)
+    monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
+    assert contents(train(root, "recorded", samples=samples), samples) == plain
+    assert len(trainers) == len(places) == 1
+    assert trainers[0].graphs.repetitions == [3 * 3 * 3 - WARM_UP]
+
+
+def test_reading_ahead_keeps_the_order_and_one_sample_in_memory(root):
+    class Noting(ImageFiles):
+        loaded: ClassVar[list] = []
+
+        def load(self, sample, split):
+            self.loaded.append((sample, split))
+            return super().load(sample, split)
+
+    order = [(sample, split) for sample in (1, 0) for split in ("train", "val", "test")]
+    with ReadAhead(Noting(root / "images"), [1, 0]) as ahead:
+        for number, (sample, split) in enumerate(order):
+            images = ahead.load(sample, split)
+            assert (images.metadata["sample"], images.metadata["split"]) == (sample, split)
+            assert len(Noting.loaded) <= number + 1 + 3
+        assert ahead.load(0, "test").metadata["split"] == "test", "once more, out of turn"
+    assert Noting.loaded == [*order, (0, "test")]
+
+
+def test_a_damaged_file_is_named_when_read_ahead(root, monkeypatch):
+    path = root / "images" / "1" / "val.parquet"
+    path.write_bytes(path.read_bytes()[:-200] + b"x" * 200)
+    monkeypatch.setattr(runs, "dataset_metadata", lambda *arguments: {})
+    monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
+    with pytest.raises(DiagvibError, match=r"1/val.parquet: damaged"):
+        train(root, "runs")
+    assert (root / "runs" / "0" / "run.json").exists() and not (root / "runs" / "1").exists()
+
+
+def scalars(folder):
+    """{name: [(step, value), ...]} of all event files of a folder, as they are in the files."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    events = EventAccumulator(str(folder), purge_orphaned_data=False, size_guidance={"scalars": 0}).Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+
+def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
+    pytest.importorskip("tensorboard")
+    plain = contents(train(root, "plain"))
+    original = runs.training_watcher
+
+    @contextmanager
+    def interrupting(name, curves):
+        with original(name, curves) as watcher:
+            def stop(row):
+                original_on_epoch(row)
+                if name.endswith("/1") and row["epoch"] == 2:
+                    raise KeyboardInterrupt
+            original_on_epoch, watcher.on_epoch = watcher.on_epoch, stop
+            yield watcher
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "training_watcher", interrupting)
+        with pytest.raises(KeyboardInterrupt):
+            train(root, "runs", curves=root / "curves")
+    assert len(scalars(root / "curves" / "1")["val_loss"]) == 2
+    out = train(root, "runs", curves=root / "curves")
+    assert contents(out) == plain, "watching changes nothing"
+    for sample in ("0", "1"):
+        history = [json.loads(line) for line in (out / sample / "history.jsonl").read_text().splitlines()]
+        shown = scalars(root / "curves" / sample)
+        assert set(shown) == {"train_loss", "train_accuracy", "val_loss", "val_accuracy"}
+        for name, points in shown.items():
+            assert [step for step, _ in points] == [1, 2, 3]
+            assert [value for _, value in points] == pytest.approx([row[name] for row in history])
+
+
+def test_tensorboard_that_is_not_installed(root, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(DiagvibError, match=r"pip install 'diagvib\[tensorboard\]'"):
+        train(root, "runs", curves=root / "curves")
+    assert not (root / "runs").exists(), "said before anything is trained"
 
 
 def test_cuda_without_a_gpu(root, monkeypatch):

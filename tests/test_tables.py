@@ -9,6 +9,7 @@ import pytest
 
 from diagvib.collect import collect_runs
 from diagvib.factors import FACTORS, all_pairs
+from diagvib.grid import RUN_FILES
 from diagvib.paper import percent, read_paper_tables
 from diagvib.tables import TABLE_FILES, read_tables, tabulate
 from synthetic_runs import accuracy, expected_runs, write_run
@@ -98,8 +99,8 @@ def harm(folder, damage):
     metrics = json.loads((folder / "metrics.json").read_text())
     if damage == "absent":
         shutil.rmtree(folder)
-    elif damage == "unfinished":
-        (folder / "metrics.json").unlink()
+    elif damage.startswith("no "):
+        (folder / damage.removeprefix("no ")).unlink()
     elif damage == "truncated":
         whole = (folder / "predictions.parquet").read_bytes()
         (folder / "predictions.parquet").write_bytes(whole[: len(whole) // 2])
@@ -111,18 +112,25 @@ def harm(folder, damage):
         shutil.copytree(folder.parent / "2", folder)
     elif damage == "history":
         (folder / "history.jsonl").write_text('{"epoch": 1}\n')
+    elif damage == "exhibits":
+        (folder / "exhibits.parquet").write_bytes(b"PAR1 and no more")
+    elif damage == "another's exhibits":
+        shutil.copy(folder.parent / "2" / "exhibits.parquet", folder / "exhibits.parquet")
+    elif damage == "not an object":
+        (folder / "run.json").write_text("[]")
     else:
         (folder / "run.json").write_text("{")
 
 
-@pytest.mark.parametrize("damage", ["absent", "unfinished", "truncated", "disagrees", "moved", "not json", "history"])
+@pytest.mark.parametrize("damage", ["absent", *(f"no {name}" for name in RUN_FILES), "truncated", "disagrees", "moved",
+                                    "not json", "not an object", "history", "exhibits", "another's exhibits"])
 def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
     before = tables_of(runs)
     harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
     row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "pair", "sample")})
-    assert row["status"] == ("missing" if damage in ("absent", "unfinished") else "damaged")
+    assert row["status"] == ("missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged")
     assert row["reason"] and str(runs) not in row["reason"]
     p = cell(after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
     assert (p["n"], p["expected"]) == (2, 3)

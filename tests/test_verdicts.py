@@ -1,11 +1,14 @@
 """The verdict on a reproduction: known answers from the paper's own numbers, shifted ones, and few samples."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import t
 
 from diagvib.collect import Collected
+from diagvib.factors import FACTORS
 from diagvib.paper import read_paper_tables
 from diagvib.tables import TABLE_FILES, chgo_table, make_tables, metrics_table, write_tables
 from diagvib.verdicts import comparison_table, shortened_baselines, shortened_protocol, summary_table, verdict_sentence
@@ -137,3 +140,26 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1
     assert r"resnet50\_in" in latex and "±" not in latex
     assert (tmp_path / "p_matrix.md").read_text().count("## ") == 81
+    assert len(latex_rows(latex)) == 26
+    matrices = latex_rows((tmp_path / "p_matrix.tex").read_text())
+    assert len(matrices) == 81
+    row = tables["p_matrix"].query("study == 'zgo' and baseline == 'resnet18' and target == 'hue' and cue == 'shape' "
+                                   "and group == 'ood'").iloc[0]
+    matrix = next(rows for caption, rows in matrices if caption.startswith("ZGO, resnet18."))
+    assert matrix[0] == ["target", *FACTORS] and [line[0] for line in matrix[1:]] == list(FACTORS)
+    assert matrix[2][5] == f"{100 * row['mean']:.1f} $\\pm$ {100 * row['stderr']:.1f}" and matrix[2][2] == ""
+
+
+def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:
+    """Caption and cells of every table, which must be well formed: as many cells as columns, nothing left unescaped."""
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert not re.search(r"(?<!\\)[%_#]", text)
+    found = []
+    for table in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", text, re.DOTALL):
+        assert table.count("{") == table.count("}") and table.count("$") % 2 == 0
+        columns, body = re.search(r"\\begin\{tabular\}\{(l+r+)\}(.*)\\end\{tabular\}", table, re.DOTALL).groups()
+        lines = re.sub(r"\\(top|mid|bottom)rule", "", body).split(r"\\")[:-1]
+        rows = [[cell.strip() for cell in line.split("&")] for line in lines]
+        assert {len(row) for row in rows} == {len(columns)}
+        found.append((re.search(r"\\caption\{(.*)\}", table)[1], rows))
+    return found

@@ -115,7 +115,7 @@ def test_rendering_on_the_training_device_gives_the_same_predictions(undisturbed
     toy(finished, "--config", "images=render")
     runs = [{name: value for name, value in hashes(folder / "toy").items() if name.startswith("results/runs")}
             for folder in (finished, undisturbed)]
-    assert runs[0] == runs[1] and len(runs[0]) == 18
+    assert runs[0] == runs[1] and len(runs[0]) == 24
     assert not (finished / "toy/data/images").exists()
 
 
@@ -132,6 +132,21 @@ def test_a_deleted_run_is_made_again_alone(undisturbed, finished):
     assert count(toy(finished, "-n"))["train"] == 1
     toy(finished)
     assert hashes(finished / "toy") == hashes(undisturbed / "toy")
+
+
+def test_weights_are_kept_on_demand_and_only_what_lacks_them_is_trained_for_them(undisturbed, finished):
+    kept = ("--config", "keep_weights=true")
+    jobs = count(toy(finished, "-n", *kept))
+    assert jobs["train"] == 3 and not {"draw", "render"} & set(jobs)
+    toy(finished, *kept)
+    weights = sorted((finished / "toy/results/runs").rglob("weights.pt"))
+    assert len(weights) == 6
+    assert {name: value for name, value in hashes(finished / "toy").items() if not name.endswith("weights.pt")} == \
+        hashes(undisturbed / "toy")
+    assert "Nothing to be done" in toy(finished, *kept)
+    assert "Nothing to be done" in toy(finished), "no longer asking for them trains nothing"
+    weights[0].unlink()
+    assert count(toy(finished, "-n", *kept))["train"] == 1
 
 
 def test_the_default_configuration_is_the_whole_paper(repository):

@@ -24,12 +24,12 @@ class Scaling:
     def measured(cls, pixels: Tensor) -> "Scaling":
         """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any device."""
         channels = pixels.shape[-1]
-        total = torch.zeros(2, channels, dtype=torch.float64)
+        total = torch.zeros(2, channels, dtype=torch.float64, device=pixels.device)
         # float32 holds the sum of 256 squares of bytes, below 2**24, exactly.
         for part in pixels.split(256):
             values = part.flatten(1).float()
             sums = torch.stack([values.sum(0), values.square_().sum(0)])
-            total += sums.double().unflatten(1, (-1, channels)).sum(1).cpu()
+            total += sums.double().unflatten(1, (-1, channels)).sum(1)
         n = pixels.numel() // channels
         sums, squares = ([int(value) for value in row] for row in total.tolist())
         std = [math.sqrt(n * q - s * s) / n for s, q in zip(sums, squares, strict=True)]
@@ -45,23 +45,59 @@ class Batches:
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         self.scaling = scaling or Scaling.measured(self.pixels)
-        # As large as an image: a three-element operand would make the innermost loop three elements long.
-        self._mean = torch.tensor(self.scaling.mean, device=device).expand(pixels.shape[1:]).contiguous()
-        self._factor = torch.tensor(self.scaling.std, device=device).reciprocal().expand(pixels.shape[1:]).contiguous()
+        self._mean, self._factor = self._operands()
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def resident(self) -> bool:
+        """Whether the images lie on the device."""
+        return self.pixels.device.type == self.device.type
+
+    def refill(self, pixels: Tensor, labels: Tensor, scaling: Scaling | None = None) -> bool:
+        """Put other images in the place of these, at the same addresses. False, and nothing done, if they do not fit.
+
+        Arguments as for a new one.
+        """
+        if not self.resident or pixels.shape != self.pixels.shape:
+            return False
+        self.pixels.copy_(pixels)
+        self.labels.copy_(labels)
+        self.scaling = scaling or Scaling.measured(self.pixels)
+        for held, new in zip((self._mean, self._factor), self._operands(), strict=True):
+            held.copy_(new)
+        return True
+
     def batch(self, index: Tensor) -> Batch:
         """The images of these indices, int64[B]; the inputs are channels-last in memory."""
-        pixels = self.pixels[index.to(self.pixels.device)].to(self.device, non_blocking=True)
-        inputs = pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
-        return Batch(pixels, inputs, self.labels[index.to(self.device)])
+        index = index.to(self.pixels.device)
+        if self.resident:
+            return self._scaled(self.pixels[index], self.labels[index])
+        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
+        torch.index_select(self.pixels, 0, index, out=pixels)
+        # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
+        return self._scaled(pixels.to(self.device, non_blocking=True),
+                            self.labels[index.pin_memory().to(self.device, non_blocking=True)])
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
-        for index in torch.arange(len(self)).split(_EVALUATION_BATCH):
-            yield self.batch(index)
+        for start in range(0, len(self), _EVALUATION_BATCH):
+            at = slice(start, start + _EVALUATION_BATCH)
+            pixels = self.pixels[at] if self.resident else self.pixels[at].pin_memory().to(self.device,
+                                                                                          non_blocking=True)
+            yield self._scaled(pixels, self.labels[at])
+
+    def _scaled(self, pixels: Tensor, labels: Tensor) -> Batch:
+        inputs = pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
+        return Batch(pixels, inputs, labels)
+
+    def _operands(self) -> tuple[Tensor, Tensor]:
+        # As large as an image: a three-element operand would make the innermost loop three elements long.
+        mean = torch.tensor(self.scaling.mean, device=self.device)
+        factor = torch.tensor(self.scaling.std, device=self.device).reciprocal()
+        shape = self.pixels.shape[1:]
+        return mean.expand(shape).contiguous(), factor.expand(shape).contiguous()
 
 
 def _fits(pixels: Tensor, device: torch.device) -> bool:

@@ -55,7 +55,7 @@ def bench_render(device: str = "auto", images: int | None = None, out: str | Pat
     rows, load = [], os.getloadavg()[0]
     for count in sorted({1, len(_cores())}):
         rows += _in_child(_measure_cpu, count, images or 16_384, out)
-    paths = {"cpu": Renderer(*_stacks()), "cpu, plain torch": Renderer(*_stacks(), fused=False)}
+    paths = {"cpu": Renderer(*stacks()), "cpu, plain torch": Renderer(*stacks(), fused=False)}
     checks = _golden_checks(paths) + _agreement({"cpu, plain torch": paths["cpu, plain torch"]})
     if resolved.type == "cuda":
         renderers = _cuda_renderers()
@@ -113,7 +113,7 @@ def print_rows(rows: list[dict], checks: list[dict]) -> None:
         console.print(", ".join(f"{k} {v:.4%}" if isinstance(v, float) else f"{k} {v}" for k, v in check.items()))
 
 
-def _stacks() -> tuple[np.ndarray, np.ndarray]:
+def stacks() -> tuple[np.ndarray, np.ndarray]:
     """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], in which the golden file's crops lie side by side."""
     case = _golden()
     crops = case["crops"]
@@ -184,7 +184,7 @@ def _use_cores(cores: int) -> None:
 
 
 def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
-    digits, textures = _stacks()
+    digits, textures = stacks()
     renderer, recipes = Renderer(digits, textures), random_recipes(images, len(digits))
     batches = [render_arguments(recipes.slice(at, BATCH)) for at in range(0, images, BATCH)]
     memory = []
@@ -234,7 +234,7 @@ class _Yardstick:
 
 @cache
 def _plain_arguments(images: int) -> list[tuple]:
-    digits, textures = _stacks()
+    digits, textures = stacks()
     recipe = {k: v.numpy() for k, v in render_arguments(random_recipes(images, len(digits))).items()}
     at = zip(recipe["texture"], *recipe["crop"].T, strict=True)
     crops = [textures[t, row:row + OBJECT_SIDE, column:column + OBJECT_SIDE] for t, row, column in at]
@@ -249,8 +249,8 @@ def _render_plainly(images: int) -> None:
 
 
 def _cuda_renderers() -> dict[str, Renderer]:
-    kernel = {"kernel": Renderer(*_stacks(), device="cuda", fused=True)} if find_spec("triton") else {}
-    return {**kernel, "plain torch": Renderer(*_stacks(), device="cuda", fused=False)}
+    kernel = {"kernel": Renderer(*stacks(), device="cuda", fused=True)} if find_spec("triton") else {}
+    return {**kernel, "plain torch": Renderer(*stacks(), device="cuda", fused=False)}
 
 
 def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> list[dict]:
@@ -293,7 +293,7 @@ def _golden_checks(renderers: dict[str, Renderer]) -> list[dict]:
 def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
     """Each path against the CPU's: at least 99.9 % of pixels within one level."""
     recipes, checks = random_recipes(4 * BATCH, len(_golden()["digits"]), seed=1), []
-    ours = Renderer(*_stacks()).render(**render_arguments(recipes)).short()
+    ours = Renderer(*stacks()).render(**render_arguments(recipes)).short()
     for path, renderer in renderers.items():
         difference = (renderer.render(**render_arguments(recipes, renderer.device)).cpu().short() - ours).abs()
         within = float((difference <= 1).float().mean())

@@ -43,6 +43,12 @@ class Job:
     def device(self, device: str | None) -> str:
         return device or self._config.get("device", "auto")
 
+    def switch(self, key: str, given: bool | None, otherwise: bool) -> bool:
+        return self._config.get(key, otherwise) if given is None else given
+
+    def keeps_weights(self, keep: bool | None) -> bool:
+        return self._config.get("keep_weights", False) if keep is None else keep
+
 
 @app.command()
 def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
@@ -77,10 +83,28 @@ def render(study: StudyName, pair: PairName, config: Config = None, override: Ov
 
 @app.command()
 def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Config = None, override: Override = None,
-          settings: Settings = None, root: Root = None, device: Device = None) -> None:
+          settings: Settings = None, root: Root = None, device: Device = None, keep_weights: Annotated[
+              bool | None, typer.Option(help="Also write weights.pt; default: the configuration's.")] = None,
+          tensorboard: Annotated[bool | None, typer.Option(
+              help="Also write curves to logs/tensorboard; default: the configuration's.")] = None,
+          cuda_graphs: Annotated[bool | None, typer.Option(
+              help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
     """Train and test a baseline on a study and pair, all dataset samples."""
     job = Job("train", config, override, settings, root, baseline=baseline)
-    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device))
+    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device), job.keeps_weights(keep_weights),
+                   job.switch("tensorboard", tensorboard, False), job.switch("cuda_graphs", cuda_graphs, True))
+
+
+@app.command()
+def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", help="Of config/baselines.yaml.")],
+         config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
+         device: Device = None) -> None:
+    """Choose batch size and learning rate by validation loss on ZSO; candidates: the configuration's `tuning`."""
+    if settings is not None and len(baselines) > 1:
+        raise DiagvibError("--settings are those of one baseline; name one")
+    tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
+    for name, job in tasks.items():
+        jobs.tune_job(job.layout, job.settings, name, job.device(device))
 
 
 @app.command()
@@ -110,16 +134,47 @@ def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
 
 
 @app.command()
-def plan(config: Config = None, override: Override = None, json_output: Annotated[
-        bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
+def plan(config: Config = None, override: Override = None,
+         device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the configuration's.")] = None,
+         gpus: Annotated[int, typer.Option(min=1, help="How long so many GPUs take together.")] = 1,
+         rates: Annotated[list[Path] | None, typer.Option(
+             help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
+         json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
     from diagvib.plan import estimate, print_plan
+    if device not in (None, "cpu", "cuda"):
+        raise DiagvibError(f"--device {device}: cpu or cuda expected")
     resolved = load_config(config, override)
-    estimated = estimate(resolved)
+    estimated = estimate(resolved, device, gpus, rates)
     if json_output:
         print(json.dumps(estimated, indent=2))
     else:
         print_plan(estimated, resolved)
+
+
+@app.command()
+def record() -> None:
+    """Record the finished results of config/config.yaml in the ledger, dvc.lock, as a complete `snakemake` does."""
+    from diagvib.ledger import record
+    print(record("."))
+
+
+@app.command()
+def verify() -> None:
+    """Hash every recorded file anew and name those that are not what dvc.lock says. Exit code 1 if there are any."""
+    from diagvib.ledger import print_verified, verify
+    if not print_verified(verify()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Configuration whose files stay; "
+                                                            "repeatable. Default: the paper's.")] = None,
+          yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+          dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list.")] = False) -> None:
+    """List the recipes, images, checkpoints and runs that no configuration asks for, and delete them if you agree."""
+    from diagvib.prune import prune
+    prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
 bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
@@ -140,14 +195,17 @@ def bench_render(device: Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 def bench_train(baselines: Annotated[list[str] | None,
                                      typer.Argument(help="Default: those of the default configuration.")] = None,
                 device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-                batch_size: Annotated[int | None, typer.Option(min=2, help="Instead of the baseline's.")] = None,
+                batch_size: Annotated[list[int] | None, typer.Option(
+                    min=2, help="Instead of the baseline's; repeatable.")] = None,
                 images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
                 precision: Annotated[str, typer.Option(help="bf16 or fp32, on CUDA.")] = "bf16",
+                full_run: Annotated[bool, typer.Option(
+                    "--full-run", help="Also train two runs of the paper's size, which takes their time.")] = False,
                 out: Out = Path("benchmarks/results")) -> None:
     """Training and prediction of baselines."""
     from diagvib.bench_train import bench_train
     names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]
-    bench_train(names, device, batch_size, images, precision, out)
+    bench_train(names, device, batch_size or (), images, precision, full_run, out)
 
 
 @app.command()

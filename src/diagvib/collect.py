@@ -13,11 +13,11 @@ from rich.console import Console
 from rich.progress import track
 
 from diagvib.errors import DiagvibError
-from diagvib.files import METADATA_KEY, open_parquet, read_json
+from diagvib.files import METADATA_KEY, open_parquet, read_json, read_metadata
+from diagvib.grid import RUN_FILES
 from diagvib.metrics import accuracy_by_code
 from diagvib.studies import GROUPS
 
-RUN_FILES = ("predictions.parquet", "metrics.json", "run.json")
 RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
 HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy"]
 _RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
@@ -71,7 +71,10 @@ def _read_run(folder: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | 
         return {"status": "missing", "reason": f"unfinished: no {absent[0]}" if unfinished else "not run"}, None, None
     try:
         accuracies = _accuracies(folder, run)
-        return {"status": "ok", **accuracies}, read_json(folder / "run.json"), read_history(folder / "history.jsonl")
+        made, epochs = read_json(folder / "run.json"), read_history(folder / "history.jsonl")
+        # Whose pictures they are; whether they can be shown is for the figures to find out.
+        _check_names(folder / "exhibits.parquet", read_metadata(folder / "exhibits.parquet"), run)
+        return {"status": "ok", **accuracies}, made, epochs
     except DiagvibError as error:
         return {"status": "damaged", "reason": str(error).replace(f"{folder}/", "")}, None, None
 
@@ -142,14 +145,12 @@ def _check_agreement(path: Path, metrics: dict, group: str, accuracy: float, n: 
                            f"the predictions, {accuracy:.6f} (n = {n}); delete this folder and run again")
 
 
-def read_history(path: Path) -> np.ndarray | None:
-    """A run's epochs, float32[epochs, HISTORY]; None where none were recorded. DiagvibError for a damaged file."""
-    if not path.exists():
-        return None
+def read_history(path: Path) -> np.ndarray:
+    """A run's epochs, float32[epochs, HISTORY]. DiagvibError for a damaged file."""
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
         return np.array([[row[key] for key in HISTORY] for row in rows], dtype=np.float32).reshape(-1, len(HISTORY))
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DiagvibError(f"{path}: damaged ({error}); delete this folder and run again") from None
 
 

@@ -20,6 +20,7 @@ STAGE_KEYS = {
     "draw": ("samples", "counts"),
     "render": ("samples", "image_size"),
     "train": ("samples", "images", "image_size", "training"),
+    "tune": ("images", "image_size", "training", "tuning"),
     "tabulate": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
     "plot": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
 }
@@ -73,6 +74,10 @@ def resolve(config: dict, where: str) -> dict:
         config["pairs"] = [pair.name for pair in all_pairs()]
     _check_pairs(config["pairs"], f"{where}: pairs")
     config["baselines"] = [_baseline_entry(b, config, where) for b in config["baselines"]]
+    for number in config["tuning"]["samples"]:
+        if number >= config["samples"]:
+            raise DiagvibError(f"{where}: tuning.samples: {number} is not among the dataset samples that `samples: "
+                               f"{config['samples']}` makes, which count from 0")
     names = [b["name"] for b in config["baselines"]]
     for name in names:
         if names.count(name) > 1:
@@ -121,15 +126,18 @@ def _baseline_entry(entry: str | dict, config: dict, where: str) -> dict:
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
     """The part of a resolved configuration that one job depends on, as plain data: its `--settings`.
 
-    draw adds the study's definition and the dataset samples; train the baseline's settings.
+    draw adds the study's definition and the dataset samples; train and tune the baseline's settings. tune takes any
+    baseline of config/baselines.yaml, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
     if stage == "draw":
         _check_studies([study], "draw")
         settings["study"] = study_definitions()[study]
         settings["dataset_samples"] = [asdict(dataset_sample(number)) for number in range(settings.pop("samples"))]
-    if stage == "train":
+    if stage in ("train", "tune"):
         known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
+        if stage == "tune" and baseline not in known:
+            known[baseline] = load_settings(baseline)
         if baseline not in known:
             raise unknown_name("baseline", baseline, known, "the configuration's baselines")
         # The origin of the values is for readers; changing its words changes no result.

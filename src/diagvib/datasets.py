@@ -1,12 +1,14 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the spot. Both give the same."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from diagvib.errors import DiagvibError
-from diagvib.files import file_sha256, read_metadata
+from diagvib.files import file_sha256, read_json, read_metadata
+from diagvib.grid import DIGESTS_FILE
 from diagvib.images import Images, pixel_format, read_images, render_batches
 from diagvib.prepare import load_prepared
 from diagvib.recipes import read_recipes, select_recipes
@@ -27,19 +29,37 @@ class Datasets(Protocol):
 
 
 class ImageFiles:
-    """Datasets as image files: `folder`/{sample}/{split}.parquet."""
+    """Datasets as image files: `folder`/{sample}/{split}.parquet.
+
+    Where the folder has digests, DiagvibError on loading a file that is not the one that was rendered.
+    """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
 
+    @staticmethod
+    def name(sample: int, split: str) -> str:
+        """A split's file within the folder."""
+        return f"{sample}/{split}.parquet"
+
     def place(self, sample: int, split: str) -> Path:
-        return self.folder / str(sample) / f"{split}.parquet"
+        return self.folder / self.name(sample, split)
 
     def metadata(self, sample: int, split: str) -> dict:
         return read_metadata(self.place(sample, split))
 
     def load(self, sample: int, split: str) -> Images:
-        return read_images(self.place(sample, split))
+        path = self.place(sample, split)
+        noted = self._digests.get(self.name(sample, split))
+        if noted and path.exists() and file_sha256(path) != noted:
+            raise DiagvibError(f"{path}: not the file that was rendered, its sha256 is another than in "
+                               f"{self.folder / DIGESTS_FILE}; delete it and run again, it will be made anew")
+        return read_images(path)
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        path = self.folder / DIGESTS_FILE
+        return read_json(path) if path.exists() else {}
 
 
 class RenderedRecipes:

@@ -11,6 +11,10 @@ class DiagvibError(Exception):
     """
 
 
+class Diverged(DiagvibError):
+    """A training whose loss is no longer a number."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> DiagvibError:
     """The error for a name that does not exist, with the nearest names that do."""
     known = [str(k) for k in known]

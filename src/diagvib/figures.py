@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from diagvib.examples import factor_sheet, write_examples
+from diagvib.exhibit_sheets import exhibit_figures
 from diagvib.factors import FACTORS, Pair
 from diagvib.metrics import CHANCE
 from diagvib.overviews import asymmetry, dominance, paper_scatter, training_curves
@@ -157,18 +158,20 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[
     axes.set_axisbelow(True)
 
 
-def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared: Path | None = None) -> list[Path]:
+def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared: Path | None = None,
+                 runs: Path | None = None) -> list[Path]:
     """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the paths.
 
     images: the folder of image files; the study sheets of the most telling pair are drawn from those that are there.
     prepared: the folder of prepared sources; examples of classes and pairs are rendered from it if it is there.
-    settings: the configuration.
+    runs: the folder of all runs; the pictures that some keep of what they do are shown. settings: the configuration.
     """
     frames, written = read_tables(tables), []
     note = source_note(frames["runs"], settings)
     figures = chain(_heat_maps(frames["p_matrix"]), _curves(frames["metrics"]), _overviews(frames),
                     _training(read_histories(tables)), _sheets(frames["p_matrix"], images),
-                    _examples(prepared, frames["p_matrix"], Path(out)))
+                    _examples(prepared, frames["p_matrix"], Path(out)),
+                    exhibit_figures(frames["runs"], runs, sheet_pair(frames["p_matrix"])) if runs else ())
     for name, figure in figures:
         if note:
             figure.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")

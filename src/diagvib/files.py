@@ -81,11 +81,14 @@ def write_json(path: str | Path, value: object) -> None:
 def read_json(path: str | Path) -> dict:
     """A JSON file as a dict. DiagvibError if it is absent or damaged."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except (ValueError, OSError) as error:
         raise DiagvibError(f"{path}: not readable as JSON ({error}); delete it and run again") from None
+    if not isinstance(value, dict):
+        raise DiagvibError(f"{path}: holds no JSON object; delete it and run again")
+    return value
 
 
 def read_yaml(path: str | Path) -> dict:

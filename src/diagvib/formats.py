@@ -1,6 +1,6 @@
 """The paper's tables in the paper's form, ours filled in: Markdown and LaTeX (Tables 2 and A2-A9, Figs. 4a and 5a)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -112,15 +112,20 @@ def markdown_matrices(p: pd.DataFrame, note: str = "") -> str:
     """Every P_ij matrix: rows target factors, columns cue factors (ZSO: none), percent."""
     parts = ["# P_ij: accuracy on the group `ood` (ZSO: on its only group), rows target, columns cue factors", "",
              *([f"**{note}**", ""] if note else []), LEGEND.split(" Beside")[0]]
-    rows = p[(p["group"] == "ood") | (p["cue"] == "")]
-    for (study, baseline), own in rows.groupby(["study", "baseline"], sort=False):
+    for study, baseline, heads, rows in _matrices(p):
+        parts += ["", f"## {study.upper()}, {baseline}", "", *markdown_table(heads, rows)]
+    return "\n".join(parts) + "\n"
+
+
+def _matrices(p: pd.DataFrame) -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
+    """Study, baseline, heads and rows of every matrix."""
+    shown = p[(p["group"] == "ood") | (p["cue"] == "")]
+    for (study, baseline), own in shown.groupby(["study", "baseline"], sort=False):
         cues = [""] if (own["cue"] == "").all() else list(FACTORS)
         cells = {(r.target, r.cue): percent(r.mean, r.stderr, r.n, r.expected) for r in own.itertuples(index=False)}
-        lines = [[target, *(cells.get((target, cue), "") for cue in cues)] for target in FACTORS
-                 if target in set(own["target"])]
-        parts += ["", f"## {study.upper()}, {baseline}", "",
-                  *markdown_table(["target", *(cue or "no cue" for cue in cues)], lines)]
-    return "\n".join(parts) + "\n"
+        rows = [[target, *(cells.get((target, cue), "") for cue in cues)] for target in FACTORS
+                if target in set(own["target"])]
+        yield study, baseline, ["target", *(cue or "no cue" for cue in cues)], rows
 
 
 def latex_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
@@ -129,13 +134,28 @@ def latex_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
              f"% {_latex(verdict_sentence(tables['comparison']))}"]
     for block in blocks(tables):
         title = f"{block.study.upper()}. {METRIC_TITLES[block.metric]} (percent)."
-        parts += ["", r"\begin{table}", r"\centering", rf"\caption{{{_latex(title + (' ' + note if note else ''))}}}",
-                  rf"\begin{{tabular}}{{l{'r' * len(block.factors)}}}", r"\toprule",
-                  " & ".join(["baseline", *block.factors]) + r" \\", r"\midrule"]
-        parts += [" & ".join([r"\emph{paper}" if name == "paper" else _latex(name), *map(_latex, cells)]) + r" \\"
-                  for name, cells in block.rows]
-        parts += [r"\bottomrule", r"\end{tabular}", *(f"% {line}" for line in block.notes), r"\end{table}"]
+        rows = [[r"\emph{paper}" if name == "paper" else _latex(name), *map(_latex, cells)]
+                for name, cells in block.rows]
+        parts += ["", *_latex_table(f"{title} {note}".strip(), ["baseline", *block.factors], rows, block.notes)]
     return "\n".join(parts) + "\n"
+
+
+def latex_matrices(p: pd.DataFrame, note: str = "") -> str:
+    """Every P_ij matrix as a LaTeX table (needs booktabs), as `markdown_matrices`."""
+    parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else [])]
+    for study, baseline, heads, rows in _matrices(p):
+        where = "without a cue" if len(heads) == 2 else "on the group ood; rows: target factors, columns: cue factors"
+        title = f"{study.upper()}, {baseline}. Accuracy {where} (percent). {note}"
+        parts += ["", *_latex_table(title.strip(), heads, [[*map(_latex, row)] for row in rows])]
+    return "\n".join(parts) + "\n"
+
+
+def _latex_table(title: str, heads: list[str], rows: list[list[str]], notes: Sequence[str] = ()) -> list[str]:
+    """Lines of a table environment. rows: cells that are LaTeX already; notes become comments."""
+    return [r"\begin{table}", r"\centering", rf"\caption{{{_latex(title)}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", " & ".join(heads) + r" \\", r"\midrule",
+            *(" & ".join(row) + r" \\" for row in rows), r"\bottomrule", r"\end{tabular}",
+            *(f"% {line}" for line in notes), r"\end{table}"]
 
 
 def _latex(text: str) -> str:

@@ -66,11 +66,15 @@ class Layout:
         return self.root / "data" / "prepared"
 
     def recipes(self, study: str, pair: str) -> Path:
-        return self.root / "data" / "recipes" / study / f"{pair}.parquet"
+        return self.all_recipes / study / f"{pair}.parquet"
 
     def images(self, study: str, pair: str) -> Path:
         """The folder of a dataset's image files: {sample}/{split}.parquet."""
         return self.all_images / study / pair
+
+    def digests(self, study: str, pair: str) -> Path:
+        """The sha256 of each of a dataset's image files, written after them."""
+        return self.images(study, pair) / DIGESTS_FILE
 
     def runs(self, baseline: str, study: str, pair: str) -> Path:
         """The folder of a train job's runs: {sample}/..."""
@@ -78,7 +82,27 @@ class Layout:
 
     def checkpoints(self, baseline: str, study: str, pair: str) -> Path:
         """Where a train job may leave its checkpoints; outside of everything that is declared as a result."""
-        return self.root / "data" / "checkpoints" / baseline / study / pair
+        return self.all_checkpoints / baseline / study / pair
+
+    def curves(self, baseline: str, study: str, pair: str) -> Path:
+        """The folder of a train job's TensorBoard files: {sample}/..."""
+        return self.root / "logs" / "tensorboard" / baseline / study / pair
+
+    def tuned(self, baseline: str) -> Path:
+        """The folder in which tuning keeps what it has finished; outside of everything that is declared as a result."""
+        return self.root / "data" / "tuning" / baseline
+
+    @property
+    def tuning(self) -> Path:
+        return self.root / "results" / "tuning"
+
+    @property
+    def all_recipes(self) -> Path:
+        return self.root / "data" / "recipes"
+
+    @property
+    def all_checkpoints(self) -> Path:
+        return self.root / "data" / "checkpoints"
 
     @property
     def all_images(self) -> Path:
@@ -93,6 +117,11 @@ class Layout:
         return self.root / "results" / "tables"
 
     @property
+    def metrics(self) -> Path:
+        """The headline numbers, small enough for git: {baseline}/{study}.json."""
+        return self.root / "results" / "metrics"
+
+    @property
     def figures(self) -> Path:
         return self.root / "results" / "figures"
 
@@ -102,4 +131,7 @@ class Layout:
 
 
 IMAGE_FILES = tuple(f"{split}.parquet" for split in SPLITS)
-RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json")
+DIGESTS_FILE = "sha256.json"
+RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")
+# Of a run whose weights are kept.
+WEIGHTS_FILE = "weights.pt"

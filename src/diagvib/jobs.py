@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diagvib.errors import DiagvibError
 from diagvib.factors import parse_pair
+from diagvib.files import file_sha256, write_json
 from diagvib.grid import Layout, expected_runs
 from diagvib.progress import Counter
 from diagvib.recipes import DigitPool, draw_recipes, write_recipes
@@ -45,24 +46,28 @@ def draw_job(layout: Layout, settings: dict, study: str, pair: str) -> None:
 
 
 def render_job(layout: Layout, settings: dict, study: str, pair: str, device: str, threads: int) -> None:
-    """The image files of a (study, pair), one for each dataset sample and split."""
+    """The image files of a (study, pair), one for each dataset sample and split; then the digests of all."""
     import torch
 
-    from diagvib.datasets import RenderedRecipes
+    from diagvib.datasets import ImageFiles, RenderedRecipes
     from diagvib.devices import resolve_device
     from diagvib.images import write_images
     torch.set_num_threads(threads)
     datasets = RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"],
                                resolve_device(device))
+    files, digests = ImageFiles(layout.images(study, pair)), {}
     with Counter(f"render {study} {pair}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
             for split in SPLITS:
-                write_images(layout.images(study, pair) / str(sample) / f"{split}.parquet",
-                             datasets.recipes(sample, split), datasets.renderer, datasets.metadata(sample, split),
-                             counter.advance)
+                path = files.place(sample, split)
+                write_images(path, datasets.recipes(sample, split), datasets.renderer,
+                             datasets.metadata(sample, split), counter.advance)
+                digests[files.name(sample, split)] = file_sha256(path)
+    write_json(layout.digests(study, pair), digests)
 
 
-def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str) -> None:
+def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
+              keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
     """The runs of a (baseline, study, pair), one for each dataset sample."""
     from diagvib.datasets import ImageFiles, RenderedRecipes
     from diagvib.devices import resolve_device
@@ -72,18 +77,44 @@ def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: s
                 RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"], chosen))
     train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
                samples=range(settings["samples"]), datasets=datasets, out=layout.runs(baseline, study, pair),
-               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen)
+               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
+               keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
+               cuda_graphs=cuda_graphs)
+
+
+def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None:
+    """The table of a baseline's tuning on ZSO, and the entry of the best settings for config/baselines.yaml."""
+    from diagvib.datasets import ImageFiles, RenderedRecipes
+    from diagvib.devices import resolve_device
+    from diagvib.tuning import STUDY, tune
+    chosen, tuning = resolve_device(device), settings["tuning"]
+    datasets = {}
+    for factor in tuning["factors"]:
+        images, recipes = layout.images(STUDY, factor), layout.recipes(STUDY, factor)
+        needed = ([images / str(sample) / f"{split}.parquet" for sample in tuning["samples"] for split in SPLITS]
+                  if settings["images"] == "parquet" else [recipes])
+        missing = next((path for path in needed if not path.exists()), None)
+        if missing:
+            raise DiagvibError(f"{missing}: no such file; tuning needs the images of ZSO, which `snakemake tuned "
+                               f"--cores all` makes first, as do `diagvib draw zso {factor}` and `diagvib render zso "
+                               f"{factor}`")
+        datasets[factor] = (ImageFiles(images) if settings["images"] == "parquet" else
+                            RenderedRecipes(recipes, layout.prepared, settings["image_size"], chosen))
+    tune(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets, out=layout.tuning,
+         kept=layout.tuned(baseline), training=settings["training"], device=chosen)
 
 
 def tabulate_job(layout: Layout, settings: dict) -> None:
-    """The tables of everything that has been run; what has not is a named hole in them."""
-    from diagvib.tables import tabulate
+    """The tables of everything that has been run, and its headline numbers; what has not is a named hole in them."""
+    from diagvib.scores import write_scores
+    from diagvib.tables import read_tables, tabulate
     tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings)
+    write_scores(read_tables(layout.tables), layout.metrics)
 
 
 def plot_job(layout: Layout, settings: dict) -> None:
     """Every figure, and the report."""
     from diagvib.figures import draw_figures
     from diagvib.report import write_report
-    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared)
+    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs)
     write_report(layout.tables, layout.figures, layout.report, settings)

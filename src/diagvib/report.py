@@ -1,5 +1,7 @@
 """One page that says what was run and what came out: numbers, pictures, curves, matrices, tables, holes, settings."""
 
+import base64
+import io
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,6 +10,7 @@ import jinja2
 import pandas as pd
 import yaml
 from markupsafe import Markup, escape
+from PIL import Image
 
 from diagvib.examples import example_addresses
 from diagvib.factors import FACTORS
@@ -50,6 +53,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "matrix": matrix_data(frames, example_addresses(figures / "examples")),
         "first_study": next((study for study in p["study"].unique() if study != "zso"), "zso"),
         "verdict": verdict(frames, figures), "overviews": _overviews(figures, runs["baseline"].unique()),
+        "exhibits": _exhibits(figures, runs),
         "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
         "tables": result_tables(frames), "folded_tables": folded_tables(frames), "holes": describe_holes(runs),
         "cues": int(metrics["cues"].max()), "paper_cues": PAPER_CUES, "versions": made["versions"],
@@ -158,6 +162,30 @@ def _overviews(figures: Path, baselines: Iterable[str]) -> list[dict]:
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
+
+
+def _exhibits(figures: Path, runs: pd.DataFrame) -> list[dict]:
+    """The sheets of what baselines make of test images, ZGO first; the first of each baseline is open."""
+    found = []
+    for baseline, own in runs.groupby("baseline", sort=False):
+        jobs = own[["study", "pair"]].drop_duplicates().sort_values("study", key=lambda s: s == "zso", kind="stable")
+        paths = {f"{study.upper()} {pair}": figures / "exhibits" / f"{baseline}_{study}_{pair}.svg"
+                 for study, pair in jobs.itertuples(index=False, name=None)}
+        there = [(name, path) for name, path in paths.items() if path.exists()]
+        for place, (name, path) in enumerate(there):
+            title = f"{baseline}, {name}"
+            svg = inline_svg(path, f"{title}: what the model makes of test images")
+            found.append({"title": title, "folded": place > 0, "svg": _smaller_pictures(svg)})
+    return found
+
+
+def _smaller_pictures(svg: Markup) -> Markup:
+    """An SVG figure with its pixels as WebP, a tenth of the size."""
+    def smaller(found: re.Match) -> str:
+        picture, file = Image.open(io.BytesIO(base64.b64decode(found[1]))), io.BytesIO()
+        picture.save(file, format="webp", quality=75, method=4)
+        return f'href="data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"'
+    return Markup(re.sub(r'href="data:image/png;base64,\s*([^"]+)"', smaller, svg))
 
 
 def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:

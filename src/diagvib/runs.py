@@ -5,7 +5,8 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,16 +19,19 @@ from diagvib.baselines import make_baseline
 from diagvib.baselines.base import Baseline
 from diagvib.batches import Batches, Scaling
 from diagvib.checkpoints import Checkpoint, digest
-from diagvib.datasets import Datasets
+from diagvib.datasets import Datasets, ImageFiles
 from diagvib.errors import DiagvibError
+from diagvib.exhibits import write_exhibits
 from diagvib.factors import FACTORS, classes, parse_pair
-from diagvib.files import write_json, write_table, write_text
-from diagvib.grid import Run
+from diagvib.files import whole_file, write_json, write_table, write_text
+from diagvib.grid import WEIGHTS_FILE, Run
 from diagvib.images import Images
 from diagvib.metrics import mean_per_class_accuracy, per_class_accuracy
+from diagvib.protocol import Protocol, enough_memory, run_name
+from diagvib.read_ahead import ReadAhead
 from diagvib.studies import GROUPS, SPLITS
-from diagvib.trainer import Fitted, Protocol, Tracker, fit, predict, run_name
-from diagvib.training_progress import training_watcher
+from diagvib.trainer import Fitted, Tracker, Trainer, predict
+from diagvib.training_progress import summary_writer, training_watcher
 
 # What the three files of a dataset must have in common.
 _SHARED = ("study", "pair", "sample", "sources", "comparable", "sources_digest", "image_shape")
@@ -35,41 +39,63 @@ _SHARED = ("study", "pair", "sample", "sources", "comparable", "sources_digest",
 
 @dataclass(frozen=True)
 class Job:
-    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml."""
+    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml. keep_weights: beside each
+    run, the weights that were selected. curves: folder of the runs' TensorBoard files. cuda_graphs: as in Trainer."""
 
     settings: dict
     protocol: Protocol
     device: torch.device
     datasets: Datasets
+    keep_weights: bool = False
+    curves: Path | None = None
+    cuda_graphs: bool = True
+
+
+@dataclass
+class Kept:
+    """What a run leaves for the next one of its job: the trainer and, where its steps are recorded, its images' place
+    on the device, by split."""
+
+    trainer: Trainer | None = None
+    batches: dict[str, Batches] = field(default_factory=dict)
 
 
 def train_runs(baseline: str, settings: dict, study: str, pair: str, samples: Sequence[int], datasets: Datasets,
-               out: str | Path, checkpoints: str | Path, training: dict, device: torch.device) -> None:
+               out: str | Path, checkpoints: str | Path, training: dict, device: torch.device,
+               keep_weights: bool = False, curves: str | Path | None = None, cuda_graphs: bool = True) -> None:
     """Train `baseline` on each dataset sample's images and write its run folder, `out`/{sample}.
 
     datasets: where the images come from. checkpoints: folder for unfinished runs; a job that was killed continues
-    from there, and a job that succeeds leaves nothing there. training: keys as in the configuration.
+    from there, and a job that succeeds leaves nothing there. training: keys as in the configuration. keep_weights: also
+    write the selected weights, a state dict. curves: also write TensorBoard files, to `curves`/{sample}.
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
     """
-    job = Job(settings, Protocol(**training), device, datasets)
+    if curves:
+        summary_writer()
     factors = parse_pair(pair)
-    out, checkpoints = Path(out), Path(checkpoints)
-    metadata = {sample: _dataset_metadata(datasets, study, pair, sample) for sample in samples}
-    states = []
-    for sample in samples:
-        run = Run(baseline, study, pair, factors.target, factors.cue, sample)
-        states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
-        try:
-            _train_run(job, run, out / str(sample), states[-1])
-        except torch.OutOfMemoryError:
-            raise DiagvibError(f"{run_name(run)}: the GPU's memory is too small; lower batch_size of {baseline} in "
-                               f"config/baselines.yaml (now {settings['batch_size']}), or set device: cpu") from None
+    out, checkpoints, curves = Path(out), Path(checkpoints), curves and Path(curves)
+    metadata = {sample: dataset_metadata(datasets, study, pair, sample) for sample in samples}
+    states, kept = [], Kept()
+    with _read_ahead(datasets, samples, device) as source:
+        job = Job(settings, Protocol(**training), device, source, keep_weights, curves, cuda_graphs)
+        for sample in samples:
+            run = Run(baseline, study, pair, factors.target, factors.cue, sample)
+            states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
+            with enough_memory(run, settings["batch_size"]):
+                _train_run(job, run, out / str(sample), states[-1], kept)
     for state in states:
         state.remove()
 
 
-def _dataset_metadata(datasets: Datasets, study: str, pair: str, sample: int) -> dict[str, dict]:
+def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device) -> AbstractContextManager[Datasets]:
+    # Reading is a thousandth of a CPU's training time; there the thread would only take a core and memory from it.
+    if device.type == "cuda" and isinstance(datasets, ImageFiles):
+        return ReadAhead(datasets, samples)
+    return nullcontext(datasets)
+
+
+def dataset_metadata(datasets: Datasets, study: str, pair: str, sample: int) -> dict[str, dict]:
     """Each split's metadata. DiagvibError, naming the file, if the three are not of one dataset, or of another."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "pair": pair, "sample": sample}
@@ -92,14 +118,16 @@ def _digest(job: Job, run: Run, metadata: dict) -> str:
                    "device": job.device.type, "images": metadata, "code": __version__, "torch": torch.__version__})
 
 
-def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint) -> None:
+def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint, kept: Kept) -> None:
     started = time.perf_counter()
-    model, fitted, facts = _fit_run(job, run, checkpoint)
+    model, fitted, facts = _fit_run(job, run, checkpoint, kept)
     trained = time.perf_counter()
-    test, labels = _load(job.datasets, run, "test")
+    test, labels = load_split(job.datasets, run, "test")
     batches = Batches(test.pixels, labels, job.device, facts["scaling"])
     prediction, confidence = predict(model, batches, job.protocol)
     metrics = _write_results(run, fitted, test, prediction, confidence, out)
+    write_exhibits(out / "exhibits.parquet", model, batches, test, run, job.protocol)
+    _write_weights(out / WEIGHTS_FILE, model, job.keep_weights)
     tested = time.perf_counter()
     write_json(out / "run.json", {
         "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
@@ -111,23 +139,37 @@ def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint) -> None:
     _report(run, fitted, metrics, tested - started)
 
 
-def _fit_run(job: Job, run: Run, checkpoint: Checkpoint) -> tuple[Baseline, Fitted, dict]:
-    """Train on a dataset's images. The train and val images are let go on return, before the test ones come."""
-    images, labels = _load(job.datasets, run, "train")
+def _fit_run(job: Job, run: Run, checkpoint: Checkpoint, kept: Kept) -> tuple[Baseline, Fitted, dict]:
+    """Train on a dataset's images. Unless kept, these are let go on return, before the test ones come."""
+    images, labels = load_split(job.datasets, run, "train")
     size = images.metadata["image_shape"][0]
-    train = Batches(images.pixels, labels, job.device)
-    images, labels = _load(job.datasets, run, "val")
-    val = Batches(images.pixels, labels, job.device, train.scaling)
-    model = make_baseline(job.settings, len(classes(run.target)), size, job.protocol.seed)
-    with training_watcher(run_name(run)) as watcher:
-        fitted = fit(model, train, val, run, job.protocol, job.device, checkpoint, watcher,
-                     _test_tracker(job, run, train.scaling) if job.protocol.track_test else None)
-    return model, fitted, {"scaling": train.scaling, "train_images": len(train)}
+    train = _on_device(kept, "train", images, labels, job.device)
+    images, labels = load_split(job.datasets, run, "val")
+    val = _on_device(kept, "val", images, labels, job.device, train.scaling)
+    del images
+    if kept.trainer is None:
+        model = make_baseline(job.settings, len(classes(run.target)), size, job.protocol.seed)
+        kept.trainer = Trainer(model, job.protocol, job.device, job.cuda_graphs)
+    if kept.trainer.graphs:
+        kept.batches = {"train": train, "val": val}
+    with training_watcher(run_name(run), job.curves and job.curves / str(run.sample)) as watcher:
+        fitted = kept.trainer.fit(train, val, run, checkpoint, watcher,
+                                  _test_tracker(job, run, train.scaling) if job.protocol.track_test else None)
+    return kept.trainer.model, fitted, {"scaling": train.scaling, "train_images": len(train)}
+
+
+def _on_device(kept: Kept, split: str, images: Images, labels: torch.Tensor, device: torch.device,
+               scaling: Scaling | None = None) -> Batches:
+    """A split's batches, in the place of the last run's if that was kept and is of the same shape."""
+    batches = kept.batches.get(split)
+    if batches is not None and batches.refill(images.pixels, labels, scaling):
+        return batches
+    return Batches(images.pixels, labels, device, scaling)
 
 
 def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     """Accuracies on the test groups, as `id_accuracy` and `ood_accuracy`. Holds the test images while it lives."""
-    test, labels = _load(job.datasets, run, "test")
+    test, labels = load_split(job.datasets, run, "test")
     batches, names = Batches(test.pixels, labels, job.device, scaling), np.array(classes(run.target))
     table = test.table.select(["group", run.target])
 
@@ -140,7 +182,7 @@ def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     return track
 
 
-def _load(datasets: Datasets, run: Run, split: str) -> tuple[Images, torch.Tensor]:
+def load_split(datasets: Datasets, run: Run, split: str) -> tuple[Images, torch.Tensor]:
     """A split's images, and their labels of the target factor, int64[N]."""
     images, path = datasets.load(run.sample, split), datasets.place(run.sample, split)
     if not len(images.table):
@@ -166,6 +208,15 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
     write_json(out / "metrics.json", metrics)
     return metrics
+
+
+def _write_weights(path: Path, model: Baseline, keep: bool) -> None:
+    """The model's state dict, on the CPU; if it is not to be kept, an earlier training's goes."""
+    if not keep:
+        path.unlink(missing_ok=True)
+        return
+    with whole_file(path) as temporary:
+        torch.save({name: value.cpu().clone() for name, value in model.state_dict().items()}, temporary)
 
 
 def _group_metrics(table: pa.Table, target: str) -> dict:

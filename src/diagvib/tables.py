@@ -10,7 +10,7 @@ import pyarrow as pa
 from diagvib.collect import Collected, history_table, read_runs, run_times, versions
 from diagvib.errors import DiagvibError
 from diagvib.files import read_table, write_json, write_table, write_text
-from diagvib.formats import latex_tables, markdown_matrices, markdown_tables
+from diagvib.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
 from diagvib.studies import GROUPS
@@ -22,7 +22,7 @@ TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary"
 
 # What `tabulate` writes under results/tables.
 TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "history.parquet", "versions.json",
-               "tables.md", "tables.tex", "p_matrix.md")
+               "tables.md", "tables.tex", "p_matrix.md", "p_matrix.tex")
 
 
 def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
@@ -130,6 +130,7 @@ def write_tables(collected: Collected, out: Path, settings: dict) -> None:
     write_text(Path(out) / "tables.md", markdown_tables(tables, note))
     write_text(Path(out) / "tables.tex", latex_tables(tables, note))
     write_text(Path(out) / "p_matrix.md", markdown_matrices(tables["p_matrix"], note))
+    write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note))
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict) -> pd.DataFrame:

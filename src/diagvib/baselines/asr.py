@@ -5,7 +5,7 @@ import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.baselines.base import Baseline, Batch, Optimiser, Outcome, Update
+from diagvib.baselines.base import Baseline, Batch, Exhibit, Optimiser, Outcome, ToPixels, Update
 from diagvib.errors import DiagvibError
 
 
@@ -49,6 +49,14 @@ class Asr(Baseline):
 
     def predict(self, batch: Batch) -> Tensor:
         return self.net(self.lens(batch.inputs))
+
+    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+        """Images before and behind the lens, what the classifier says to each, and the change (paper, Figs. A4, A9)."""
+        lensed = self.lens(batch.inputs)
+        after = to_pixels(lensed)
+        change = (after.float() - batch.pixels.float()) / 2 + 127.5
+        return [Exhibit("input", batch.pixels, self.net(batch.inputs)), Exhibit("lensed", after, self.net(lensed)),
+                Exhibit("difference", change.round().to(torch.uint8))]
 
 
 def least_likely(logits: Tensor) -> Tensor:

@@ -49,6 +49,27 @@ class Phase:
     max_epochs: int | None = None
 
 
+@dataclass(frozen=True)
+class Exhibit:
+    """Pictures for people to look at, of one kind.
+
+    what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or, of a latent
+    `dimension`, one for each of `values` that it takes while the rest of the first image's code stands still.
+    logits [N, classes]: what the classifier says to each picture, where it was asked. kl: nats that the dimension
+    carries.
+    """
+
+    what: str
+    pixels: Tensor
+    logits: Tensor | None = None
+    dimension: int | None = None
+    values: Sequence[float] = ()
+    kl: float | None = None
+
+
+# Inputs, float[N, 3, H, W] z-scored as a batch's, back to uint8[N, H, W, 3].
+ToPixels = Callable[[Tensor], Tensor]
+
 # update("net", loss): one Adam step of the optimiser of that name; gradients reach its own parameters only.
 Update = Callable[[str, Tensor], None]
 
@@ -61,6 +82,7 @@ class Baseline(nn.Module):
     stretches, `optimisers` and `training_step` for several optimisers or frozen parts, `validation_step` for the loss
     that selects a phase's weights, and always `predict`. The trainer calls nothing else, moves the module to the
     device and switches `train()` / `eval()`. No step may read a value back from the device: that would stall it.
+    `exhibits` offers pictures, where there is something to see.
     """
 
     net: nn.Module
@@ -97,6 +119,10 @@ class Baseline(nn.Module):
     def predict(self, batch: Batch) -> Tensor:
         """Logits [B, classes]. Must not look at the labels."""
         return self.net(batch.inputs)
+
+    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+        """Pictures of what the baseline makes of a few test images, drawn once, after training; by default none."""
+        return []
 
 
 def initialised(make: Callable[[], Baseline], seed: int) -> Baseline:

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.baselines.base import Baseline, Batch, Optimiser, Outcome, Phase, Update
+from diagvib.baselines.base import Baseline, Batch, Exhibit, Optimiser, Outcome, Phase, ToPixels, Update
 from diagvib.errors import DiagvibError
 
 _HIDDEN = 256
+# What a latent dimension is set to for pictures: standard deviations of the prior.
+_TRAVERSED = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
 class Vae(Baseline):
@@ -83,6 +85,24 @@ class Vae(Baseline):
         error = F.binary_cross_entropy_with_logits(self.decoder(code).float(), images, reduction="none")
         return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
 
+    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+        """Images beside their reconstructions; then each latent dimension traversed, the most informative first, by
+        mean KL over these images (paper, Figs. A2, A3)."""
+        mean, log_variance = self.posterior(_unit(batch))
+        information = kl_per_dimension(mean, log_variance).mean(0)
+        return [Exhibit("input", batch.pixels, self.net(mean)), Exhibit("reconstruction", self._drawn(mean)),
+                *(self._traversal(mean[0], dimension, information[dimension].item())
+                  for dimension in information.argsort(descending=True).tolist())]
+
+    def _traversal(self, code: Tensor, dimension: int, kl: float) -> Exhibit:
+        codes = code.repeat(len(_TRAVERSED), 1)
+        codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
+        return Exhibit("traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl)
+
+    def _drawn(self, code: Tensor) -> Tensor:
+        """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
+        return (self.decoder(code).float().sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+
 
 def _unit(batch: Batch) -> Tensor:
     """The pixels as float32[B, 3, H, W] in 0..1: a Bernoulli likelihood needs these, not z-scores."""
@@ -91,7 +111,12 @@ def _unit(batch: Batch) -> Tensor:
 
 def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(q || standard normal) float[B] of diagonal Gaussians, from float[B, latent]."""
-    return (mean.square() + log_variance.exp() - log_variance - 1).sum(1) / 2
+    return kl_per_dimension(mean, log_variance).sum(1)
+
+
+def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """The same for every dimension alone, float[B, latent]."""
+    return (mean.square() + log_variance.exp() - log_variance - 1) / 2
 
 
 def halvings(image_size: int, kind: str) -> int:

@@ -1,0 +1,85 @@
+"""Tables, figures and page of a full grid: nine studies, nine baselines, 30 pairs, 5 samples, 11,070 synthetic runs.
+
+The runs come from the generative model of `tests/synthetic_grid.py`, with real file formats and sizes (10,000 test
+images a group, 30 epochs, pictures); image files of one pair and the embedded sources stand beside them, so that every
+figure is drawn. Then `diagvib tabulate` and `diagvib plot` run one after the other, each in a process of its own, on
+two cores.
+
+    python benchmarks/full_grid.py                # writes benchmarks/results/report-cpu-DATE.json
+    python benchmarks/full_grid.py --keep DIR     # leaves the grid and its results in DIR; a grid there is used again
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
+
+from diagvib import jobs  # noqa: E402
+from diagvib.bench import save_result  # noqa: E402
+from diagvib.config import load_config, stage_settings  # noqa: E402
+from diagvib.grid import Layout, expected_runs  # noqa: E402
+from synthetic_grid import BASELINES, write_grid  # noqa: E402
+
+CORES = 2
+# In the model the cue that misleads most; its study sheets are drawn.
+PAIR = "texture-position"
+
+
+def make_grid(layout: Layout, config: dict) -> float:
+    """Everything that tabulate and plot read; seconds that it took."""
+    start = time.perf_counter()
+    jobs.prepare_job(layout, {"sources": "embedded"})
+    small = {**config, "samples": 1, "counts": dict.fromkeys(config["counts"], 90)}
+    for study in config["studies"]:
+        name = PAIR.split("-")[0] if study == "zso" else PAIR
+        jobs.draw_job(layout, stage_settings(small, "draw", study), study, name)
+        jobs.render_job(layout, stage_settings(small, "render"), study, name, "cpu", 1)
+    write_grid(layout.all_runs, expected_runs(config))
+    return time.perf_counter() - start
+
+
+def measure(stage: str, overrides: list[str]) -> dict:
+    """One command in a process of its own: seconds, and the most memory that it held."""
+    sets = [part for override in overrides for part in ("--set", override)]
+    start = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "diagvib", stage, *sets], cwd=REPOSITORY,
+                               env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")})
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"diagvib {stage} failed")
+    return {"what": stage, "device": "cpu", "threads": CORES, "seconds": time.perf_counter() - start,
+            "cpu_seconds": usage.ru_utime + usage.ru_stime, "peak_memory_mib": usage.ru_maxrss / 1024}
+
+
+def main(keep: Annotated[Path | None, typer.Option(help="Folder for the grid; default: a temporary one.")] = None,
+         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
+         ) -> None:
+    with TemporaryDirectory() as temporary:
+        root = (keep or Path(temporary)).resolve()
+        overrides = [f"root={root}", f"baselines=[{','.join(BASELINES)}]"]
+        config, layout = load_config(None, overrides), Layout(root)
+        made = 0.0 if layout.all_runs.exists() else make_grid(layout, config)
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+        load = os.getloadavg()[0]
+        rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]
+        files = [path for path in layout.figures.rglob("*") if path.is_file()]
+        size = {"runs": len(expected_runs(config)), "figure_files": len(files),
+                "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
+                "page_mb": layout.report.stat().st_size / 1e6, "seconds_to_make_the_grid": made}
+    for row in rows:
+        print(f"{row['what']}: {row['seconds']:.1f} s, {row['peak_memory_mib']:,.0f} MiB")
+    print(f"together {sum(row['seconds'] for row in rows):.1f} s; a page of {size['page_mb']:.1f} MB, {len(files)} "
+          f"files of figures, {size['figures_mb']:.0f} MB")
+    save_result("report", "cpu", rows, out, **size, load_before=load)
+
+
+if __name__ == "__main__":
+    typer.run(main)

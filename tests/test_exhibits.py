@@ -1,0 +1,289 @@
+"""Exhibits and kept weights: what a run keeps beside its numbers, and how it is shown."""
+
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+from diagvib.baselines import load_settings, make_baseline
+from diagvib.baselines.base import Exhibit
+from diagvib.batches import Batches, Scaling
+from diagvib.datasets import ImageFiles
+from diagvib.errors import DiagvibError
+from diagvib.exhibit_sheets import exhibit_figures, exhibit_sheet, read_exhibits
+from diagvib.exhibits import SHOWN, pixels_again, shown_images
+from diagvib.factors import FACTORS, Pair, classes
+from diagvib.figures import draw_figures, sheet_pair
+from diagvib.files import read_json, read_metadata, read_table, write_table
+from diagvib.grid import RUN_FILES, Run
+from diagvib.protocol import Protocol
+from diagvib.report import write_report
+from diagvib.runs import train_runs
+from diagvib.style import save_figure
+from diagvib.tables import read_tables, tabulate
+from diagvib.trainer import predict
+from synthetic_images import SIZE, separable, write_dataset
+from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
+
+CPU = torch.device("cpu")
+TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
+ZGO = Run("vae", "zgo", "hue-shape", "hue", "shape", 0)
+
+
+def mixed_images(cells, each=5):
+    """A test split's table: `each` images of every (group, hue, shape), in an order that mixes them."""
+    rows = [cell for _ in range(each) for cell in cells]
+    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))})
+
+
+CELLS = [("ood" if i != j else "id", hue, shape) for i, hue in enumerate(("green", "red", "blue"))
+         for j, shape in enumerate("205")]
+
+
+def test_the_images_shown_are_spread_over_groups_classes_and_cells():
+    table = mixed_images(CELLS)
+    shown = table.take(shown_images(table, ZGO)).to_pandas()
+    assert len(shown) == SHOWN
+    assert shown.groupby(["group", "hue"]).size().tolist() == [2] * 6
+    ood = shown[shown["group"] == "ood"]
+    assert len(ood.drop_duplicates()) == 6, "each held-out cell once"
+    assert list(shown["group"]) == ["id"] * 6 + ["ood"] * 6
+    assert list(dict.fromkeys(ood["hue"])) == ["red", "green", "blue"], "in the order of the classes"
+
+
+def test_without_a_cue_or_with_few_images_as_many_as_there_are():
+    table = mixed_images([("id", hue, "0") for hue in ("red", "green", "blue")], each=2)
+    zso = Run("vae", "zso", "hue", "hue", None, 0)
+    assert len(shown_images(table, zso)) == 6
+    assert len(shown_images(table.slice(0, 1), zso)) == 1
+
+
+def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes(tmp_path):
+    with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
+        image = torch.from_numpy(golden["images"][:4])
+    noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    table = exhibits([Exhibit("input", image), Exhibit("lensed", noise)], 4)
+    write_table(tmp_path / "e.parquet", table, {})
+    kept = np.stack(read_exhibits(tmp_path / "e.parquet", Pair("hue", "shape"))["picture"])
+    assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
+    assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
+
+
+@pytest.fixture(scope="module")
+def batches():
+    return Batches(*separable(6), CPU)
+
+
+@pytest.fixture
+def batch(batches):
+    return batches.batch(torch.arange(6))
+
+
+def made(name, **options):
+    settings = load_settings(name)
+    return make_baseline({**settings, "options": {**settings["options"], **options}}, 6, SIZE, 0).eval()
+
+
+@torch.inference_mode()
+def offered(model, batches, batch):
+    return model.exhibits(batch, pixels_again(batches.scaling, CPU))
+
+
+def test_the_z_scoring_is_undone_exactly(batches, batch):
+    assert torch.equal(pixels_again(batches.scaling, CPU)(batch.inputs), batch.pixels)
+    assert pixels_again(batches.scaling, CPU)(batch.inputs + 100).min() == 255
+
+
+def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
+    model = made("asr", base_width=4)
+    torch.nn.init.zeros_(model.lens.last.weight)
+    torch.nn.init.constant_(model.lens.last.bias, 0.5)
+    given, lensed, difference = offered(model, batches, batch)
+    assert [given.what, lensed.what, difference.what] == ["input", "lensed", "difference"]
+    step = 0.5 * torch.tensor(batches.scaling.std)
+    wanted = (batch.pixels + step).round().clamp(0, 255)
+    assert torch.equal(lensed.pixels.float(), wanted)
+    assert torch.equal(difference.pixels, ((wanted - batch.pixels) / 2 + 127.5).round().to(torch.uint8))
+    with torch.inference_mode():
+        assert torch.equal(lensed.logits, model.predict(batch))
+        assert torch.equal(given.logits, model.net(batch.inputs))
+
+
+@pytest.mark.parametrize("name", ["vae", "factor_vae"])
+def test_every_latent_dimension_is_traversed_the_most_informative_first(name, batches, batch):
+    model = made(name)
+    with torch.no_grad():
+        model.encoder[-1].bias[:12] = torch.tensor([0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0])  # means that differ from 0
+        model.decoder[0].weight[:, 4] = 0  # and a number that the decoder ignores
+    given, reconstruction, *traversals = offered(model, batches, batch)
+    assert torch.equal(given.pixels, batch.pixels) and reconstruction.pixels.shape == batch.pixels.shape
+    with torch.inference_mode():
+        assert torch.equal(given.logits, model.predict(batch))
+    assert sorted(t.dimension for t in traversals) == list(range(12))
+    assert [t.dimension for t in traversals[:3]] == [2, 8, 4]
+    assert [t.kl for t in traversals] == sorted((t.kl for t in traversals), reverse=True)
+    assert all(t.values == (-3, -2, -1, 0, 1, 2, 3) and len(t.pixels) == 7 for t in traversals)
+    still, moved = traversals[2].pixels, traversals[0].pixels
+    assert (still == reconstruction.pixels[0]).all() and not torch.equal(moved[0], moved[-1])
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_dataset(folder / "images", "zgo", "hue-shape", 0)
+    return folder
+
+
+def train(root, name, out, **changed):
+    settings = {**load_settings(name), "batch_size": 16, **changed.pop("settings", {})}
+    train_runs(name, settings, "zgo", "hue-shape", [0], ImageFiles(root / "images"), root / out,
+               root / "checkpoints", TRAINING, CPU, **changed)
+    return root / out / "0"
+
+
+def test_a_run_keeps_its_pictures_or_an_empty_table(root):
+    vae, cnn = train(root, "vae", "vae"), train(root, "small_cnn", "cnn")
+    assert {path.name for path in vae.iterdir()} == set(RUN_FILES)
+    table = read_table(vae / "exhibits.parquet")
+    assert table["what"].value_counts().to_pylist() == [
+        {"values": "input", "counts": SHOWN}, {"values": "reconstruction", "counts": SHOWN},
+        {"values": "traversal", "counts": 12 * 7}]
+    assert (vae / "exhibits.parquet").stat().st_size < 300_000
+    assert (cnn / "exhibits.parquet").stat().st_size < 5_000
+    empty = read_table(cnn / "exhibits.parquet")
+    assert len(empty) == 0 and empty.schema.names == table.schema.names
+    assert {key: read_metadata(cnn / "exhibits.parquet")[key] for key in ("baseline", "study", "pair", "sample")} == {
+        "baseline": "small_cnn", "study": "zgo", "pair": "hue-shape", "sample": 0}
+    again = train(root, "vae", "again")
+    assert (again / "exhibits.parquet").read_bytes() == (vae / "exhibits.parquet").read_bytes()
+
+
+def test_what_the_classifier_says_to_a_picture_is_what_was_predicted(root):
+    folder = train(root, "vae", "vae")
+    shown = read_table(folder / "exhibits.parquet").to_pandas().query("what == 'input'")
+    predictions = read_table(folder / "predictions.parquet")
+    index = shown_images(predictions, ZGO)
+    assert list(shown["prediction"]) == predictions["prediction"].take(index).to_pylist()
+
+
+def test_kept_weights_are_the_model_that_was_tested(root):
+    """As docs/baselines.md says to load them."""
+    folder = train(root, "small_cnn", "kept", keep_weights=True)
+    facts, test = read_json(folder / "run.json"), ImageFiles(root / "images").load(0, "test")
+    model = make_baseline(facts["settings"], len(classes("hue")), test.pixels.shape[1], facts["seed"])
+    model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
+    scaling = Scaling(facts["pixel_mean"], facts["pixel_std"])
+    index, _ = predict(model, Batches(test.pixels, test.labels("hue"), CPU, scaling), Protocol(**TRAINING))
+    assert [classes("hue")[at] for at in index] == read_table(folder / "predictions.parquet")["prediction"].to_pylist()
+
+
+def test_weights_of_an_earlier_training_do_not_stay(root):
+    folder = train(root, "small_cnn", "kept", keep_weights=True)
+    same = {name: (folder / name).read_bytes() for name in ("predictions.parquet", "metrics.json", "history.jsonl")}
+    train(root, "small_cnn", "kept")
+    assert not (folder / "weights.pt").exists()
+    assert same == {name: (folder / name).read_bytes() for name in same}
+
+
+PAIR = Pair("shape", "hue")
+EXPECTED = expected_runs(["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    root = tmp_path_factory.mktemp("results")
+    for run in EXPECTED:
+        folder = write_run(root / "runs", run)
+        if run["baseline"] == "vae":
+            write_pictures(folder)
+    tabulate(root / "runs", root / "tables", EXPECTED, {})
+    draw_figures(root / "tables", root / "figures", root / "images", {}, runs=root / "runs")
+    write_report(root / "tables", root / "figures", root / "report.html", {})
+    return root
+
+
+def made_again(root):
+    """Tables, sheets and page, without the figures that have tests of their own."""
+    tabulate(root / "runs", root / "tables", EXPECTED, {})
+    tables = read_tables(root / "tables")
+    for name, figure in exhibit_figures(tables["runs"], root / "runs", sheet_pair(tables["p_matrix"])):
+        save_figure(figure, root / "figures" / name)
+    write_report(root / "tables", root / "figures", root / "report.html", {})
+    return root
+
+
+def sheets(root):
+    return {path.stem: path.read_text() for path in (root / "figures" / "exhibits").glob("*.svg")}
+
+
+def test_a_sheet_says_what_the_classifier_says_and_what_each_number_carries(results):
+    rows = read_exhibits(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet", PAIR)
+    assert all(picture.shape == (16, 16, 3) for picture in rows["picture"])
+    first = classes("shape")[0]
+    rows["prediction"] = rows["prediction"].replace({"first": first})
+    texts = [text.get_text() for text in exhibit_sheet(rows, PAIR, "a title").axes[0].texts]
+    assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
+    assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
+
+
+def test_of_zso_every_target_and_of_zgo_the_most_telling_pair_is_drawn(results):
+    drawn = set(sheets(results))
+    zgo = {name for name in drawn if "zgo" in name}
+    assert drawn - zgo == {"vae_zso_shape", "vae_zso_hue"} and len(zgo) == 1
+    page = (results / "report.html").read_text()
+    assert 'id="exhibits"' in page and "vae, ZSO shape" in page
+    assert page.count("data:image/webp") >= 3 * 3 and "data:image/png" not in page.split('id="exhibits"')[1]
+
+
+def test_a_page_without_exhibits_has_no_such_section(results, tmp_path):
+    root = shutil.copytree(results, tmp_path / "root")
+    shutil.rmtree(root / "figures/exhibits")
+    write_report(root / "tables", root / "figures", root / "report.html", {})
+    assert "exhibits" not in (root / "report.html").read_text().split("<main>")[1]
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated", "a picture", "another run's"])
+def test_missing_pictures_are_a_named_hole_and_change_nothing_else(results, tmp_path, damage):
+    root = shutil.copytree(results, tmp_path / "root")
+    path, before, tables = root / "runs/vae/zso/hue/0/exhibits.parquet", sheets(results), read_tables(root / "tables")
+    if damage == "absent":
+        path.unlink()
+    elif damage == "truncated":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "another run's":
+        shutil.copy(root / "runs/vae/zso/shape/0/exhibits.parquet", path)
+    else:
+        table, metadata = read_table(path), read_metadata(path)
+        column = table.schema.names.index("picture")
+        write_table(path, table.set_column(column, "picture", [[b"RIFF no picture"] * len(table)]), metadata)
+    after = sheets(made_again(root))
+    assert {name for name in before if name not in after or before[name] != after[name]} == {"vae_zso_hue"}
+    assert "pictures missing:" in after["vae_zso_hue"] and str(root) not in after["vae_zso_hue"]
+    page = re.sub(r"\s+", " ", (root / "report.html").read_text())
+    assert "pictures missing:" in page
+    frame = read_tables(root / "tables")["runs"]
+    holes = frame[frame["status"] != "ok"]
+    if damage == "a picture":  # the run's numbers stand; only looking at the picture shows the damage
+        assert not len(holes)
+    else:
+        assert holes[["baseline", "study", "pair"]].to_numpy().tolist() == [["vae", "zso", "hue"]]
+        others = frame[frame["status"] == "ok"].index
+        pd.testing.assert_frame_equal(frame.loc[others], tables["runs"].loc[others], check_dtype=False)
+        assert f"vae, zso: hue sample 0: {holes['status'].item()}" in page
+
+
+def test_a_baseline_without_pictures_has_no_sheet_even_where_its_runs_are_missing(results, tmp_path):
+    frame = read_tables(results / "tables")["runs"]
+    frame.loc[frame["baseline"] == "small_cnn", "status"] = "missing"
+    assert all("small_cnn" not in name for name, _ in exhibit_figures(frame, results / "runs", PAIR))
+
+
+def test_a_file_of_another_kind_is_refused(results):
+    with pytest.raises(DiagvibError, match="lacks column what"):
+        read_exhibits(results / "runs/vae/zgo/shape-hue/0/predictions.parquet", PAIR)
+    assert set(FACTORS) <= set(read_table(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet").schema.names)

@@ -1,0 +1,47 @@
+"""Learning on the real sources at reduced size: resnet18 with its published settings, through every stage's own code.
+
+The smallest set-up that was seen to work with a margin: 576 images of 64 pixels. Over dataset samples 0 to 2 it gave
+hue 98.9 to 99.8 % after three epochs, position 100 % after one, and 0.0 % where the shortcut misleads after two.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from diagvib import jobs
+from diagvib.config import load_config, stage_settings
+from diagvib.files import read_json
+from diagvib.grid import Layout
+
+SMALL = ["image_size=64", "samples=1", "counts={train: 576, val: 90, id: 270, ood: 270}", "studies=[zso, zgo]",
+         "pairs=[shape-position, position-hue, hue-shape]", "baselines=[resnet18]"]
+
+
+@pytest.fixture(scope="module")
+def root(mirror, tmp_path_factory) -> Path:
+    """A root with the real digits and textures."""
+    layout, config = Layout(tmp_path_factory.mktemp("learning")), load_config(None, SMALL)
+    jobs.fetch_job(layout, stage_settings(config, "fetch"), mirror)
+    jobs.prepare_job(layout, stage_settings(config, "prepare"))
+    return layout.root
+
+
+def accuracies(root: Path, study: str, pair: str, epochs: int) -> dict[str, float]:
+    """Draw, render and train a dataset; the test accuracy on each group."""
+    layout, config = Layout(root), load_config(None, [*SMALL, f"training.max_epochs={epochs}"])
+    jobs.draw_job(layout, stage_settings(config, "draw", study=study), study, pair)
+    jobs.render_job(layout, stage_settings(config, "render"), study, pair, "cpu", 1)
+    jobs.train_job(layout, stage_settings(config, "train", baseline="resnet18"), "resnet18", study, pair, "cpu")
+    metrics = read_json(layout.runs("resnet18", study, pair) / "0" / "metrics.json")
+    assert metrics["comparable"] and all(group["n"] == 270 for group in metrics["groups"].values())
+    return {name: group["accuracy"] for name, group in metrics["groups"].items()}
+
+
+@pytest.mark.parametrize(("factor", "epochs"), [("hue", 3), ("position", 2)])
+def test_without_a_shortcut_it_learns_the_factor(root, factor, epochs):
+    assert accuracies(root, "zso", factor, epochs)["id"] > 0.95
+
+
+def test_it_follows_the_shortcut_and_fails_where_that_misleads(root):
+    accuracy = accuracies(root, "zgo", "shape-position", 2)
+    assert accuracy["id"] > 0.95 and accuracy["ood"] < 0.1

@@ -1,0 +1,281 @@
+"""Tuning: which candidate wins and why, on real trainings at toy size; also when it is killed or a loss diverges."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import REPOSITORY
+from diagvib import jobs, tuning
+from diagvib.baselines import load_settings
+from diagvib.config import load_config, stage_settings
+from diagvib.errors import DiagvibError
+from diagvib.files import read_json
+from diagvib.grid import Layout
+from diagvib.schemas import validate
+from diagvib.tuning import COLUMNS, rank_candidates
+
+TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "pairs=[position-hue, hue-shape]",
+       "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
+       "tuning.batch_sizes=[16, 32]", "tuning.learning_rates=[1.0e-3, 1.0e-4]"]
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory) -> Path:
+    """A root with ZSO's images of two factors. Not to be changed."""
+    root = tmp_path_factory.mktemp("tuning")
+    config = load_config(None, TOY)
+    layout = Layout(root)
+    jobs.prepare_job(layout, stage_settings(config, "prepare"))
+    for factor in ("position", "hue"):
+        jobs.draw_job(layout, stage_settings(config, "draw", study="zso"), "zso", factor)
+        jobs.render_job(layout, stage_settings(config, "render"), "zso", factor, "cpu", 1)
+    return root
+
+
+@pytest.fixture
+def root(images, tmp_path) -> Path:
+    """A root of one's own that shares the images."""
+    (tmp_path / "data").mkdir()
+    for name in ("images", "recipes", "prepared"):
+        (tmp_path / "data" / name).symlink_to(images / "data" / name)
+    return tmp_path
+
+
+def tune(root: Path, *overrides: str, baseline: str = "small_cnn") -> pd.DataFrame:
+    config = load_config(None, [*TOY, *overrides])
+    jobs.tune_job(Layout(root), stage_settings(config, "tune", baseline=baseline), baseline, "cpu")
+    return pd.read_csv(root / f"results/tuning/{baseline}.csv")
+
+
+def results(root: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (root / "results/tuning").iterdir()}
+
+
+def losses(table: pd.DataFrame) -> list[tuple]:
+    """Everything that a second tuning must repeat: all but the seconds."""
+    return table.drop(columns="seconds").fillna("none").values.tolist()
+
+
+def test_the_lowest_mean_validation_loss_wins(root, capsys):
+    table = tune(root)
+    assert list(table) == COLUMNS and len(table) == 2 * 2 * 2 and set(table["status"]) == {"ok"}
+    assert set(table["epochs"]) == {2} and table["selected_epoch"].between(1, 2).all()
+    means = table.groupby(["batch_size", "lr"])["val_loss"].mean()
+    batch_size, lr = means.idxmin()
+
+    entry, now = load_settings("small_cnn", root / "results/tuning/small_cnn.yaml"), load_settings("small_cnn")
+    assert list(entry) == list(now) and (entry["batch_size"], entry["lr"]) == (batch_size, lr)
+    assert {k: v for k, v in entry.items() if k not in ("batch_size", "lr", "origin")} == {
+        k: v for k, v in now.items() if k not in ("batch_size", "lr", "origin")}
+    for said in (f"({means.min():.4g})", "position, hue", "64 training images of 64 pixels", "embedded", "2 epochs"):
+        assert said in entry["origin"]
+    shown = capsys.readouterr().out
+    assert f"chosen: batch {batch_size}, lr {lr:g}" in shown and "(now)" in shown
+    assert f"lr {lr:g} is the" in shown and "a better one may lie beyond" in shown
+
+
+def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
+    table = tune(root)
+    config = load_config(None, TOY)
+    settings = stage_settings(config, "train", baseline="small_cnn")
+    settings["baseline"] |= {"batch_size": 16, "lr": 1e-4}
+    jobs.train_job(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
+    run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
+    row = table[(table["target"] == "hue") & (table["batch_size"] == 16) & (table["lr"] == 1e-4)].iloc[0]
+    assert (row["val_loss"], row["selected_epoch"]) == (run["val_loss"], run["selected_epoch"])
+
+
+def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkeypatch):
+    tune(root)
+    before, trained, original = results(root), [], tuning.fit
+
+    def counted(model, *arguments):
+        trained.append(model.settings["lr"])
+        return original(model, *arguments)
+
+    monkeypatch.setattr(tuning, "fit", counted)
+    tune(root)
+    assert not trained and results(root) == before
+    table = tune(root, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
+    assert trained == [3e-4] * 4 and len(table) == 12
+    tune(root, "training.seed=2")
+    assert len(trained) == 4 + 8, "what another seed gave does not count"
+
+
+def test_rendering_on_the_training_device_gives_the_same(root):
+    from_files = losses(tune(root, "tuning.factors=[hue]"))
+    assert losses(tune(root, "tuning.factors=[hue]", "images=render")) == from_files
+
+
+def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
+    """SIGKILL after the sixth training's first epoch; then the same command again."""
+    script = textwrap.dedent("""
+        import os, pathlib, signal, sys
+        import test_tuning
+        from contextlib import contextmanager
+        from diagvib.trainer import Watcher
+
+        trainings = 0
+
+        class Killer(Watcher):
+            def on_epoch(self, row):
+                if trainings == 6:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        @contextmanager
+        def killer(name):
+            global trainings
+            trainings += 1
+            yield Killer()
+
+        test_tuning.tuning.training_watcher = killer
+        test_tuning.tune(pathlib.Path(sys.argv[1]))
+        """)
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
+    killed = subprocess.run([sys.executable, "-c", script, str(root)], env=environment, capture_output=True, text=True,
+                            check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (root / "results").exists()
+    kept = root / "data/tuning/small_cnn"
+    assert len(list(kept.rglob("*.json"))) == 5 and len(list(kept.rglob("*.pt"))) == 1
+
+    fitted, original = [], tuning.fit
+
+    def counted(*arguments):
+        fitted.append(original(*arguments))
+        return fitted[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tuning, "fit", counted)
+        continued = tune(root)
+    assert [len(one.timings) for one in fitted] == [1, 2, 2], "epochs of the sixth, seventh and eighth"
+    assert not list(kept.rglob("*.pt"))
+    whole = tmp_path_factory.mktemp("whole")
+    (whole / "data").mkdir()
+    (whole / "data/images").symlink_to(images / "data/images")
+    assert losses(continued) == losses(tune(whole))
+
+
+def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, capsys):
+    table = tune(root, "tuning.learning_rates=[1.0e+30, 1.0e-3]", "tuning.batch_sizes=[16]")
+    diverged = table[table["lr"] == 1e30]
+    assert set(diverged["status"]) == {"diverged"} and diverged["val_loss"].isna().all()
+    assert set(table[table["lr"] == 1e-3]["status"]) == {"ok"}
+    assert load_settings("small_cnn", root / "results/tuning/small_cnn.yaml")["lr"] == 1e-3
+    assert "no number" in capsys.readouterr().out
+    with pytest.raises(DiagvibError, match="tune small_cnn: no candidate ends with a validation loss"):
+        tune(root, "tuning.learning_rates=[1.0e+30]", "tuning.batch_sizes=[16]")
+
+
+def test_a_vae_is_judged_by_its_classifier(root):
+    """The negative ELBO of such images is thousands of nats, the cross entropy of a new classifier a few."""
+    table = tune(root, "tuning.factors=[hue]", "tuning.batch_sizes=[32]", "tuning.max_epochs=1", baseline="vae")
+    assert table["val_loss"].max() < 20 and set(table["epochs"]) == {2}
+    entry = load_settings("vae", root / "results/tuning/vae.yaml")
+    assert entry["options"] == load_settings("vae")["options"] and "max_epochs" not in entry
+
+
+def frame(rows: list[tuple]) -> pd.DataFrame:
+    columns = ["batch_size", "lr", "target", "val_loss"]
+    table = pd.DataFrame(rows, columns=columns).assign(sample=0)
+    return table.assign(status=table["val_loss"].map(lambda value: "diverged" if pd.isna(value) else "ok"))
+
+
+def order(ranking: pd.DataFrame) -> list[tuple]:
+    return list(ranking[["batch_size", "lr"]].itertuples(index=False, name=None))
+
+
+def test_the_mean_decides_even_where_ranks_do_not_agree():
+    ranking = rank_candidates(frame([(32, 1e-3, "hue", 0.01), (32, 1e-3, "shape", 0.02), (32, 1e-3, "texture", 0.9),
+                                     (64, 1e-3, "hue", 0.02), (64, 1e-3, "shape", 0.03), (64, 1e-3, "texture", 0.5)]))
+    assert order(ranking) == [(64, 1e-3), (32, 1e-3)]
+    assert ranking["mean_loss"].tolist() == pytest.approx([0.55 / 3, 0.93 / 3])
+    assert ranking["mean_rank"].tolist() == pytest.approx([5 / 3, 4 / 3])
+
+
+def test_equal_means_are_told_apart_by_rank_then_size_then_rate():
+    by_rank = frame([(32, 1e-3, "hue", 0.25), (32, 1e-3, "shape", 0.25), (32, 1e-3, "texture", 1.0),
+                     (64, 1e-3, "hue", 0.5), (64, 1e-3, "shape", 0.5), (64, 1e-3, "texture", 0.5)])
+    assert order(rank_candidates(by_rank)) == [(32, 1e-3), (64, 1e-3)]
+    same = frame([(size, lr, "hue", 0.5) for size in (32, 64) for lr in (1e-4, 1e-3)])
+    assert order(rank_candidates(same)) == [(64, 1e-4), (64, 1e-3), (32, 1e-4), (32, 1e-3)]
+
+
+def test_diverging_once_is_worse_than_any_number_and_better_than_twice():
+    ranking = rank_candidates(frame([
+        (32, 1.0, "hue", None), (32, 1.0, "shape", None), (32, 0.1, "hue", 0.001), (32, 0.1, "shape", None),
+        (32, 0.01, "hue", 90.0), (32, 0.01, "shape", 90.0)]))
+    assert order(ranking) == [(32, 0.01), (32, 0.1), (32, 1.0)]
+    assert ranking["failed"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("override", "says"), [
+    ("tuning.batch_sizes=[16, 65]", r"hue/0/train.parquet: batch size 65 is more than the 64 training images; lower "
+                                    "tuning.batch_sizes"),
+    ("tuning.batch_sizes=[]", r"tuning.batch_sizes: \[\] should be non-empty"),
+    ("tuning.learning_rates=[]", r"tuning.learning_rates: \[\] should be non-empty"),
+    ("tuning.learning_rates=[1e-3]", "write it with a dot, like 2.0e-4"),
+    ("tuning.factors=[colour]", "tuning.factors.0: unknown value 'colour'"),
+    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples that `samples: 1` makes"),
+    ("tuning.rates=[1]", "unknown key 'tuning.rates'")])
+def test_what_cannot_be_tuned_is_named(root, override, says):
+    with pytest.raises(DiagvibError, match=says):
+        tune(root, "tuning.factors=[hue]", override)
+    assert not (root / "results").exists()
+
+
+def test_without_images_the_command_that_makes_them_is_named(tmp_path):
+    for how, path in (("parquet", "data/images/zso/position/0/train.parquet"),
+                      ("render", "data/recipes/zso/position.parquet")):
+        with pytest.raises(DiagvibError, match="snakemake tuned --cores all.*diagvib draw zso position") as caught:
+            tune(tmp_path, f"images={how}")
+        assert str(tmp_path / path) in str(caught.value)
+
+
+def test_an_unknown_baseline_is_named_before_anything_is_trained(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "diagvib", "tune", "small_cnn", "resnet81"], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and "unknown baseline 'resnet81'; did you mean resnet18" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_any_baseline_can_be_tuned_also_one_that_the_configuration_leaves_out():
+    config = load_config(None, TOY)
+    assert "alexnet" not in {entry["name"] for entry in config["baselines"]}
+    assert stage_settings(config, "tune", baseline="alexnet")["baseline"]["model"] == "alexnet"
+
+
+def test_the_default_grid_holds_the_published_settings():
+    section = validate({}, "config", "nowhere")["tuning"]
+    published = load_settings("resnet18")
+    assert published["batch_size"] in section["batch_sizes"] and published["lr"] in section["learning_rates"]
+
+
+def test_the_workflow_tunes_the_configurations_baselines(tmp_path):
+    """From nothing, with ZSO not among the studies."""
+    pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
+    from test_workflow import copy_of_the_repository, snakemake
+    repository = copy_of_the_repository(tmp_path)
+    (repository / "toy.yaml").write_text(textwrap.dedent("""
+        root: toy
+        sources: embedded
+        studies: [zgo]
+        pairs: [hue-shape]
+        samples: 1
+        image_size: 64
+        counts: {train: 64, val: 18, id: 18, ood: 18}
+        baselines: [small_cnn]
+        training: {max_epochs: 1}
+        tuning: {batch_sizes: [16], learning_rates: [1.0e-3, 1.0e-4], factors: [scale]}
+        """))
+    snakemake(repository, "tuned", "--configfile", "toy.yaml")
+    assert len(pd.read_csv(repository / "toy/results/tuning/small_cnn.csv")) == 2
+    assert "chosen: batch 16" in (repository / "toy/logs/tune/small_cnn.log").read_text()
+    assert load_settings("small_cnn", repository / "toy/results/tuning/small_cnn.yaml")["batch_size"] == 16
+    assert not (repository / "toy/results/runs").exists()
