@@ -1,0 +1,426 @@
+"""The ledger in real git and DVC repositories at toy size, asserted on what Snakemake plans and DVC says."""
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from diagvib import ledger, prune
+from diagvib.config import STAGE_KEYS, load_config
+from diagvib.errors import DiagvibError
+from diagvib.grid import Layout
+from test_workflow import copy_of_the_repository, count, environment
+
+pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
+
+TOY = """
+root: .
+sources: embedded
+mirror: null
+studies: [zso, zgo]
+pairs: [hue-shape]
+samples: 1
+counts: {train: 64, val: 18, id: 18, ood: 18}
+image_size: 128
+images: parquet
+baselines: [small_cnn, {name: other, studies: [zgo]}]
+training: {max_epochs: 1, patience: null, seed: 1332, precision: bf16, threads: 1}
+device: cpu
+keep_weights: false
+"""
+OTHER = "\nother: {kind: small_cnn, batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: for tests}\n"
+RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
+# Which configuration keys decide what jobs there are, beside those that each job is given.
+GRID_KEYS = {"draw": {"studies", "pairs"}, "render": {"studies", "pairs", "images"},
+             "train": {"studies", "pairs", "baselines", "keep_weights"}}
+RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "train")} | {
+    "tabulate": ["tabulate", "plot"]}
+
+
+def call(folder: Path, *arguments: str, fails: bool = False, **more: str) -> str:
+    """Run a Python module in a repository; returns all that it says."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run([sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True, check=False,
+                          env={**environment(folder), "PATH": path, **more}, stdin=subprocess.DEVNULL)
+    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def snakemake(folder: Path, *arguments: str, **more) -> str:
+    return call(folder, "snakemake", "--cores", "2", *arguments, **more)
+
+
+def dvc(folder: Path, *arguments: str, **more) -> str:
+    return call(folder, "dvc", *arguments, **more)
+
+
+def diagvib(folder: Path, *arguments: str, **more) -> str:
+    return call(folder, "diagvib", *arguments, **more)
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
+    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def plan(folder: Path) -> dict[str, int]:
+    said = snakemake(folder, "-n", "--quiet", "rules", "reason", "host")
+    jobs = count(said)
+    assert jobs or "Nothing to be done" in said, said
+    return jobs
+
+
+def is_clean(folder: Path) -> bool:
+    return "up to date" in dvc(folder, "status")
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def flip_a_bit(path: Path, keep_time: bool = False) -> None:
+    content, status = bytearray(path.read_bytes()), path.stat()
+    content[len(content) // 2] ^= 1
+    with path.open("r+b") as file:
+        file.write(content)
+    if keep_time:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def deterministic(folder: Path) -> dict[str, bytes]:
+    """Every artifact that names alone decide."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in (folder / "results/runs").rglob("*")
+            if path.is_file() and path.name != "run.json"}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """A repository with the toy configuration as its default, run once, committed, pushed. Not to be changed."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("recorded"))
+    for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(REPOSITORY / name, folder / name)
+    (folder / "config/config.yaml").write_text(TOY)
+    with (folder / "config/baselines.yaml").open("a") as file:
+        file.write(OTHER)
+    git(folder, "init")
+    dvc(folder, "remote", "add", "--default", "store", str(tmp_path_factory.mktemp("remote")))
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "code")
+    (folder / "said.txt").write_text(snakemake(folder))
+    git(folder, "add", "dvc.lock", "results/metrics")
+    git(folder, "commit", "-m", "results")
+    dvc(folder, "push")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pulled(recorded, tmp_path_factory) -> Path:
+    """A clone with the data pulled. Whoever changes it puts it back."""
+    folder = tmp_path_factory.mktemp("clones") / "clone"
+    git(recorded, "clone", str(recorded), str(folder))
+    dvc(folder, "pull")
+    return folder
+
+
+@pytest.fixture
+def worked_in(recorded, tmp_path) -> Path:
+    """A copy of `recorded`, with its times and Snakemake's records, to be changed at will."""
+    return shutil.copytree(recorded, tmp_path / "copy")
+
+
+def test_a_complete_run_is_recorded_by_itself(recorded):
+    assert "ledger: recorded" in (recorded / "said.txt").read_text()
+    assert is_clean(recorded)
+    assert git(recorded, "status", "--short").strip() == "?? said.txt"
+    held = [out["path"] for stage in yaml.safe_load((recorded / "dvc.lock").read_text())["stages"].values()
+            for out in stage["outs"]]
+    assert {"data/images", "results/runs", "results/tables", ".snakemake/metadata", "results/metrics"} <= set(held)
+
+
+def test_a_clone_with_pulled_data_has_nothing_to_do(pulled):
+    assert plan(pulled) == {}
+    assert is_clean(pulled)
+    assert "Running stage" not in dvc(pulled, "repro")
+    assert git(pulled, "status", "--short") == ""
+    shown = dvc(pulled, "metrics", "show")
+    assert "results/metrics/other/zgo.json" in shown and "famin" in shown
+
+
+def test_a_part_can_be_pulled(recorded, tmp_path):
+    git(recorded, "clone", str(recorded), str(tmp_path / "clone"))
+    dvc(tmp_path / "clone", "pull", "results/tables", "data/images/zso")
+    made = {str(path.parent.relative_to(tmp_path / "clone")) for folder in ("data", "results")
+            for path in (tmp_path / "clone" / folder).rglob("*") if path.is_file()}
+    assert made == {"results/tables", "data/images/zso/hue", "data/images/zso/hue/0", "results/metrics/small_cnn",
+                    "results/metrics/other"}
+
+
+CHANGES = {
+    "a baseline's learning rate": ("config/baselines.yaml", "lr: 5.0e-4", "lr: 6.0e-4",
+                                   {"train": 1, "tabulate": 1, "plot": 1, "all": 1}),
+    "a study's definition": ("config/studies.yaml", "weight: 1, cells: *all", "weight: 2, cells: *all",
+                             {"draw": 1, "render": 1, "train": 1, "tabulate": 1, "plot": 1, "all": 1}),
+    "a texture": ("src/diagvib/embedded.py", "axis % side) for", "axis % side ) for",
+                  {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
+    "the report's code": ("src/diagvib/report.py", "import", "# why\nimport", {"plot": 1, "all": 1}),
+    "a comment in a rule": ("rules/train.smk", "    params:", "    # why\n    params:", {}),
+}
+
+
+@pytest.mark.parametrize("where", ["worked in", "pulled"])
+def test_exactly_what_depends_on_a_change_runs_again(where, recorded, pulled):
+    folder = {"worked in": recorded, "pulled": pulled}[where]
+    for change, (file, old, new, jobs) in CHANGES.items():
+        before = (folder / file).read_bytes()
+        try:
+            replace(folder / file, old, new)
+            assert plan(folder) == jobs, change
+        finally:
+            (folder / file).write_bytes(before)
+    assert plan(folder) == {}
+
+
+def test_dvc_says_what_changed(pulled):
+    path = pulled / "config/baselines.yaml"
+    before = path.read_bytes()
+    replace(path, "lr: 5.0e-4", "lr: 6.0e-4")
+    try:
+        assert dvc(pulled, "params", "diff").split()[-4:] == ["config/baselines.yaml", "other.lr", "0.0005", "0.0006"]
+    finally:
+        path.write_bytes(before)
+
+
+def test_a_damaged_run_stops_everything_until_it_is_restored(pulled):
+    for damage, start_work in ((flip_a_bit, lambda: snakemake(pulled, fails=True)),
+                               (lambda path: os.truncate(path, 100), lambda: dvc(pulled, "repro", fails=True))):
+        damage(pulled / RUN)
+        said = start_work()
+        assert f"{RUN}: recorded in dvc.lock, but changed" in said and "dvc checkout -f" in said
+        assert "Traceback" not in said
+        dvc(pulled, "checkout", "-f", RUN)
+        assert is_clean(pulled) and plan(pulled) == {}
+    assert git(pulled, "status", "--short") == ""
+
+
+def test_damage_that_leaves_size_and_time_alone_is_found_by_verify(pulled):
+    assert "0 recorded files are changed, 0 absent" in diagvib(pulled, "verify")
+    table = "results/tables/overall.csv"
+    flip_a_bit(pulled / table, keep_time=True)
+    assert is_clean(pulled)  # DVC does not look again, hence the command
+    said = diagvib(pulled, "verify", fails=True)
+    assert f"changed  {table}" in said and f"dvc checkout {table}" in said
+    (pulled / table).unlink()
+    dvc(pulled, "checkout", table)
+    assert "0 recorded files are changed, 0 absent" in diagvib(pulled, "verify")
+
+
+def test_what_is_deleted_is_made_again_alone_or_restored(pulled):
+    shutil.rmtree((pulled / RUN).parent)
+    assert plan(pulled) == {"train": 1, "tabulate": 1, "plot": 1, "all": 1}
+    said = diagvib(pulled, "verify")
+    assert f"absent   {Path(RUN).parent}" in said and "0 recorded files are changed" in said
+    dvc(pulled, "checkout", RUN, str(Path(RUN).parent))
+    assert plan(pulled) == {} and is_clean(pulled)
+
+
+def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
+    before = (worked_in / "dvc.lock").read_bytes()
+    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    snakemake(worked_in, "-n")
+    said = snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
+    assert "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs" in said
+    (worked_in / "small.yaml").write_text(TOY.replace("root: .", "root: small"))
+    said = snakemake(worked_in, "prepared", "--configfile", "small.yaml")
+    assert "ledger: not recorded: the ledger holds config/config.yaml, whose root is '.'; this run's is 'small'" in said
+    said = snakemake(worked_in, "--touch")
+    assert "ledger: not recorded: `--touch` vouches" in said
+    assert (worked_in / "dvc.lock").read_bytes() == before
+    assert "provenance" in dvc(worked_in, "status") and "small" not in dvc(worked_in, "data", "status", "--granular")
+
+
+def test_a_run_started_by_dvc_is_recorded_by_dvc(worked_in):
+    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    said = dvc(worked_in, "repro")
+    assert "Running stage 'tabulate'" in said and "Running stage 'train'" not in said
+    assert "ledger: not recorded: `dvc repro` runs this stage and records it itself" in said
+    assert is_clean(worked_in) and plan(worked_in) == {}
+
+
+def test_a_ledger_behind_is_brought_up_to_date(worked_in):
+    replace(worked_in / "rules/train.smk", "    params:", "    # why\n    params:")
+    assert "Nothing to be done" in snakemake(worked_in)
+    assert not is_clean(worked_in)
+    assert "recorded" in diagvib(worked_in, "record")
+    assert is_clean(worked_in)
+    before = (worked_in / "dvc.lock").read_bytes()
+    replace(worked_in / "rules/train.smk", "# why", "# whyever")
+    replace(worked_in / "dvc.yaml", "stages:", "stages:\n  absent: {cmd: 'true', outs: [no_such_out.csv]}")
+    assert "no_such_out.csv" in diagvib(worked_in, "record", fails=True)
+    assert (worked_in / "dvc.lock").read_bytes() == before  # all of it or nothing
+    (worked_in / RUN).unlink()
+    assert "not complete; `snakemake -n` lists 4 jobs" in diagvib(worked_in, "record", fails=True)
+    assert (worked_in / "dvc.lock").read_bytes() == before
+
+
+def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, recorded):
+    """Rendered on the training device: also the ledger of a configuration without image files."""
+    replace(worked_in / "config/config.yaml", "images: parquet", "images: render")
+    shutil.rmtree(worked_in / "data/images")
+    first = start(worked_in)
+    wait_for(lambda: changed_since(worked_in / RUN, recorded / RUN) or first.poll() is not None)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    snakemake(worked_in, "--unlock")
+    second = start(worked_in)
+    wait_for(lambda: any((worked_in / ".snakemake/locks").glob("*")) or second.poll() is not None)
+    assert "cannot be locked" in snakemake(worked_in, fails=True)
+    said = second.communicate()[0]
+    assert second.returncode == 0 and "ledger: recorded" in said, said
+    assert deterministic(worked_in) == deterministic(recorded)
+    assert is_clean(worked_in) and plan(worked_in) == {}
+    assert not any((worked_in / "data/images").iterdir())
+
+
+def start(folder: Path) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "snakemake", "--cores", "1"], cwd=folder, env=environment(folder),
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def changed_since(path: Path, copy: Path) -> bool:
+    return path.exists() and path.stat().st_mtime_ns != copy.stat().st_mtime_ns
+
+
+def wait_for(condition) -> None:
+    while not condition():
+        time.sleep(0.05)
+
+
+def test_dvc_yaml_declares_what_the_rules_read(recorded):
+    """Against Snakemake's records of the toy run, in which every file that a job was given is listed."""
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    read: dict[str, set[str]] = {}
+    for record in (recorded / ".snakemake/metadata").iterdir():
+        made = json.loads(record.read_text())
+        read.setdefault(made["rule"], set()).update(made["input"])
+    for stage, rules in RULES.items():
+        given = {path for rule in rules for path in read.get(rule, ()) if not path.startswith(("data/", "results/"))}
+        declared = {dep for dep in stages[stage]["deps"] if not dep.startswith(("data/", "results/", "rules/"))}
+        if stage == "train":  # whichever baselines a configuration names
+            given = {"src/diagvib/baselines" if path.startswith("src/diagvib/baselines/") else path for path in given}
+        if stage == "fetch":  # embedded sources need none
+            given = {"src/diagvib/fetch.py", "config/sources.yaml"}
+        if stage == "draw":
+            given.add("config/dataset_samples.yaml")  # in its settings
+        assert declared == given, f"dvc.yaml: {stage}: deps"
+        assert {f"rules/{rule}.smk" for rule in rules} <= set(stages[stage]["deps"])
+
+
+def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    for stage, rules in RULES.items():
+        params = {file: keys for entry in stages[stage]["params"] for file, keys in entry.items()}
+        assert set(params.pop("config/config.yaml")) == {
+            key for rule in rules for key in STAGE_KEYS[rule]} | GRID_KEYS.get(stage, set()), stage
+        assert set(params) == {"draw": {"config/studies.yaml"}, "train": {"config/baselines.yaml"}}.get(stage, set())
+    written = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
+    named = {key for stage in stages.values() for entry in stage.get("params", [])
+             for key in entry.get("config/config.yaml", [])}
+    assert named <= set(written), "config/config.yaml must name every key that dvc.yaml looks up"
+
+
+@pytest.mark.parametrize(("hide", "says"), [(".dvc", "no DVC repository"), (".git", "no git repository")])
+def test_without_git_or_dvc_there_is_no_ledger_and_no_error(tmp_path, monkeypatch, capsys, hide, says):
+    for name in {".dvc", ".git"} - {hide}:
+        (tmp_path / name).mkdir()
+    (tmp_path / "dvc.yaml").write_text("stages: {}")
+    if hide != ".dvc":
+        (tmp_path / ".dvc/config").write_text("")
+    monkeypatch.chdir(tmp_path)
+    ledger.record_run(".", [], touched=False)
+    assert f"not recorded: {says}" in capsys.readouterr().err
+    (tmp_path / "dvc.lock").write_text("")
+    assert ledger.changed_behind(".") is None
+    assert f"not checked: {says}" in capsys.readouterr().err
+
+
+def test_without_dvc_installed_it_says_so(recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    monkeypatch.setattr(ledger.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DiagvibError, match="dvc is not installed"):
+        ledger.record(".")
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    return path
+
+
+@pytest.fixture
+def grown(tmp_path, monkeypatch) -> tuple[Path, list[str]]:
+    """A configuration of one study and sample, and a results folder that has held more; what is beyond it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(TOY.replace("[zso, zgo]", "[zgo]").replace(
+        "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
+    layout = Layout(Path("."))
+    for sample in range(2):
+        touch(layout.images("zgo", "hue-shape") / str(sample) / "test.parquet")
+    for baseline in ("small_cnn", "resnet18"):
+        for study in ("zgo", "chgo"):
+            touch(layout.runs(baseline, study, "hue-shape") / "0" / "run.json")
+    for path in (layout.recipes("zgo", "hue-shape"), layout.recipes("zgo", "shape-hue"),
+                 layout.digests("zgo", "hue-shape"), layout.tables / "runs.csv",
+                 layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt"):
+        touch(path)
+    for name in ("results/runs/resnet18/zgo/hue-shape/0/run.json", "results/runs/small_cnn/zgo/hue-shape/0/run.json"):
+        touch(Path(".snakemake/metadata") / base64.urlsafe_b64encode(name.encode()).decode())
+    return tmp_path, ["data/checkpoints/resnet18", "data/images/zgo/hue-shape/1", "data/recipes/zgo/shape-hue.parquet",
+                      "results/runs/resnet18", "results/runs/small_cnn/chgo"]
+
+
+def test_prune_lists_what_no_configuration_asks_for(grown):
+    folder, beyond = grown
+    small = load_config(folder / "small.yaml")
+    assert sorted(str(item.path) for item in prune.find_unneeded([small])) == beyond
+    assert len(prune.find_records([small])) == 1
+    (folder / "more.yaml").write_text((folder / "small.yaml").read_text().replace("[small_cnn]", "[resnet18]"))
+    both = [str(item.path) for item in prune.find_unneeded([small, load_config(folder / "more.yaml")])]
+    assert "results/runs/resnet18/chgo" in both and "results/runs/resnet18" not in both
+
+
+def test_prune_deletes_only_after_a_yes(grown, monkeypatch):
+    folder, beyond = grown
+    configs = [load_config(folder / "small.yaml")]
+    before = sorted(folder.rglob("*"))
+    prune.prune(configs, yes=False, dry_run=True)
+    for answer in ("", "n", "no"):
+        monkeypatch.setattr("builtins.input", lambda question, answer=answer: answer)
+        prune.prune(configs, yes=False, dry_run=False)
+    assert sorted(folder.rglob("*")) == before
+    monkeypatch.setattr("builtins.input", lambda question: "y")
+    prune.prune(configs, yes=False, dry_run=False)
+    assert not any((folder / path).exists() for path in beyond)
+    assert prune.find_unneeded(configs) == [] and prune.find_records(configs) == []
+    assert {path.name for path in folder.rglob("*") if path.is_file()} == {
+        "small.yaml", "test.parquet", "run.json", "hue-shape.parquet", "sha256.json", "runs.csv",
+        base64.urlsafe_b64encode(b"results/runs/small_cnn/zgo/hue-shape/0/run.json").decode()}
+
+
+def test_prune_keeps_away_from_a_running_workflow(grown):
+    folder, _ = grown
+    touch(folder / ".snakemake/locks/0.input.lock")
+    with pytest.raises(DiagvibError, match="a workflow is running here"):
+        prune.prune([load_config(folder / "small.yaml")], yes=True, dry_run=False)
