@@ -1,0 +1,89 @@
+"""An S3 server on the loopback address that keeps its objects in memory: `python tests/services/s3.py`.
+
+Needs `pip install '.[test]'` (moto). It has one bucket and one user, and checks the signature of every request.
+It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, also where it is killed.
+"""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+
+from loopback import ADDRESS, Service, serve
+
+BUCKET, REGION = "diagvib", "us-east-1"
+
+
+def why_not() -> str | None:
+    """Why no S3 server can run here; None if nothing speaks against it."""
+    missing = [name for name in ("moto", "flask", "flask_cors", "boto3") if importlib.util.find_spec(name) is None]
+    return f"{', '.join(missing)} not installed (pip install '.[test]')" if missing else None
+
+
+class S3(Service):
+    """The server. Attributes: port, bucket, key_id and secret (of a user who may do everything there)."""
+
+    def __init__(self):
+        super().__init__(__file__)
+
+    def objects(self) -> dict[str, bytes]:
+        """Everything in the bucket."""
+        client = _client("s3", self.port, self.key_id, self.secret)
+        pages = client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket)
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
+        return {key: client.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+
+    def empty(self) -> None:
+        """Delete everything in the bucket."""
+        client = _client("s3", self.port, self.key_id, self.secret)
+        for key in self.objects():
+            client.delete_object(Bucket=self.bucket, Key=key)
+
+
+def serve_s3() -> None:
+    """Run the server until standard input ends."""
+    from moto import settings
+    from moto.server import ThreadedMotoServer
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # its line for each request
+        server = ThreadedMotoServer(ADDRESS, 0, verbose=False)
+        server.start()
+        port = server.get_host_and_port()[1]
+        key_id, secret = _make_user(port)
+        _client("s3", port, key_id, secret).create_bucket(Bucket=BUCKET)
+        settings.INITIAL_NO_AUTH_ACTION_COUNT = 0  # from here on signatures and rights are checked
+        serve(port=port, bucket=BUCKET, key_id=key_id, secret=secret)
+        os._exit(0)  # nothing to keep, and requests under way would be waited for
+
+
+def _make_user(port: int) -> tuple[str, str]:
+    """A user who may do everything in S3; id and secret of the access key."""
+    iam = _client("iam", port, "admin", "admin")
+    iam.create_user(UserName="group")
+    everything = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}'
+    iam.put_user_policy(UserName="group", PolicyName="everything", PolicyDocument=everything)
+    key = iam.create_access_key(UserName="group")["AccessKey"]
+    return key["AccessKeyId"], key["SecretAccessKey"]
+
+
+def _client(service: str, port: int, key_id: str, secret: str):
+    import boto3
+    from botocore.config import Config
+    return boto3.client(service, endpoint_url=f"http://{ADDRESS}:{port}", region_name=REGION, aws_access_key_id=key_id,
+                        aws_secret_access_key=secret, config=Config(proxies={}))
+
+
+def main() -> None:
+    if reason := why_not():
+        sys.exit(f"an S3 server cannot run here: {reason}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), S3() as s3:
+        print(f"""dvc remote add bucket s3://{s3.bucket}/dvc
+dvc remote modify bucket endpointurl http://{ADDRESS}:{s3.port}
+export AWS_ACCESS_KEY_ID={s3.key_id} AWS_SECRET_ACCESS_KEY={s3.secret} AWS_DEFAULT_REGION={REGION}""", flush=True)
+        print("The S3 server is running; Ctrl-C ends it and forgets its objects.", file=sys.stderr, flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    serve_s3() if sys.argv[1:2] == ["--serve"] else main()

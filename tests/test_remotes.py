@@ -1,0 +1,406 @@
+"""Remotes: what is pushed is pulled whole, by whoever may; killed or cut off in between, the same command completes it.
+
+A folder, a real SSH server and a real S3 server take turns (tests/services), on results of the shape that dvc.yaml
+declares. The words of DVC that docs/remotes.md translates are checked here as well.
+"""
+
+import base64
+import configparser
+import functools
+import hashlib
+import http.server
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from diagvib.files import read_yaml
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
+
+import s3 as s3_service  # noqa: E402
+import ssh as ssh_service  # noqa: E402
+from loopback import ADDRESS, Line, wait_for_port  # noqa: E402
+
+pytest.importorskip("dvc", reason="dvc is not installed (pip install '.[workflow]')")
+
+SOURCES = ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore", "config", "rules", "src")
+FILES = {"data/images": (40, 100_000), "results/runs": (80, 2_000)}  # number and bytes each; of other outs, one small
+BIG, BIG_BYTES = "data/images/zgo/shape-hue/big.parquet", 10_000_000
+IN_BETWEEN = 2_000_000  # bytes that the line passes on before it is held or cut
+# A copy to or from a folder is killed at this file size: in the big file, or before, in DVC's own database.
+IN_BIG_FILE, IN_DATABASE = 8_000_000, 200_000
+JOBS = ("--jobs", "2")
+
+# Ends as by kill -9, no handler asked, in the middle of the first file that grows beyond the limit.
+KILLED_IN_A_FILE = """
+import resource, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+resource.setrlimit(resource.RLIMIT_FSIZE, 2 * (int(sys.argv[1]),))
+from dvc.cli import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@dataclass
+class Remote:
+    """A place to push to: how DVC reaches it, and what is really there."""
+    objects: Callable[[], dict[str, bytes]]  # by path
+    settings: dict[str, str]  # of .dvc/config
+    own: dict[str, str] = field(default_factory=dict)  # of .dvc/config.local
+    environment: dict[str, str] = field(default_factory=dict)
+    line: Line | None = None
+
+
+class Repository:
+    """A git and DVC repository with a home of its own; nothing of the machine's DVC, SSH or AWS settings is seen."""
+
+    def __init__(self, folder: Path, home: Path):
+        self.folder, self.home = folder, home
+        home.mkdir(exist_ok=True)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DVC_", "GIT_", "SSH_"))
+                and not k.lower().endswith("_proxy")}
+        author = {f"GIT_{who}_{what}": "me@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        self.environment = {
+            **kept, **author, "HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_DEFAULT_REGION": s3_service.REGION, "AWS_MAX_ATTEMPTS": "1", "DVC_NO_ANALYTICS": "1",
+            **{f"DVC_{name}_DIR": str(home / name) for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")}}
+
+    def start(self, *command: str) -> subprocess.Popen:
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def run(self, *command: str) -> tuple[int, str]:
+        process = self.start(*command)
+        output = process.communicate()[0]
+        return process.returncode, output
+
+    def git(self, *arguments: str) -> str:
+        code, said = self.run("git", *arguments)
+        assert code == 0, said
+        return said
+
+    def dvc(self, *arguments: str) -> str:
+        code, said = self.run(sys.executable, "-m", "dvc", *arguments)
+        assert code == 0, said
+        return said
+
+    def dvc_fails(self, *arguments: str) -> str:
+        code, said = self.run(sys.executable, "-m", "dvc", *arguments)
+        assert code != 0, said
+        return said
+
+    def use(self, remote: Remote) -> None:
+        """Make it the default remote."""
+        _write_config(self.folder / ".dvc" / "config", remote.settings)
+        _write_config(self.folder / ".dvc" / "config.local", remote.own)
+        self.environment.update(remote.environment)
+
+    def clone(self, folder: Path, remote: Remote) -> "Repository":
+        """As a colleague has it: what is in git, and this remote."""
+        self.git("clone", "--quiet", ".", str(folder))
+        clone = Repository(folder, folder.with_name(f"home-of-{folder.name}"))
+        clone.use(remote)
+        return clone
+
+    def artifacts(self) -> dict[str, bytes]:
+        """Every file that DVC is to carry."""
+        outs = [self.folder / out for out in _outs(self.folder)]
+        files = [path for out in outs for path in ([out] if out.is_file() else out.rglob("*")) if path.is_file()]
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in files}
+
+
+def _write_config(path: Path, settings: dict[str, str]) -> None:
+    config = configparser.ConfigParser()
+    config.read(path)
+    config.read_dict({"core": {"remote": "lab"}, "'remote \"lab\"'": settings})
+    with path.open("w") as file:
+        config.write(file)
+
+
+def _outs(folder: Path) -> list[str]:
+    stages = read_yaml(folder / "dvc.yaml")["stages"].values()
+    return [out if isinstance(out, str) else next(iter(out)) for stage in stages for out in stage["outs"]]
+
+
+def _fill(folder: Path) -> None:
+    """Random files in every out of dvc.yaml, as a run of the workflow would leave them in shape."""
+    generator = np.random.default_rng(1)
+    for out in _outs(folder):
+        count, size = FILES.get(out, (1, 100))
+        for number in range(count):
+            name = f"data/raw/{number}" if out == ".snakemake/metadata" else f"zgo/shape-hue/{number}.parquet"
+            name = base64.urlsafe_b64encode(name.encode()).decode() if out == ".snakemake/metadata" else name
+            path = folder / out if Path(out).suffix else folder / out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(generator.bytes(size))
+    (folder / BIG).write_bytes(generator.bytes(BIG_BYTES))
+    (folder / "results" / "metrics").mkdir()
+    (folder / "results" / "metrics" / "overall.json").write_text("{}")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """A repository with this one's dvc.yaml and a complete result, recorded and committed."""
+    folder = tmp_path_factory.mktemp("recorded") / "repository"
+    folder.mkdir()
+    for name in SOURCES:
+        source, target = REPOSITORY / name, folder / name
+        target.parent.mkdir(exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, target)
+    _fill(folder)
+    repository = Repository(folder, folder.parent / "home")
+    repository.git("init", "--quiet")
+    repository.dvc("commit", "--force", "--quiet")
+    repository.git("add", "--all")
+    repository.git("commit", "--quiet", "--message", "results")
+    return folder
+
+
+@pytest.fixture
+def repository(recorded, tmp_path) -> Repository:
+    shutil.copytree(recorded, tmp_path / "repository", symlinks=True)
+    return Repository(tmp_path / "repository", tmp_path / "home")
+
+
+@pytest.fixture(scope="module")
+def ssh_server() -> Iterator[ssh_service.SSH]:
+    if reason := ssh_service.why_not():
+        pytest.skip(f"no SSH server here: {reason}")
+    pytest.importorskip("dvc_ssh", reason="dvc-ssh is not installed (pip install '.[remotes]')")
+    with ssh_service.SSH() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[s3_service.S3]:
+    if reason := s3_service.why_not():
+        pytest.skip(f"no S3 server here: {reason}")
+    pytest.importorskip("dvc_s3", reason="dvc-s3 is not installed (pip install '.[remotes]')")
+    with s3_service.S3() as server:
+        yield server
+
+
+@pytest.fixture
+def folder_remote(tmp_path) -> Remote:
+    folder = tmp_path / "shared"
+    return Remote(functools.partial(_contents, folder), {"url": str(folder)})
+
+
+@pytest.fixture
+def ssh_remote(ssh_server, tmp_path) -> Iterator[Remote]:
+    storage = Path(ssh_server.storage) / tmp_path.name
+    with Line(ssh_server.port) as line:
+        url = f"ssh://{ssh_server.user}@{ADDRESS}:{line.port}{storage}"
+        yield Remote(functools.partial(_contents, storage), {"url": url}, {"keyfile": ssh_server.key}, line=line)
+
+
+@pytest.fixture
+def s3_remote(s3_server) -> Iterator[Remote]:
+    s3_server.empty()
+    with Line(s3_server.port) as line:
+        settings = {"url": f"s3://{s3_server.bucket}/dvc", "endpointurl": f"http://{ADDRESS}:{line.port}"}
+        environment = {"AWS_ACCESS_KEY_ID": s3_server.key_id, "AWS_SECRET_ACCESS_KEY": s3_server.secret}
+        yield Remote(s3_server.objects, settings, environment=environment, line=line)
+
+
+@pytest.fixture(params=["folder", "ssh", "s3"])
+def remote(request) -> Remote:
+    return request.getfixturevalue(f"{request.param}_remote")
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _finished(objects: dict[str, bytes]) -> int:
+    """How many objects bear their final name; each must be whole, which its name, the hash of its content, tells."""
+    found = {match[1] + match[2]: content for path, content in objects.items()
+             if (match := re.search(r"(?:^|/)md5/(..)/([0-9a-f]{30}(?:\.dir)?)$", path))}
+    for name, content in found.items():
+        assert hashlib.md5(content).hexdigest() == name.removesuffix(".dir")
+    return len(found)
+
+
+def _moved(said: str) -> int:
+    """How many files DVC says that it pushed or fetched."""
+    return int(re.search(r"(\d+) files? (?:pushed|fetched)", said)[1])
+
+
+def _kill_in_between(repository: Repository, remote: Remote, command: str) -> None:
+    """Kill -9 of a push or pull when half of it has been transferred."""
+    if remote.line is None:
+        code, said = repository.run(sys.executable, "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command)
+        assert code == -signal.SIGXFSZ, said
+        return
+    remote.line.hold_after(IN_BETWEEN)
+    process = repository.start(sys.executable, "-m", "dvc", command, *JOBS)
+    reached = remote.line.held.wait(120)
+    process.kill()
+    said = process.communicate()[0]
+    remote.line.mend()
+    assert reached, said
+
+
+def _cut_in_between(repository: Repository, remote: Remote, command: str) -> None:
+    """The network goes down in the middle of a push or pull, which fails, and comes back."""
+    if remote.line is not None:
+        remote.line.cut_after(IN_BETWEEN)
+        repository.dvc_fails(command, *JOBS)
+        remote.line.mend()
+
+
+def test_what_is_pushed_is_pulled_whole_and_only_once(repository, remote, tmp_path):
+    repository.use(remote)
+    artifacts = repository.artifacts()
+    assert _moved(repository.dvc("push")) == _finished(remote.objects()) > 100
+    before = remote.objects()
+    assert "Everything is up to date" in repository.dvc("push")
+    assert remote.objects() == before
+    clone = repository.clone(tmp_path / "clone", remote)
+    clone.dvc("pull")
+    assert clone.artifacts() == artifacts
+    assert "Everything is up to date" in clone.dvc("pull")
+    assert "in sync" in clone.dvc("status", "--cloud")
+
+
+def test_a_killed_or_cut_transfer_is_completed_by_the_same_command(repository, remote, tmp_path):
+    repository.use(remote)
+    artifacts = repository.artifacts()
+    whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
+    _kill_in_between(repository, remote, "push")
+    after_kill = _finished(remote.objects())
+    _cut_in_between(repository, remote, "push")
+    after_cut = _finished(remote.objects())
+    assert after_kill <= after_cut < whole
+    assert _moved(repository.dvc("push")) == whole - after_cut
+    assert _finished(remote.objects()) == whole
+    clone = repository.clone(tmp_path / "clone", remote)
+    cache = clone.folder / ".dvc" / "cache"
+    _kill_in_between(clone, remote, "pull")
+    after_kill = _finished(_contents(cache))
+    _cut_in_between(clone, remote, "pull")
+    after_cut = _finished(_contents(cache))
+    assert after_kill <= after_cut < whole
+    assert _moved(clone.dvc("pull")) <= whole - after_cut
+    assert clone.artifacts() == artifacts
+    assert _finished(_contents(cache)) == whole
+
+
+def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(repository, folder_remote, tmp_path):
+    """DVC takes the half-written index of what is to be pushed for whole, says so in no way, and pushes less."""
+    repository.use(folder_remote)
+    whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
+    code, said = repository.run(sys.executable, "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
+    assert code == -signal.SIGXFSZ, said
+    repository.dvc("push")
+    repository.environment["DVC_SITE_CACHE_DIR"] = str(tmp_path / "fresh")
+    repository.dvc("push")
+    assert _finished(folder_remote.objects()) == whole
+    assert "in sync" in repository.dvc("status", "--cloud")
+
+
+def test_verify_refuses_what_was_changed_on_the_remote(repository, folder_remote, tmp_path):
+    repository.use(folder_remote)
+    repository.dvc("push", "tabulate")
+    table = next(path for path in Path(folder_remote.settings["url"]).rglob("*") if path.is_file()
+                 and path.suffix != ".dir" and path.stat().st_size == 100)
+    table.chmod(0o644)
+    table.write_bytes(bytes(100))
+    folder_remote.settings["verify"] = "true"
+    clone = repository.clone(tmp_path / "clone", folder_remote)
+    clone.dvc_fails("pull", "tabulate")
+    assert bytes(100) not in clone.artifacts().values()
+    assert _finished(_contents(clone.folder / ".dvc" / "cache")) > 0
+
+
+def test_a_stage_alone_is_pushed_and_read_over_http_without_an_account(repository, folder_remote, tmp_path):
+    repository.use(folder_remote)
+    repository.dvc("push", "tabulate")
+    assert len(folder_remote.objects()) < 10
+    handler = functools.partial(_Quiet, directory=folder_remote.settings["url"])
+    with http.server.ThreadingHTTPServer((ADDRESS, 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        public = Remote(folder_remote.objects, {"url": f"http://{ADDRESS}:{server.server_port}"})
+        clone = repository.clone(tmp_path / "clone", public)
+        clone.dvc("pull", "tabulate")
+        server.shutdown()
+    tables = {path: content for path, content in repository.artifacts().items() if path.startswith("results/tables/")}
+    assert tables and tables.items() <= clone.artifacts().items()
+    assert not (clone.folder / "data" / "images").exists()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_credentials_stay_out_of_git(repository):
+    """The commands of docs/remotes.md, then everything that git would ever see."""
+    repository.dvc("remote", "add", "--default", "bucket", "s3://bucket/dvc")
+    repository.dvc("remote", "add", "lab", "ssh://lab.example.org/srv/dvc")
+    for remote, name in (("bucket", "access_key_id"), ("bucket", "secret_access_key"), ("lab", "keyfile")):
+        repository.dvc("remote", "modify", "--local", remote, name, f"hidden-{name}")
+    assert (repository.folder / ".dvc" / "config.local").read_text().count("hidden-") == 3
+    repository.git("add", "--all")
+    assert "s3://bucket/dvc" in repository.git("show", ":.dvc/config")
+    assert ".dvc/config.local" not in repository.git("ls-files")
+    assert repository.run("git", "grep", "--cached", "hidden-") == (1, "")
+
+
+def test_a_tunnel_checks_the_host_key_which_dvc_does_not(repository, ssh_server, ssh_remote, tmp_path):
+    ssh_remote.line.cut()
+    tunnel = ["ssh", "-F", "none", "-N", "-i", ssh_server.key, "-p", str(ssh_server.port), "-o", "IdentityAgent=none",
+              "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-L",
+              f"{ADDRESS}:{ssh_remote.line.port}:{ADDRESS}:{ssh_server.port}", ADDRESS]
+    strangers = tmp_path / "known_hosts"
+    strangers.write_text(Path(ssh_server.known_hosts).read_text().split()[0] + " "
+                         + Path(f"{ssh_server.key}.pub").read_text())
+    code, said = repository.run(*tunnel, "-o", f"UserKnownHostsFile={strangers}")
+    assert code != 0 and "Host key verification failed" in said
+    repository.use(ssh_remote)
+    with repository.start(*tunnel, "-o", f"UserKnownHostsFile={ssh_server.known_hosts}") as process:
+        assert wait_for_port(ssh_remote.line.port, lambda: process.poll() is None)
+        repository.dvc("push", "tabulate")
+        process.terminate()
+    assert _finished(ssh_remote.objects()) > 0
+
+
+def _wrong_key(repository: Repository) -> dict[str, str]:
+    key = repository.home / "another_key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    return {"keyfile": str(key)}
+
+
+def test_what_dvc_says_where_ssh_fails(repository, ssh_remote):
+    repository.use(replace(ssh_remote, own=_wrong_key(repository)))
+    assert "Permission denied for user" in repository.dvc_fails("push")
+    repository.use(ssh_remote)
+    ssh_remote.line.cut()
+    assert "Connect call failed" in repository.dvc_fails("push")
+
+
+def test_what_dvc_says_where_s3_fails(repository, s3_remote):
+    repository.use(replace(s3_remote, environment={}))
+    assert "Unable to locate credentials" in repository.dvc_fails("push")
+    repository.use(replace(s3_remote, environment={**s3_remote.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}))
+    assert "Forbidden" in repository.dvc_fails("push")
+    repository.use(replace(s3_remote, settings={**s3_remote.settings, "url": "s3://another/dvc"}))
+    assert "The specified bucket does not exist" in repository.dvc_fails("push")
+    repository.use(s3_remote)
+    s3_remote.line.cut()
+    assert "Could not connect to the endpoint URL" in repository.dvc_fails("push")
