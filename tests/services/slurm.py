@@ -1,0 +1,204 @@
+"""A real Slurm of one node, on the loopback address, in a temporary folder: `python tests/services/slurm.py`.
+
+Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no accounting, and nothing of
+the system's own Slurm or munge. It prints how to reach it, and runs until Ctrl-C. Whatever ends it, `kill -9` included,
+its daemons and jobs are killed and its folder is removed.
+
+The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one another), and eight
+CPUs in name only, so that on a small machine no job waits for a CPU.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from loopback import ADDRESS, Service, ServiceError, free_port, serve
+
+CPUS, MEMORY_MB, GPU_DEVICES = 8, 64_000, ("/dev/null", "/dev/zero")
+PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm"}
+# In the environment of every daemon, so that the end of the service finds them, and the keepers of their jobs.
+MARK = "DIAGVIB_SLURM_FOLDER"
+
+SLURM_CONF = """
+ClusterName=test
+SlurmctldHost={host}({address})
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
+AuthInfo=socket={folder}/munge.socket
+SlurmUser={user}
+SlurmdUser={user}
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+MailProg=/bin/true
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=0
+GresTypes=gpu
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=2
+NodeName={host} NodeAddr={address} CPUs={cpus} RealMemory={memory} Gres=gpu:{gpus}
+PartitionName=all Nodes={host} Default=YES DefMemPerCPU=100
+"""
+
+
+def why_not() -> str | None:
+    """Why Slurm cannot run here; None if nothing speaks against it."""
+    if sys.platform != "linux":
+        return "Slurm runs on Linux only"
+    path = os.environ["PATH"] + os.pathsep + "/usr/sbin"
+    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=path)})
+    if missing:
+        return f"{' and '.join(missing)} not installed (Debian, Ubuntu: apt install slurm-wlm munge)"
+    return None
+
+
+class Slurm(Service):
+    """Munge, a controller and a node. Attribute: folder (with configuration and logs)."""
+
+    def __init__(self):
+        super().__init__(__file__)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """With this, Slurm's commands are those of this Slurm."""
+        return _environment(Path(self.folder))
+
+    def run(self, *command: str) -> str:
+        """A Slurm command's standard output."""
+        return subprocess.run(command, env=self.environment, text=True, check=True, stdout=subprocess.PIPE).stdout
+
+    def kill_node(self) -> None:
+        """Kill -9 of slurmd; its jobs go on, as they do where a slurmd crashes."""
+        file = Path(self.folder, "slurmd.pid")
+        os.kill(int(file.read_text()), signal.SIGKILL)
+        file.unlink()
+
+    def start_node(self) -> None:
+        """Start slurmd again, and wait until the controller gives it work."""
+        _start_node(Path(self.folder))
+
+
+def serve_slurm() -> None:
+    """Run Slurm until standard input ends; then kill its daemons and jobs, and remove its folder."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # to be ignored here, but not by the daemons
+    folder = Path(tempfile.mkdtemp(prefix="slurm-"))
+    try:
+        _configure(folder)
+        _start(folder, "munged", "--foreground", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key",
+               f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed",
+               up=(folder / "munge.socket").exists)
+        _start(folder, "slurmctld", "-D", up=lambda: "UP" in _said(folder, "scontrol", "ping"))
+        _start_node(folder)
+        serve(folder=str(folder))
+    finally:
+        _end(folder)
+
+
+def _configure(folder: Path) -> None:
+    folder.chmod(0o711)  # munged wants its socket to be reachable
+    for name in ("state", "spool", "bin"):
+        (folder / name).mkdir()
+    key = folder / "munge.key"
+    key.touch(0o600)
+    key.write_bytes(os.urandom(128))
+    (folder / "slurm.conf").write_text(SLURM_CONF.format(
+        folder=folder, host=socket.gethostname().split(".")[0], address=ADDRESS, user=os.getuid(),
+        controller_port=free_port(), node_port=free_port(), cpus=CPUS, gpus=len(GPU_DEVICES), memory=MEMORY_MB))
+    # Slurm asks for devices; nobody opens these.
+    (folder / "gres.conf").write_text("".join(f"Name=gpu File={path}\n" for path in GPU_DEVICES))
+    # The job steps of snakemake-executor-plugin-slurm-jobstep 0.6 drop SLURM_CONF.
+    srun = folder / "bin" / "srun"
+    srun.write_text(f"#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which('srun')} \"$@\"\n")
+    srun.chmod(0o755)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    return {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf",
+            "PATH": os.pathsep.join([f"{folder}/bin", os.environ["PATH"], "/usr/sbin"])}
+
+
+def _start_node(folder: Path) -> None:
+    _start(folder, "slurmd", "-D", up=lambda: (folder / "slurmd.pid").exists() and
+           _said(folder, "sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed"))
+
+
+def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) -> None:
+    """Start a daemon and wait until it is `up`. ServiceError with all logs' last words if it never is."""
+    with (folder / f"{program}.out").open("w") as output:
+        daemon = subprocess.Popen([program, *arguments], env={**_environment(folder), MARK: str(folder)},
+                                  stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+    until = time.monotonic() + 60
+    while not up():
+        if daemon.poll() is not None or time.monotonic() > until:
+            raise ServiceError(f"{program} did not come up: {_last_words(folder)}")
+        time.sleep(0.1)
+
+
+def _said(folder: Path, *command: str) -> str:
+    return subprocess.run(command, env=_environment(folder), text=True, capture_output=True).stdout
+
+
+def _last_words(folder: Path) -> str:
+    """The last line of every daemon's output and log."""
+    files = sorted([*folder.glob("*.out"), *folder.glob("*.log")])
+    lines = {path.name: path.read_text(errors="replace").splitlines() for path in files}
+    return "; ".join(f"{name}: {said[-1]}" for name, said in lines.items() if said)
+
+
+def _end(folder: Path) -> None:
+    while processes := _processes(folder):
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _processes(folder: Path) -> list[int]:
+    """The daemons started for `folder`, and the processes of its jobs."""
+    mark, conf = f"{MARK}={folder}".encode(), f"SLURM_CONF={folder}/slurm.conf".encode()
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables = path.read_bytes().split(b"\0")
+        except OSError:  # ended meanwhile, or not ours
+            continue
+        in_job = any(variable.startswith(b"SLURM_JOB_ID=") for variable in variables)
+        if mark in variables or (in_job and conf in variables):
+            found.append(int(path.parent.name))
+    return found
+
+
+def main() -> None:
+    if reason := why_not():
+        sys.exit(f"Slurm cannot run here: {reason}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), Slurm() as slurm:
+        print(f"export SLURM_CONF={slurm.folder}/slurm.conf PATH={slurm.folder}/bin:$PATH:/usr/sbin", flush=True)
+        print("Slurm is running; Ctrl-C ends it and all its jobs.", file=sys.stderr, flush=True)
+        signal.pause()
+
+
+if __name__ == "__main__":
+    serve_slurm() if sys.argv[1:2] == ["--serve"] else main()

@@ -1,0 +1,146 @@
+"""The workflow on a real Slurm of one node: whatever goes wrong there, it ends as an undisturbed local run does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from test_workflow import copy_of_the_repository, environment, hashes, snakemake
+
+sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
+
+import slurm
+
+TOY = """
+root: toy
+sources: embedded
+studies: [zgo, chgo]
+pairs: [hue-shape]
+samples: 2
+counts: {train: 64, val: 18, id: 18, ood: 18}
+baselines: [small_cnn]
+training: {max_epochs: 10}
+device: cpu
+"""
+# The shipped profile, but asking Slurm more often than is polite on a cluster that others use.
+ARGUMENTS = ("--configfile", "toy.yaml", "--profile", "profiles/slurm", "--seconds-between-status-checks", "2",
+             "--slurm-init-seconds-before-status-checks", "2")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[slurm.Slurm]:
+    reason = slurm.why_not()
+    if not find_spec("snakemake_executor_plugin_slurm"):
+        reason = "snakemake-executor-plugin-slurm is not installed (pip install -e '.[slurm]')"
+    if reason:
+        pytest.skip(f"Slurm cannot run here: {reason}")
+    with slurm.Slurm() as running:
+        yield running
+
+
+def toy_repository(folder: Path) -> Path:
+    folder.mkdir()
+    copy_of_the_repository(folder)
+    (folder / "toy.yaml").write_text(TOY)
+    return folder
+
+
+@pytest.fixture
+def undisturbed(tmp_path) -> Path:
+    """A repository in which the toy configuration has been run on this machine, without Slurm."""
+    folder = toy_repository(tmp_path / "undisturbed")
+    snakemake(folder, "--configfile", "toy.yaml")
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A copy for the cluster, on a head node with a GPU: the trainings must not wait for one another because of it."""
+    folder = toy_repository(tmp_path / "cluster")
+    common = folder / "rules/common.smk"
+    text = common.read_text()
+    assert "100 if likely_gpu(DEVICE) else 0" in text
+    common.write_text(text.replace("100 if likely_gpu(DEVICE) else 0", "100"))
+    return folder
+
+
+def submit(cluster: slurm.Slurm, repository: Path, *arguments: str, output: int | None = None) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "snakemake", *ARGUMENTS, *arguments], cwd=repository,
+                            env={**cluster.environment, **environment(repository), "PATH": cluster.environment["PATH"]},
+                            stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+@contextmanager
+def submitted(cluster: slurm.Slurm, repository: Path) -> Iterator[subprocess.Popen]:
+    """Snakemake with the cluster's profile; killed on leaving if it has not ended. What it says is in head.log."""
+    with (repository / "head.log").open("w") as log:
+        head = submit(cluster, repository, output=log.fileno())
+        try:
+            yield head
+        finally:
+            head.kill()
+            head.wait()
+
+
+def training_jobs(cluster: slurm.Slurm) -> set[str]:
+    """The Slurm ids of the train jobs that run."""
+    lines = cluster.run("squeue", "-h", "-t", "running", "-O", "JobID,Comment:60").splitlines()
+    return {line.split()[0] for line in lines if "rule_train" in line}
+
+
+def training_process(job: str) -> int | None:
+    """The process of `diagvib train` in a Slurm job, if it runs."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            if b"train" in words and any(word.endswith(b"/diagvib") for word in words) \
+                    and f"SLURM_JOB_ID={job}".encode() in (path / "environ").read_bytes().split(b"\0"):
+                return int(path.name)
+        except OSError:
+            continue
+    return None
+
+
+def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float = 600):
+    """The first true value of `what`; fails if the head process ends before, or nothing comes."""
+    until = time.monotonic() + seconds
+    while not (value := what()):
+        assert head.poll() is None, "snakemake ended early"
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.1)
+    return value
+
+
+def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(cluster, repository, undisturbed):
+    with submitted(cluster, repository) as head:
+        wait_for(head, lambda: len(training_jobs(cluster)) == 2)
+        second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
+        assert "Directory cannot be locked" in second
+        orphans = training_jobs(cluster)
+        asked = cluster.run("squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit")
+        assert asked.split() == ["gres:gpu:1", "16000M", "1:00:00"]
+    cluster.run("scancel", *orphans)
+    assert submit(cluster, repository, "--unlock").wait() == 0
+
+    with submitted(cluster, repository) as head:
+        killed, cancelled = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
+        cluster.run("scancel", cancelled)
+        os.kill(wait_for(head, lambda: training_process(killed)), signal.SIGKILL)
+        cluster.kill_node()
+        cluster.start_node()
+        retried = min(wait_for(head, lambda: training_jobs(cluster) - {killed, cancelled}))
+        assert cluster.run("squeue", "-h", "-j", retried, "-O", "MinMemory").strip() == "32000M"
+        wait_for(head, lambda: training_process(retried))
+        cluster.run("scontrol", "requeue", retried)
+        wait_for(head, lambda: "PENDING" in cluster.run("squeue", "-h", "-j", retried, "-O", "State"))
+        cluster.run("scontrol", "update", f"JobId={retried}", "StartTime=now")  # Slurm would wait two minutes
+        assert head.wait(timeout=900) == 0, (repository / "head.log").read_text()
+    assert hashes(repository / "toy") == hashes(undisturbed / "toy")
