@@ -1,0 +1,179 @@
+"""What the workflow itself costs at full size: 246 draw, 246 render and 2,214 train jobs whose files are tiny.
+
+A copy of the repository stands in a temporary folder; rules, Snakefile, profile and hooks are the real ones. Only the
+command `diagvib` that the jobs call is a stand-in: a shell script that writes a line into every file that the real one
+would write. What remains is Snakemake, the file system, and DVC where the repository has a dvc.yaml.
+
+    python benchmarks/full_workflow.py                        # writes benchmarks/results/workflow-cpu-DATE.json
+    python benchmarks/full_workflow.py --baselines 1 --no-ledger --out DIR -- --scheduler-subsample 50
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Annotated
+
+import typer
+import yaml
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+from diagvib.factors import classes  # noqa: E402
+from diagvib.fetch import load_sources  # noqa: E402
+from diagvib.grid import DIGESTS_FILE, IMAGE_FILES, RUN_FILES  # noqa: E402
+from diagvib.tables import TABLE_FILES  # noqa: E402
+
+# The paper's nine (Sec. 4).
+BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
+             "factor_vae"]
+SAMPLES = 5
+
+# Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each.
+STAND_IN = """#!/bin/sh
+stage=$1; a=$2; b=$3; c=$4; root=.
+while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
+make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
+case $stage in
+  fetch) make "$root/data/raw" %(raw)s ;;
+  prepare) make "$root/data/prepared/textures" %(textures)s; make "$root/data/prepared" digits.parquet sources.json ;;
+  draw) make "$root/data/recipes/$a" "$b.parquet" ;;
+  render) for sample in %(samples)s; do make "$root/data/images/$a/$b/$sample" %(images)s; done
+          make "$root/data/images/$a/$b" %(digests)s ;;
+  train) for sample in %(samples)s; do make "$root/results/runs/$a/$b/$c/$sample" %(runs)s; done ;;
+  tabulate) make "$root/results/tables" %(tables)s; make "$root/results/metrics/a" b.json ;;
+  plot) make "$root/results/figures/sheets" a.png; make "$root/results" report.html ;;
+  *) echo "the stand-in knows no $stage" >&2; exit 1 ;;
+esac
+"""
+
+
+def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
+    """A Git repository of the checkout's files, its configuration asking for all of `baselines`."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, text=True, check=True,
+                            capture_output=True).stdout.splitlines()
+    for name in listed:
+        if (REPOSITORY / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(REPOSITORY / name, folder / name)
+    path = folder / "config/config.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"baselines": baselines, "samples": SAMPLES},
+                                   sort_keys=False))
+    return folder
+
+
+def environment_with_stand_in(folder: Path) -> Path:
+    """A virtual environment that is this one but for the command `diagvib`; returns its Python.
+
+    The rules take the `diagvib` beside the Python that runs Snakemake.
+    """
+    (folder / "bin").mkdir(parents=True)
+    shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
+    (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
+    for program in ("python", "dvc"):
+        if (Path(sys.prefix) / "bin" / program).exists():
+            (folder / "bin" / program).symlink_to(Path(sys.prefix) / "bin" / program)
+    stand_in = folder / "bin" / "diagvib"
+    stand_in.write_text(STAND_IN % {
+        "raw": " ".join(source.path for source in load_sources()), "samples": " ".join(map(str, range(SAMPLES))),
+        "textures": " ".join(f"{texture}.png" for texture in classes("texture")), "images": " ".join(IMAGE_FILES),
+        "digests": DIGESTS_FILE, "runs": " ".join(RUN_FILES), "tables": " ".join(TABLE_FILES)})
+    stand_in.chmod(0o755)
+    return folder / "bin" / "python"
+
+
+class Stopwatch:
+    """Runs commands in a folder, one after another, and keeps for each a row: what, seconds, peak memory, and more."""
+
+    def __init__(self, log: Path):
+        self.rows: list[dict] = []
+        self._log = log
+
+    def __call__(self, what: str, command: list[str | Path], folder: Path, expect: str = "", **more) -> str:
+        """Time a command; returns what it said. SystemExit if it fails or does not say `expect`."""
+        start = time.perf_counter()
+        with self._log.open("w+") as log:
+            running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT,
+                                       env={**os.environ, "PYTHONPATH": str(folder / "src"),
+                                            "PYTHONDONTWRITEBYTECODE": "1"})
+            _, status, usage = os.wait4(running.pid, 0)
+            seconds = time.perf_counter() - start
+            running.returncode = os.waitstatus_to_exitcode(status)
+            log.seek(0)
+            said = log.read()
+        if running.returncode or expect not in " ".join(said.split()):
+            raise SystemExit(f"{what}: {' '.join(map(str, command))} in {folder} ended with {running.returncode}, "
+                             f"and said:\n{said[-3000:]}")
+        row = {"what": what, "device": "cpu", "seconds": round(seconds, 2),
+               "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),  # its children's too
+               "peak_memory_mib": round(usage.ru_maxrss / 1024), **more}
+        self.rows.append(row)
+        print("  ".join(f"{key} {value}" for key, value in row.items() if key != "device"), flush=True)
+        return said
+
+
+def commit_all(folder: Path, message: str) -> None:
+    """Everything in a folder into its Git repository, by nobody in particular."""
+    name = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost"]
+    for command in (["add", "--all"], [*name, "commit", "--quiet", "--message", message]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def measure_workflow(timed: Stopwatch, snakemake: list[str | Path], folder: Path, jobs: int) -> None:
+    """From nothing to complete, and what Snakemake needs to say that there is nothing to do."""
+    timed("dry run from nothing", [*snakemake, "-n"], folder, f"total {jobs}")
+    timed("run", snakemake, folder, jobs=jobs)
+    timed.rows[-1]["jobs_per_second"] = round(jobs / timed.rows[-1]["seconds"], 1)
+    timed.rows[-1]["files"] = sum(len(names) for top in ("data", "results", ".snakemake/metadata")
+                                  for _, _, names in os.walk(folder / top))
+    timed("dry run, complete", [*snakemake, "-n"], folder, "Nothing to be done")
+    timed("run, complete", snakemake, folder, "Nothing to be done")
+
+
+def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) -> None:
+    """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
+    dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
+    timed("ledger commit", [dvc, "commit", "--force", "--quiet"], folder)
+    timed("ledger status", [dvc, "status"], folder, "up to date")
+    commit_all(folder, "results")
+    store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]
+    subprocess.run([dvc, *store], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    timed("ledger push to a local folder", [dvc, "push"], folder)
+    subprocess.run(["git", "clone", "--quiet", folder, clone], check=True)
+    subprocess.run([dvc, *store], cwd=clone, check=True, stdout=subprocess.DEVNULL)
+    timed("ledger pull in a clone", [dvc, "pull", "--quiet"], clone)
+    timed("dry run in the clone", [*snakemake, "-n"], clone, "Nothing to be done")
+    timed("ledger status in the clone", [dvc, "status"], clone, "up to date")
+
+
+def main(options: Annotated[list[str] | None, typer.Argument(help="More options for snakemake.")] = None,
+         baselines: Annotated[int, typer.Option(min=1, max=len(BASELINES), help="The first so many.")] = len(BASELINES),
+         keep: Annotated[Path | None, typer.Option(help="Work in this new folder, and leave it.")] = None,
+         ledger: Annotated[bool, typer.Option(help="Measure DVC too.")] = True,
+         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path("benchmarks/results")) -> None:
+    """Simulate the full grid and write what it cost."""
+    work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
+    copy, load = copy_of_the_repository(work / "repository", BASELINES[:baselines]), os.getloadavg()[0]
+    python = environment_with_stand_in(work / "environment")
+    subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
+    commit_all(copy, "code")
+    timed = Stopwatch(work / "said.log")
+    snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
+    # fetch, prepare, tabulate, plot and all, beside draw and render of each dataset and the trainings
+    measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
+    if ledger and (copy / "dvc.yaml").exists():
+        measure_ledger(timed, snakemake, copy)
+    from diagvib.bench import save_result  # imports torch; a child's peak memory is at least its parent's at the start
+    save_result("workflow", "cpu", timed.rows, out, load_before=load,
+                tools={name: version(name) for name in ("snakemake", "dvc")})
+    if not keep:
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    typer.run(main)
