@@ -138,7 +138,8 @@ def measure_workflow(timed: Stopwatch, snakemake: list[str | Path], folder: Path
 def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) -> None:
     """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
-    timed("ledger commit", [dvc, "commit", "--force", "--quiet"], folder)
+    # The run itself has recorded everything once; what a later one with few changes adds to it:
+    timed("ledger commit", [snakemake[0], "-c", "from diagvib.ledger import commit; commit()"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]

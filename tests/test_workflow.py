@@ -91,9 +91,29 @@ def test_everything_is_made(undisturbed):
     assert "Nothing to be done" in toy(undisturbed)
 
 
-def test_with_one_core_it_gives_the_same(undisturbed, repository):
-    toy(repository, cores=1)
-    assert hashes(repository / "toy") == hashes(undisturbed / "toy")
+# A disk of its own, in a namespace of its own: full while images are rendered, then with room again.
+FULL_FOR_A_WHILE = """
+mkdir toy && mount -t tmpfs -o size=64M tmpfs toy
+"$@" recipes > before.txt 2>&1
+fallocate -l $(($(df --output=avail --block-size=1 toy | tail -n 1) - 40000)) toy/filler
+if "$@" > full.txt 2>&1; then exit 9; fi
+rm toy/filler
+"$@" > after.txt 2>&1
+cp -a toy kept
+"""
+
+
+def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undisturbed, repository):
+    own_disk = ["unshare", "--mount", "--map-root-user", "sh", "-e", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False,
+                                                     capture_output=True).returncode:
+        toy(repository, cores=1)
+        assert hashes(repository / "toy") == hashes(undisturbed / "toy")
+        pytest.skip("one core does; no file system can be mounted here, not even in a namespace, to be filled")
+    subprocess.run([*own_disk, FULL_FOR_A_WHILE, "sh", *command("--configfile", "toy.yaml", "--", cores=1)],
+                   cwd=repository, env=environment(repository), check=True)
+    assert "the disk is full; free some space" in (repository / "full.txt").read_text()
+    assert hashes(repository / "kept") == hashes(undisturbed / "toy")
 
 
 def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
