@@ -65,12 +65,12 @@ def determined(device: torch.device, threads: int) -> Iterator[None]:
 
     On the CPU the number of threads decides the order of sums, hence the last bits of every result.
     """
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
     # Deterministic algorithms would otherwise also fill every new tensor, which costs time and decides nothing here.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would load torch's compiler
     # Batches of one shape only, so the search for the fastest convolution pays.
     with (torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []),
           torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False)):
@@ -78,4 +78,4 @@ def determined(device: torch.device, threads: int) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(before[0])
-            torch.use_deterministic_algorithms(before[1])
+            torch.set_deterministic_debug_mode(before[1])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from diagvib.adam import Adam
 from diagvib.baselines.base import Baseline, Phase
 from diagvib.batches import Batches
 from diagvib.checkpoints import Checkpoint, Checkpoints
@@ -140,7 +141,7 @@ class Trainer:
         else:
             # Fused on the CPU too: it is the faster one there for small nets, and as deterministic.
             self._optimisers[phase.name] = {
-                name: torch.optim.Adam(given.parameters, lr=given.lr, betas=given.betas, fused=True)
+                name: Adam(given.parameters, lr=given.lr, betas=given.betas, fused=True)
                 for name, given in self.model.optimisers(phase.name).items()}
         return self._optimisers[phase.name]
 
