@@ -56,7 +56,7 @@ def test_zgo_cells(images):
 
 
 def test_an_image_file_explains_itself(root):
-    frame = pd.read_parquet(root / "data/images/cgo-2/hue-shape/1/test.parquet")
+    frame = pd.read_parquet(root / "data/images/cgo-2/shape-hue/1/test.parquet")
     image = np.frombuffer(frame["image"][0], np.uint8).reshape(128, 128, 3)
     assert (image[0, 0] == 127).all() and (image != 127).any()
 
