@@ -46,9 +46,6 @@ class Job:
     def switch(self, key: str, given: bool | None, otherwise: bool) -> bool:
         return self._config.get(key, otherwise) if given is None else given
 
-    def keeps_weights(self, keep: bool | None) -> bool:
-        return self._config.get("keep_weights", False) if keep is None else keep
-
 
 @app.command()
 def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
@@ -91,8 +88,9 @@ def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Conf
               help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
     """Train and test a baseline on a study and pair, all dataset samples."""
     job = Job("train", config, override, settings, root, baseline=baseline)
-    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device), job.keeps_weights(keep_weights),
-                   job.switch("tensorboard", tensorboard, False), job.switch("cuda_graphs", cuda_graphs, True))
+    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device),
+                   job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
+                   job.switch("cuda_graphs", cuda_graphs, True))
 
 
 @app.command()

@@ -4,7 +4,10 @@
 they are needed, so that drawing does not wait for torch.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from diagvib.errors import DiagvibError
 from diagvib.factors import parse_pair
@@ -13,6 +16,11 @@ from diagvib.grid import Layout, expected_runs
 from diagvib.progress import Counter
 from diagvib.recipes import DigitPool, draw_recipes, write_recipes
 from diagvib.studies import SPLITS, DatasetSample, parse_study
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagvib.datasets import Datasets
 
 
 def fetch_job(layout: Layout, settings: dict, mirror: Path | None) -> None:
@@ -66,17 +74,23 @@ def render_job(layout: Layout, settings: dict, study: str, pair: str, device: st
     write_json(layout.digests(study, pair), digests)
 
 
+def _datasets(layout: Layout, settings: dict, study: str, pair: str, device: torch.device) -> Datasets:
+    """Where a training finds the images of a (study, pair): in files, or in recipes that are rendered on `device`."""
+    from diagvib.datasets import ImageFiles, RenderedRecipes
+    if settings["images"] == "parquet":
+        return ImageFiles(layout.images(study, pair))
+    return RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"], device)
+
+
 def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
               keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
     """The runs of a (baseline, study, pair), one for each dataset sample."""
-    from diagvib.datasets import ImageFiles, RenderedRecipes
     from diagvib.devices import resolve_device
     from diagvib.runs import train_runs
     chosen = resolve_device(device)
-    datasets = (ImageFiles(layout.images(study, pair)) if settings["images"] == "parquet" else
-                RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"], chosen))
     train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
-               samples=range(settings["samples"]), datasets=datasets, out=layout.runs(baseline, study, pair),
+               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, pair, chosen),
+               out=layout.runs(baseline, study, pair),
                checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
                keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
                cuda_graphs=cuda_graphs)
@@ -84,7 +98,6 @@ def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: s
 
 def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None:
     """The table of a baseline's tuning on ZSO, and the entry of the best settings for config/baselines.yaml."""
-    from diagvib.datasets import ImageFiles, RenderedRecipes
     from diagvib.devices import resolve_device
     from diagvib.tuning import STUDY, tune
     chosen, tuning = resolve_device(device), settings["tuning"]
@@ -98,8 +111,7 @@ def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None
             raise DiagvibError(f"{missing}: no such file; tuning needs the images of ZSO, which `snakemake tuned "
                                f"--cores all` makes first, as do `diagvib draw zso {factor}` and `diagvib render zso "
                                f"{factor}`")
-        datasets[factor] = (ImageFiles(images) if settings["images"] == "parquet" else
-                            RenderedRecipes(recipes, layout.prepared, settings["image_size"], chosen))
+        datasets[factor] = _datasets(layout, settings, STUDY, factor, chosen)
     tune(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets, out=layout.tuning,
          kept=layout.tuned(baseline), training=settings["training"], device=chosen)
 
