@@ -12,10 +12,10 @@ rule plot:
         f"{LOGS}/plot.log",
     benchmark:
         f"{LOGS}/benchmarks/plot.tsv"
-    threads: 1
+    threads: 4
     params:
         settings=stage("plot"),
     message:
         "plot"
     shell:
-        "diagvib plot --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"
+        "diagvib plot --settings {params.settings:q} --root {ROOT:q} --threads {threads} > {log:q} 2>&1"

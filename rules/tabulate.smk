@@ -9,10 +9,10 @@ rule tabulate:
         f"{LOGS}/tabulate.log",
     benchmark:
         f"{LOGS}/benchmarks/tabulate.tsv"
-    threads: 1
+    threads: 4
     params:
         settings=stage("tabulate"),
     message:
         "tabulate"
     shell:
-        "diagvib tabulate --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"
+        "diagvib tabulate --settings {params.settings:q} --root {ROOT:q} --threads {threads} > {log:q} 2>&1"

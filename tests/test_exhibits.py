@@ -211,8 +211,8 @@ def made_again(root):
     """Tables, sheets and page, without the figures that have tests of their own."""
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     tables = read_tables(root / "tables")
-    for name, figure in exhibit_figures(tables["runs"], root / "runs", sheet_pair(tables["p_matrix"])):
-        save_figure(figure, root / "figures" / name)
+    for name, draw in exhibit_figures(tables["runs"], root / "runs", sheet_pair(tables["p_matrix"])):
+        save_figure(draw(), root / "figures" / name)
     write_report(root / "tables", root / "figures", root / "report.html", {})
     return root
 

@@ -140,8 +140,9 @@ def test_every_configured_figure_is_there_as_png_and_svg(results):
         f"{name}.{kind}" for name in names for kind in ("png", "svg")}
 
 
-def test_the_same_tables_give_the_same_bytes(results, tmp_path):
-    draw_figures(results / "tables", tmp_path, results / "images", SETTINGS)
+def test_the_same_tables_give_the_same_bytes_however_many_processes_draw(results, tmp_path, monkeypatch):
+    monkeypatch.setattr("diagvib.figures.FIGURES_A_PROCESS", 4)
+    draw_figures(results / "tables", tmp_path, results / "images", SETTINGS, threads=2)
     for path in (results / "figures").rglob("*.*"):
         assert (tmp_path / path.relative_to(results / "figures")).read_bytes() == path.read_bytes(), path.name
 

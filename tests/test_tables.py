@@ -83,6 +83,14 @@ def test_the_papers_number_stands_beside_ours_where_it_has_one(runs):
     assert metrics[metrics["metric"] == "id_accuracy"]["paper_mean"].isna().all()
 
 
+def test_the_same_runs_give_the_same_bytes_however_many_processes_read(complete, tmp_path, monkeypatch):
+    monkeypatch.setattr("diagvib.collect.RUNS_A_PROCESS", 2)
+    for threads in (1, 2):
+        tabulate(complete, tmp_path / str(threads), EXPECTED, {}, threads)
+    for name in TABLE_FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
+
+
 def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
     expected = expected_runs(["resnet18"], ["zso", "zgo"], ["shape-hue", "shape-scale"], samples=2)
     for name, comparable in (("embedded", False), ("official", True)):

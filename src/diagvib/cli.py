@@ -106,17 +106,19 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", h
 
 
 @app.command()
-def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
+             threads: Threads = None) -> None:
     """Make the tables from all runs that are there; missing ones are named."""
     job = Job("tabulate", config, override, settings, root)
-    jobs.tabulate_job(job.layout, job.settings)
+    jobs.tabulate_job(job.layout, job.settings, threads or os.cpu_count() or 1)
 
 
 @app.command()
-def plot(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
+def plot(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
+         threads: Threads = None) -> None:
     """Make the figures and results/report.html from the tables."""
     job = Job("plot", config, override, settings, root)
-    jobs.plot_job(job.layout, job.settings)
+    jobs.plot_job(job.layout, job.settings, threads or os.cpu_count() or 1)
 
 
 @app.command()

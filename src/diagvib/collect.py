@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +17,13 @@ from diagvib.errors import DiagvibError
 from diagvib.files import METADATA_KEY, open_parquet, read_json, read_metadata
 from diagvib.grid import RUN_FILES
 from diagvib.metrics import accuracy_by_code
+from diagvib.processes import in_processes
 from diagvib.studies import GROUPS
 
 RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
 HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy"]
+# So many make up for the start of a process.
+RUNS_A_PROCESS = 1000
 _RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
 
 
@@ -36,22 +40,24 @@ def run_folder(runs: Path, run: dict) -> Path:
     return Path(runs) / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
 
 
-def collect_runs(runs: Path, expected: Iterable[dict]) -> pd.DataFrame:
+def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1) -> pd.DataFrame:
     """One row per expected run, whether it is there or not.
 
-    expected: dicts with baseline, study, pair, target, cue (None without correlation), sample.
+    expected: dicts with baseline, study, pair, target, cue (None without correlation), sample. threads: the most
+    processes that read.
     Columns: those (cue empty without correlation), status (ok | missing | damaged), reason, id_accuracy, id_n,
     ood_accuracy, ood_n, sources, comparable.
     Accuracies are computed again from the predictions; a run whose metrics.json says otherwise is damaged.
     """
-    return read_runs(runs, expected).frame
+    return read_runs(runs, expected, threads).frame
 
 
-def read_runs(runs: Path, expected: Iterable[dict]) -> Collected:
+def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1) -> Collected:
     """Every expected run with its settings, times and epochs; arguments and frame as for `collect_runs`."""
+    expected = list(expected)
+    found = in_processes(partial(_read_run, Path(runs)), expected, threads, RUNS_A_PROCESS)
     rows, made, epochs = [], [], []
-    for run in _progress(list(expected)):
-        row, run_made, run_epochs = _read_run(run_folder(runs, run), run)
+    for run, (row, run_made, run_epochs) in zip(expected, _progress(found, len(expected)), strict=True):
         rows.append({**{k: run[k] for k in RUN_KEYS}, "cue": run["cue"] or "", "reason": "", **row})
         made.append(run_made)
         epochs.append(run_epochs)
@@ -60,11 +66,13 @@ def read_runs(runs: Path, expected: Iterable[dict]) -> Collected:
     return Collected(frame.astype(numbers), made, epochs)
 
 
-def _progress(runs: list[dict]) -> Iterable[dict]:
-    return track(runs, "reading runs", console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+def _progress(found: Iterable, total: int) -> Iterable:
+    return track(found, "reading runs", total, console=Console(stderr=True), transient=True,
+                 disable=not sys.stderr.isatty())
 
 
-def _read_run(folder: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | None]:
+def _read_run(runs: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | None]:
+    folder = run_folder(runs, run)
     absent = [name for name in RUN_FILES if not (folder / name).exists()]
     if absent:
         unfinished = folder.exists() and len(absent) < len(RUN_FILES)

@@ -1,5 +1,6 @@
 """Two results folders side by side: another code version, another seed, another machine."""
 
+import os
 from html import escape
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def compare_results(first: Path, second: Path) -> pd.DataFrame:
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
-    found = [collect_runs(folder, expected.values()) for folder in folders]
+    found = [collect_runs(folder, expected.values(), os.cpu_count() or 1) for folder in folders]
     table = _compare(*(_long(frame) for frame in found))
     table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
                               for line in describe_holes(frame[frame["status"] != "missing"])]

@@ -2,7 +2,8 @@
 traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,10 @@ _SIDE, _GAP = 0.8, 0.04
 _GROUPS = {"id": "id: as in training", "ood": "ood: the cue misleads"}
 
 
-def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None) -> Iterator[tuple[str, Figure]]:
-    """Name and sheet of the baselines that offer pictures: of ZSO all targets, of ZGO the given pair, dataset sample 0.
+def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None
+                    ) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Sheets of the baselines that offer pictures, each as its name and what draws it: of ZSO all targets, of ZGO the
+    given pair, dataset sample 0.
 
     runs: the frame of `collect.collect_runs`; folder: of all runs. A run whose pictures are missing or damaged has a
     sheet that says so, provided that another one shows that its baseline has any.
@@ -37,7 +40,8 @@ def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None) -> Iter
             for run, rows, hole in found:
                 title = f"{run.study.upper()} {run.pair}, {baseline}"
                 yield (f"exhibits/{baseline}_{run.study}_{run.pair}",
-                       exhibit_sheet(rows, parse_pair(run.pair), title) if len(rows) else _missing_sheet(title, hole))
+                       partial(exhibit_sheet, rows, parse_pair(run.pair), title) if len(rows)
+                       else partial(_missing_sheet, title, hole))
 
 
 def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:

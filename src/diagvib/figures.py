@@ -1,6 +1,7 @@
 """Figures from tables: heat maps of P_ij, curves over studies, study sheets; the same bytes from the same tables."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from diagvib.metrics import CHANCE
 from diagvib.overviews import asymmetry, dominance, paper_scatter, training_curves
 from diagvib.paper import PAPER_CUES
 from diagvib.prepare import load_prepared
+from diagvib.processes import in_processes
 from diagvib.sheets import study_sheet
 from diagvib.style import (
     ACCURACY,
@@ -158,63 +160,85 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[
     axes.set_axisbelow(True)
 
 
+# So many make up for the start of a process.
+FIGURES_A_PROCESS = 12
+
+# The name of a figure, and what draws it (None: nothing to show).
+Task = tuple[str, Callable[[], Figure | None]]
+
+
 def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared: Path | None = None,
-                 runs: Path | None = None) -> list[Path]:
+                 runs: Path | None = None, threads: int = 1) -> list[Path]:
     """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the paths.
 
     images: the folder of image files; the study sheets of the most telling pair are drawn from those that are there.
     prepared: the folder of prepared sources; examples of classes and pairs are rendered from it if it is there.
     runs: the folder of all runs; the pictures that some keep of what they do are shown. settings: the configuration.
+    threads: the most processes that draw; the files do not depend on it.
     """
-    frames, written = read_tables(tables), []
-    note = source_note(frames["runs"], settings)
-    figures = chain(_heat_maps(frames["p_matrix"]), _curves(frames["metrics"]), _overviews(frames),
-                    _training(read_histories(tables)), _sheets(frames["p_matrix"], images),
-                    _examples(prepared, frames["p_matrix"], Path(out)),
-                    exhibit_figures(frames["runs"], runs, sheet_pair(frames["p_matrix"])) if runs else ())
-    for name, figure in figures:
-        if note:
-            figure.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
-        written += save_figure(figure, Path(out) / name)
-    return written
+    frames = read_tables(tables)
+    save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
+    # What takes longest comes first, so that all processes end together.
+    tasks = list(chain(_examples(prepared, frames["p_matrix"], Path(out)), _training(frames["runs"], Path(tables)),
+                       exhibit_figures(frames["runs"], runs, sheet_pair(frames["p_matrix"])) if runs else (),
+                       _curves(frames["metrics"]), _overviews(frames), _sheets(frames["p_matrix"], images),
+                       _heat_maps(frames["p_matrix"])))
+    return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
 
 
-def _overviews(frames: dict[str, pd.DataFrame]) -> Iterator[tuple[str, Figure]]:
+def _save(task: Task, out: Path, note: str) -> list[Path]:
+    """Draw and write one figure; no file where there is nothing to show."""
+    name, draw = task
+    figure = draw()
+    if figure is None:
+        return []
+    if note:
+        figure.supxlabel(note, fontsize=7, color=HELD_OUT, x=0.01, ha="left")
+    return save_figure(figure, out / name)
+
+
+def _overviews(frames: dict[str, pd.DataFrame]) -> Iterator[Task]:
     baselines = list(frames["p_matrix"]["baseline"].unique())
-    found = {"paper/scatter": paper_scatter(frames["comparison"], baselines),
-             "dominance/zgo": dominance(frames["runs"]),
-             **{f"asymmetry/zgo_{name}": asymmetry(frames["p_matrix"], name) for name in baselines}}
-    yield from ((name, figure) for name, figure in found.items() if figure)
+    yield "paper/scatter", partial(paper_scatter, frames["comparison"], baselines)
+    yield "dominance/zgo", partial(dominance, frames["runs"])
+    for name in baselines:
+        yield f"asymmetry/zgo_{name}", partial(asymmetry, frames["p_matrix"], name)
 
 
-def _training(history: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    for baseline in history["baseline"].unique():
-        yield f"training/{baseline}", training_curves(history, baseline)
+def _training(runs: pd.DataFrame, tables: Path) -> Iterator[Task]:
+    for baseline in runs["baseline"].unique():
+        yield f"training/{baseline}", partial(_draw_training, tables, baseline)
 
 
-def _examples(prepared: Path | None, p: pd.DataFrame, out: Path) -> Iterator[tuple[str, Figure]]:
+def _draw_training(tables: Path, baseline: str) -> Figure | None:
+    # Read here: all baselines' epochs together would be the most memory that drawing needs.
+    return training_curves(read_histories(tables, baseline), baseline)
+
+
+def _examples(prepared: Path | None, p: pd.DataFrame, out: Path) -> Iterator[Task]:
+    if prepared is not None and (Path(prepared) / "sources.json").exists():
+        yield "sheets/factors", partial(_draw_examples, Path(prepared), p, out)
+
+
+def _draw_examples(prepared: Path, p: pd.DataFrame, out: Path) -> Figure:
     """The sheet of factor classes; writes the pairs' examples for the page on the way."""
-    if prepared is None or not (Path(prepared) / "sources.json").exists():
-        return
     pairs = p.loc[p["cue"] != "", ["target", "cue"]].drop_duplicates()
     sources = load_prepared(prepared)
     write_examples(sources, [Pair(target, cue) for target, cue in pairs.itertuples(index=False, name=None)],
                    out / "examples")
-    yield "sheets/factors", factor_sheet(sources)
+    return factor_sheet(sources)
 
 
-def _heat_maps(p: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+def _heat_maps(p: pd.DataFrame) -> Iterator[Task]:
     for baseline, study in p[["baseline", "study"]].drop_duplicates().itertuples(index=False, name=None):
-        yield f"p_matrix/{study}_{baseline}", heat_map(p, study, baseline)
+        yield f"p_matrix/{study}_{baseline}", partial(heat_map, p[p["baseline"] == baseline], study, baseline)
 
 
-def _curves(metrics: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+def _curves(metrics: pd.DataFrame) -> Iterator[Task]:
     # Over a single cue FAMin is FAAvg.
     for metric in ("faavg", "famin") if metrics["cues"].max() > 1 else ("faavg",):
         for route in ROUTES:
-            figure = study_curves(metrics, metric, route)
-            if figure:
-                yield f"curves/{metric}_{route}", figure
+            yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route)
 
 
 def sheet_pair(p: pd.DataFrame) -> Pair | None:
@@ -223,9 +247,10 @@ def sheet_pair(p: pd.DataFrame) -> Pair | None:
     return Pair(found["target"][0], found["cue"][0]) if len(found) else None
 
 
-def _sheets(p: pd.DataFrame, images: Path) -> Iterator[tuple[str, Figure]]:
+def _sheets(p: pd.DataFrame, images: Path) -> Iterator[Task]:
     pair = sheet_pair(p)
     for study in p["study"].unique() if pair else ():
         folder = Path(images) / study / (pair.target if study == "zso" else pair.name) / "0"
         if folder.exists():
-            yield f"sheets/{study}_{pair.name}", study_sheet(folder / "train.parquet", folder / "test.parquet", pair)
+            yield (f"sheets/{study}_{pair.name}",
+                   partial(study_sheet, folder / "train.parquet", folder / "test.parquet", pair))

@@ -116,17 +116,18 @@ def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None
          kept=layout.tuned(baseline), training=settings["training"], device=chosen)
 
 
-def tabulate_job(layout: Layout, settings: dict) -> None:
+def tabulate_job(layout: Layout, settings: dict, threads: int) -> None:
     """The tables of everything that has been run, and its headline numbers; what has not is a named hole in them."""
     from diagvib.scores import write_scores
     from diagvib.tables import read_tables, tabulate
-    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings)
+    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads)
     write_scores(read_tables(layout.tables), layout.metrics)
 
 
-def plot_job(layout: Layout, settings: dict) -> None:
+def plot_job(layout: Layout, settings: dict, threads: int) -> None:
     """Every figure, and the report."""
     from diagvib.figures import draw_figures
     from diagvib.report import write_report
-    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs)
+    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs,
+                 threads)
     write_report(layout.tables, layout.figures, layout.report, settings)

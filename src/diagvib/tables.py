@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from diagvib.collect import Collected, history_table, read_runs, run_times, versions
 from diagvib.errors import DiagvibError
@@ -133,9 +134,12 @@ def write_tables(collected: Collected, out: Path, settings: dict) -> None:
     write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note))
 
 
-def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict) -> pd.DataFrame:
-    """Read every expected run under `runs`, write TABLE_FILES to `out`; returns the frame of `collect_runs`."""
-    collected = read_runs(runs, expected)
+def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1) -> pd.DataFrame:
+    """Read every expected run under `runs`, write TABLE_FILES to `out`; returns the frame of `collect_runs`.
+
+    threads: the most processes that read.
+    """
+    collected = read_runs(runs, expected, threads)
     frame = collected.frame
     write_tables(collected, out, settings)
     write_json(Path(out) / "versions.json", {
@@ -158,9 +162,9 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
     return frames
 
 
-def read_histories(tables: Path) -> pd.DataFrame:
-    """Every recorded epoch of every run, as `collect.history_table` gives it."""
-    return read_table(Path(tables) / "history.parquet").to_pandas()
+def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
+    """Every recorded epoch of a baseline's runs, as `collect.history_table` gives it."""
+    return read_table(Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline).to_pandas()
 
 
 def telling_pairs(p: pd.DataFrame) -> pd.DataFrame:

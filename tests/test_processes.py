@@ -1,0 +1,71 @@
+"""Work in processes of its own: order, errors, killed processes, a killed parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from diagvib.errors import DiagvibError
+from diagvib.processes import in_processes
+
+
+def square_and_process(number: int) -> tuple[int, int]:
+    if number < 0:
+        raise DiagvibError(f"{number} is negative")
+    if number == 13:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number ** 2, os.getpid()
+
+
+@pytest.mark.parametrize(("most", "worth", "elsewhere"), [(1, 1, False), (2, 5, False), (2, 4, True)])
+def test_results_keep_the_order_and_few_things_stay_in_this_process(most, worth, elsewhere):
+    found = list(in_processes(square_and_process, range(9), most, worth))
+    assert [square for square, _ in found] == [number ** 2 for number in range(9)]
+    processes = {process for _, process in found}
+    assert (os.getpid() not in processes) if elsewhere else processes == {os.getpid()}
+
+
+def test_an_error_is_raised_here_as_it_was():
+    with pytest.raises(DiagvibError, match="^-1 is negative$"):
+        list(in_processes(square_and_process, [1, -1, 2], 2, 1))
+
+
+def test_a_killed_process_is_named():
+    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for want of memory"):
+        list(in_processes(square_and_process, [1, 13, 2], 2, 1))
+
+
+def test_no_process_outlives_a_killed_parent(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text("""
+import os, time
+from diagvib.processes import in_processes
+
+def wait(number):
+    print(os.getpid(), flush=True)
+    time.sleep(0.2)
+
+if __name__ == "__main__":
+    list(in_processes(wait, range(1000), 2, 1))
+""")
+    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    children = {int(parent.stdout.readline())}
+    while len(children) < 2:
+        children.add(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 60
+    while any(map(alive, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(alive, children))
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
