@@ -47,7 +47,7 @@ def write_images(folder, study, pair, images_per_cell=4):
 def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     for run in EXPECTED:
-        write_run(root / "runs", run, comparable=False)
+        write_run(root / "runs", run, comparable=False, tracked=True)
     for study in STUDIES:
         write_images(root / "images" / study / ("shape" if study == "zso" else TELLING.name) / "0", study, TELLING)
     return make(root)
@@ -145,6 +145,16 @@ def test_the_same_tables_give_the_same_bytes_however_many_processes_draw(results
     draw_figures(results / "tables", tmp_path, results / "images", SETTINGS, threads=2)
     for path in (results / "figures").rglob("*.*"):
         assert (tmp_path / path.relative_to(results / "figures")).read_bytes() == path.read_bytes(), path.name
+
+
+def test_runs_that_noted_their_test_accuracies_show_them(results, tmp_path):
+    assert "Had another epoch been chosen: FAAvg" in page_of(results)
+    assert "test, ood" in (results / "figures/training/small_cnn.svg").read_text()
+    for run in EXPECTED:
+        write_run(tmp_path / "runs", run, comparable=False)
+    without = make(tmp_path)
+    assert "another epoch" not in page_of(without)
+    assert "test, ood" not in (without / "figures/training/small_cnn.svg").read_text()
 
 
 def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, tmp_path):

@@ -17,6 +17,7 @@ from synthetic_runs import accuracy, expected_runs, write_run
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
 PAIRS = [pair.name for pair in all_pairs() if pair.target in ("shape", "hue")]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, PAIRS, samples=3)
+TRACKED = "resnet18"  # whose runs noted the test accuracies of every epoch
 HOLE = {"baseline": "resnet18", "study": "zgo", "pair": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
 
 
@@ -24,7 +25,7 @@ HOLE = {"baseline": "resnet18", "study": "zgo", "pair": "shape-hue", "target": "
 def complete(tmp_path_factory):
     runs = tmp_path_factory.mktemp("complete") / "runs"
     for run in EXPECTED:
-        write_run(runs, run)
+        write_run(runs, run, tracked=run["baseline"] == TRACKED)
     return runs
 
 
@@ -91,6 +92,23 @@ def test_the_same_runs_give_the_same_bytes_however_many_processes_read(complete,
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes(), name
 
 
+def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete, tmp_path):
+    tabulate(complete, tmp_path, EXPECTED, {})
+    selection, metrics = (read_tables(tmp_path)[name] for name in ("selection", "metrics"))
+    assert set(selection["baseline"]) == {TRACKED}
+    for metric in ("faavg", "famin"):
+        keys = {"study": "zgo", "baseline": TRACKED, "target": "shape", "metric": metric}
+        ours, oracle = (cell(selection, **keys, rule=rule) for rule in ("val_loss", "oracle"))
+        assert ours["mean"] == pytest.approx(cell(metrics, **keys)["mean"]) and ours["change"] == 0
+        assert oracle["change"] == pytest.approx(0.2)
+    section = (tmp_path / "tables.md").read_text().split("## Had another epoch been chosen")[1].split("\n## ")[0]
+    row = next(line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on"))
+    assert "(+20.0)" in row
+    untracked = tabulate(complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {})
+    assert len(untracked) and not len(read_tables(tmp_path)["selection"])
+    assert "another epoch" not in (tmp_path / "tables.md").read_text()
+
+
 def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
     expected = expected_runs(["resnet18"], ["zso", "zgo"], ["shape-hue", "shape-scale"], samples=2)
     for name, comparable in (("embedded", False), ("official", True)):
@@ -151,7 +169,8 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
                      "p_matrix": ["study", "baseline", "target", "cue"],
                      "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"],
                      "comparison": ["baseline", "target"], "summary": [], "overall": ["study", "baseline"],
-                     "baselines": ["study"], "run_times": ["baseline", "study", "pair", "sample"]}
+                     "baselines": ["study"], "selection": ["study", "baseline", "target"],
+                     "run_times": ["baseline", "study", "pair", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])].reset_index(
                     drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}

@@ -20,8 +20,10 @@ from diagvib.metrics import accuracy_by_code
 from diagvib.processes import in_processes
 from diagvib.studies import GROUPS
 
+# Columns of a run's epochs; the last two only if `training.track_test` asked for them.
+_NOTED = [f"{group}_accuracy" for group in GROUPS]
+HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy", *_NOTED]
 RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
-HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy"]
 # So many make up for the start of a process.
 RUNS_A_PROCESS = 1000
 _RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
@@ -154,16 +156,17 @@ def _check_agreement(path: Path, metrics: dict, group: str, accuracy: float, n: 
 
 
 def read_history(path: Path) -> np.ndarray:
-    """A run's epochs, float32[epochs, HISTORY]. DiagvibError for a damaged file."""
+    """A run's epochs, float32[epochs, HISTORY], NaN for what it did not note. DiagvibError for a damaged file."""
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
-        return np.array([[row[key] for key in HISTORY] for row in rows], dtype=np.float32).reshape(-1, len(HISTORY))
+        found = [[row.get(key, np.nan) if key in _NOTED else row[key] for key in HISTORY] for row in rows]
+        return np.array(found, dtype=np.float32).reshape(-1, len(HISTORY))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DiagvibError(f"{path}: damaged ({error}); delete this folder and run again") from None
 
 
 def history_table(collected: Collected) -> pd.DataFrame:
-    """Every recorded epoch: the run's keys and HISTORY."""
+    """Every recorded epoch: the run's keys and HISTORY, empty what was not noted."""
     there = [i for i, epochs in enumerate(collected.epochs) if epochs is not None]
     lengths = [len(collected.epochs[i]) for i in there]
     keys = collected.frame[RUN_KEYS].iloc[np.repeat(there, lengths)].reset_index(drop=True) if there else \

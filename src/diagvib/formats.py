@@ -7,6 +7,7 @@ import pandas as pd
 
 from diagvib.factors import FACTORS
 from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent
+from diagvib.selection import AS_RUN, RULES
 from diagvib.verdicts import KEYS, VERDICTS, verdict_sentence
 
 # How a compared number is marked.
@@ -81,6 +82,7 @@ def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
         rows = [[f"*{name}*" if name == "paper" else name, *cells] for name, cells in block.rows]
         parts += ["", f"### {block.study.upper()}", "", *markdown_table(["baseline", *block.factors], rows)]
         parts += ["", *(f"- {line}" for line in block.notes)] if block.notes else []
+    parts += _selection(tables["selection"])
     holes = describe_holes(tables["runs"])
     parts += ["", "## Missing runs", "", *([f"- {line}" for line in holes] or ["None: every configured run is there."])]
     return "\n".join([*parts, *_run_times(tables["run_times"])]) + "\n"
@@ -95,6 +97,32 @@ def _summary(summary: pd.DataFrame) -> list[str]:
     rows = [[row["by"], row["name"], str(row["cells"]), *(str(row[c]) for c in columns)] for _, row in
             summary.iterrows()]
     return markdown_table(["by", "name", "cells", *VERDICTS], rows)
+
+
+def _selection(selection: pd.DataFrame) -> list[str]:
+    """What other rules of choosing the epoch would have given; nothing where no run noted it."""
+    if not len(selection):
+        return []
+    parts = ["", "## Had another epoch been chosen", "", "In brackets the change to the rule as run, in points."]
+    for metric, rows in selection.groupby("metric", sort=False):
+        heads, lines = selection_lines(rows)
+        texts = [[*names, *(f"{text} ({change})" if change else text for text, change, _ in cells)]
+                 for names, cells in lines]
+        parts += ["", f"### {METRIC_TITLES[metric]}", "", *markdown_table(heads, texts)]
+    return parts
+
+
+def selection_lines(selection: pd.DataFrame) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str, float]]]]]:
+    """Heads and lines of one metric's part of `selection.selection_table`: names, then per factor text, change in
+    points and mean."""
+    factors, lines = [f for f in FACTORS if f in set(selection["target"])], []
+    for (study, baseline, rule), own in selection.groupby(["study", "baseline", "rule"], sort=False):
+        cells = dict.fromkeys(factors, ("", "", float("nan")))
+        for row in own.itertuples(index=False):
+            change = "" if rule == AS_RUN or row.n == 0 else f"{100 * row.change:+.1f}"
+            cells[row.target] = (percent(row.mean, row.stderr, row.n, row.expected), change, row.mean)
+        lines.append(([study.upper(), baseline, RULES[rule]], list(cells.values())))
+    return ["study", "baseline", "rule", *factors], lines
 
 
 def _run_times(times: pd.DataFrame) -> list[str]:

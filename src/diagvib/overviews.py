@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from diagvib.factors import FACTORS
 from diagvib.metrics import CHANCE
-from diagvib.style import HELD_OUT, INK, MUTED, RULE, TRAINED, by_baseline, new_figure, styled
+from diagvib.style import HELD_OUT, INK, MUTED, RULE, TESTED_ID, TESTED_OOD, TRAINED, by_baseline, new_figure, styled
 from diagvib.uncertainty import sample_interval
 
 
@@ -144,11 +144,15 @@ def _draw_ranking(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set(xlim=(0, 1), ylim=(-0.6, len(rows) - 0.2))
 
 
+_WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation"), "id": (TESTED_ID, "test, id"),
+            "ood": (TESTED_OOD, "test, ood")}
+
+
 def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
     """Every run of a baseline: loss and accuracy over epochs, a column per study, one thin line a run.
 
-    history: the table of `collect.history_table`. Training blue, validation vermilion, the medians thick. None if no
-    epoch was recorded.
+    history: the table of `collect.history_table`. Medians are thick. Where runs noted the accuracy on the test groups
+    (`training.track_test`), that too. None if no epoch was recorded.
     """
     own = history[history["baseline"] == baseline]
     if not len(own):
@@ -160,9 +164,9 @@ def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
         for column, study in zip(grid.T, studies, strict=True):
             rows = own[own["study"] == study]
             for axes, measure in zip(column, ("loss", "accuracy"), strict=True):
-                for split, colour in (("train", TRAINED), ("val", HELD_OUT)):
-                    label = {"train": "training", "val": "validation"}[split]
-                    _draw_runs(axes, rows, f"{split}_{measure}", colour, label)
+                for of, (colour, label) in _WATCHED.items():
+                    if f"{of}_{measure}" in rows and rows[f"{of}_{measure}"].notna().any():
+                        _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
             runs = len(rows.drop_duplicates(["pair", "sample"]))
             column[0].set_title(f"{study.upper()}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
             column[1].set(ylim=(0, 1.02), xlabel="epoch")
@@ -170,8 +174,9 @@ def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
             column[0].set_ylim(bottom=0)
         grid[0, 0].set_ylabel("loss")
         grid[1, 0].set_ylabel("accuracy")
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, title=baseline, loc="outside upper left", ncols=2, fontsize=8)
+        drawn = [axes.get_legend_handles_labels() for axes in grid[1]]
+        handles = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+        figure.legend(handles.values(), handles.keys(), title=baseline, loc="outside upper left", ncols=4, fontsize=8)
     return figure
 
 

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from diagvib.factors import FACTORS
-from diagvib.formats import with_chgo
+from diagvib.formats import selection_lines, with_chgo
 from diagvib.paper import METRIC_TITLES, paper_percent, percent
 
 
@@ -55,7 +55,7 @@ def comparison_rows(comparison: pd.DataFrame) -> dict:
 
 
 def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
-    """Means over all pairs with bootstrap intervals, and every two baselines compared."""
+    """Means over all pairs with bootstrap intervals; two baselines compared; other rules of choosing the epoch."""
     tables = []
     overall = frames["overall"]
     if len(overall):
@@ -83,6 +83,17 @@ def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
                       _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
                       _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
                       _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]})
+    for metric, rows in frames["selection"].groupby("metric", sort=False):
+        heads, lines = selection_lines(rows)
+        tables.append({
+            "title": f"Had another epoch been chosen: {METRIC_TITLES[metric]}",
+            "note": "Other rules over the same trainings, from the test accuracies that they noted after every epoch; "
+                    "below each number the change to the rule as run, in points. The oracle looks at the test images: "
+                    "no result, but a bound for every rule.",
+            "heads": heads,
+            "rows": [[_cell(study, place), _cell(baseline), _cell(rule, place),
+                      *(_cell(text, mean, change, "hole" if text == "-" else "") for text, change, mean in cells)]
+                     for place, ((study, baseline, rule), cells) in enumerate(lines)]})
     return tables
 
 

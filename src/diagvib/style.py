@@ -17,6 +17,8 @@ RULE = "#d5dbe1"
 NOT_CONFIGURED = "#e6e9ed"
 TRAINED = "#0072b2"
 HELD_OUT = "#d55e00"
+TESTED_ID = "#009e73"
+TESTED_OOD = "#7a4fa3"
 
 # Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it knows the target.
 ACCURACY = LinearSegmentedColormap.from_list("accuracy", [

@@ -14,12 +14,14 @@ from diagvib.files import read_table, write_json, write_table, write_text
 from diagvib.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
+from diagvib.selection import selection_table
 from diagvib.studies import GROUPS
 from diagvib.uncertainty import baseline_comparisons, overall_table, sample_interval
 from diagvib.verdicts import comparison_table, summary_table
 
 # The tidy tables, each as CSV and as Parquet.
-TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "overall", "baselines", "run_times")
+TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "overall", "baselines", "selection",
+        "run_times")
 
 # What `tabulate` writes under results/tables.
 TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "history.parquet", "versions.json",
@@ -115,7 +117,7 @@ def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]
     comparison = comparison_table(metrics, chgo, frame, settings)
     aggregated = {"p_matrix": p_matrix(frame), "metrics": metrics, "chgo_minus_zgo": chgo, "comparison": comparison,
                   "summary": summary_table(comparison), "overall": overall_table(frame),
-                  "baselines": baseline_comparisons(frame)}
+                  "baselines": baseline_comparisons(frame), "selection": selection_table(frame, collected.epochs)}
     return {"runs": frame, **{name: table.assign(sources=sources) for name, table in aggregated.items()},
             "run_times": run_times(collected)}
 

@@ -1,0 +1,63 @@
+"""Other rules of choosing the epoch: known answers, and no answer where nothing was noted."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from diagvib.collect import HISTORY
+from diagvib.selection import AS_RUN, RULES, selection_table
+
+# After each epoch: validation accuracy, accuracy on id, on ood. Neither the last nor the best validated is best on ood.
+EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
+
+
+def history(rows=EPOCHS, more=0.0):
+    known = dict.fromkeys(HISTORY, 0.0)
+    return np.array([list({**known, "epoch": epoch, "val_accuracy": val, "id_accuracy": id_ + more,
+                           "ood_accuracy": ood + more}.values()) for epoch, (val, id_, ood) in enumerate(rows, 1)])
+
+
+def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
+    return pd.DataFrame([{"baseline": "m", "study": study, "target": "shape", "cue": cue, "sample": sample,
+                          "id_accuracy": as_run, "ood_accuracy": as_run if cue else np.nan}
+                         for cue in cues for sample in range(samples)])
+
+
+def means(table, metric):
+    return table[table["metric"] == metric].set_index("rule")["mean"].to_dict()
+
+
+def test_each_rule_chooses_its_epoch():
+    table = selection_table(runs(), [history()] * 4)
+    assert means(table, "faavg") == pytest.approx({AS_RUN: 0.45, "val_accuracy": 0.4, "last": 0.3, "oracle": 0.7})
+    assert list(table["rule"].unique()) == list(RULES)
+    assert table["change"].tolist() == pytest.approx((table["mean"] - 0.45).tolist())
+    assert (table["n"] == 2).all() and (table["expected"] == 2).all()
+
+
+def test_the_worst_cue_is_sought_rule_by_rule():
+    table = selection_table(runs(samples=1), [history(), history([(0.5, 0, 0.2), (0.4, 0, 0.6)])])
+    assert means(table, "famin") == pytest.approx({AS_RUN: 0.45, "val_accuracy": 0.2, "last": 0.3, "oracle": 0.6})
+    assert table["stderr"].isna().all()
+
+
+def test_without_a_cue_it_is_the_one_group():
+    table = selection_table(runs("zso", [""], as_run=0.75), [history(), history(more=0.1)])
+    assert means(table, "faavg") == pytest.approx({AS_RUN: 0.75, "val_accuracy": 0.85, "last": 0.75, "oracle": 0.95})
+    assert set(table["metric"]) == {"faavg"}
+
+
+def test_only_epochs_that_were_noted_can_be_chosen():
+    """An autoencoder's own epochs classify nothing; the last of them are no last epoch of the classifier."""
+    epochs = history()
+    epochs[[0, 3], HISTORY.index("ood_accuracy")] = np.nan
+    found = means(selection_table(runs(cues=["hue"], samples=1), [epochs]), "faavg")
+    assert found == pytest.approx({AS_RUN: 0.45, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5})
+
+
+def test_all_rules_are_over_the_runs_that_noted():
+    untracked = history()
+    untracked[:, HISTORY.index("ood_accuracy")] = np.nan
+    table = selection_table(runs(cues=["hue"], samples=3), [history(), untracked, None])
+    assert (table["n"] == 1).all() and (table["expected"] == 3).all()
+    assert not len(selection_table(runs(cues=["hue"], samples=3), [untracked, untracked, None]))
