@@ -58,6 +58,9 @@ def test_training_curves_draw_every_run():
     figure = training_curves(pd.DataFrame(rows), "m")
     assert "ZGO, 4 runs" in figure.axes[0].get_title(loc="left")
     assert all(len(lines.get_segments()) == 4 for lines in figure.axes[0].collections)
+    assert not figure.axes[0].lines, "of a few runs no median"
+    many = pd.DataFrame([{**row, "sample": sample} for row in rows for sample in range(row["sample"], 6, 2)])
+    assert [line.get_label() for line in training_curves(many, "m").axes[0].lines] == ["training", "validation"]
     assert training_curves(pd.DataFrame(rows), "another") is None
 
 

@@ -16,7 +16,7 @@ from diagvib.factors import parse_pair
 from diagvib.files import write_text
 from diagvib.formats import markdown_table
 from diagvib.metrics import Estimate, estimate
-from diagvib.paper import describe_holes, percent
+from diagvib.paper import describe_holes, percent, points
 from diagvib.studies import GROUPS
 from diagvib.uncertainty import LEVEL
 
@@ -123,7 +123,7 @@ def write_comparison(table: pd.DataFrame, path: Path) -> None:
 
 def _texts(table: pd.DataFrame) -> list[list[str]]:
     return [[r.study.upper(), r.baseline, r.target, r.cue or "-", r.group, percent(r.a, r.a_stderr, r.a_n, r.a_n),
-             percent(r.b, r.b_stderr, r.b_n, r.b_n), "-" if r.n == 0 else f"{100 * r.difference:+.1f}",
+             percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
              "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n), r.verdict]
             for r in table.itertuples(index=False)]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from diagvib.factors import FACTORS
-from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent
+from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent, points
 from diagvib.selection import AS_RUN, RULES
 from diagvib.verdicts import KEYS, VERDICTS, verdict_sentence
 
@@ -119,7 +119,7 @@ def selection_lines(selection: pd.DataFrame) -> tuple[list[str], list[tuple[list
     for (study, baseline, rule), own in selection.groupby(["study", "baseline", "rule"], sort=False):
         cells = dict.fromkeys(factors, ("", "", float("nan")))
         for row in own.itertuples(index=False):
-            change = "" if rule == AS_RUN or row.n == 0 else f"{100 * row.change:+.1f}"
+            change = "" if rule == AS_RUN or row.n == 0 else points(row.change)
             cells[row.target] = (percent(row.mean, row.stderr, row.n, row.expected), change, row.mean)
         lines.append(([study.upper(), baseline, RULES[rule]], list(cells.values())))
     return ["study", "baseline", "rule", *factors], lines

@@ -144,15 +144,17 @@ def _draw_ranking(axes: Axes, rows: pd.DataFrame) -> None:
     axes.set(xlim=(0, 1), ylim=(-0.6, len(rows) - 0.2))
 
 
+# Fewer runs are lines of equal right: the median of two opposite ones is a run that nobody made.
+MANY_RUNS = 5
 _WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation"), "id": (TESTED_ID, "test, id"),
             "ood": (TESTED_OOD, "test, ood")}
 
 
 def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
-    """Every run of a baseline: loss and accuracy over epochs, a column per study, one thin line a run.
+    """Every run of a baseline: loss and accuracy over epochs, a column per study, one line a run.
 
-    history: the table of `collect.history_table`. Medians are thick. Where runs noted the accuracy on the test groups
-    (`training.track_test`), that too. None if no epoch was recorded.
+    history: the table of `collect.history_table`. Of many runs the median is thick, the runs pale. Where they noted the
+    accuracy on the test groups (`training.track_test`), that too. None if no epoch was recorded.
     """
     own = history[history["baseline"] == baseline]
     if not len(own):
@@ -169,7 +171,7 @@ def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
                         _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
             runs = len(rows.drop_duplicates(["pair", "sample"]))
             column[0].set_title(f"{study.upper()}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
-            column[1].set(ylim=(0, 1.02), xlabel="epoch")
+            column[1].set(ylim=(-0.02, 1.02), xlabel="epoch")
             column[1].axhline(CHANCE, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
             column[0].set_ylim(bottom=0)
         grid[0, 0].set_ylabel("loss")
@@ -184,10 +186,13 @@ def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: 
     table = rows.pivot(index="epoch", columns=["pair", "sample"], values=column)
     epochs = table.index.to_numpy(dtype=np.float64)
     lines = [np.column_stack([epochs, values]) for values in table.to_numpy().T]
-    # Drawn as pixels also in the SVG: thousands of lines would weigh megabytes.
-    axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.25, rasterized=True))
-    # A median over fewer runs than started would jump where a run stopped early.
-    whole = table.notna().sum(axis=1) >= len(lines) / 2
-    axes.plot(epochs[whole], table.median(axis=1)[whole], color=colour, label=label)
+    if len(lines) < MANY_RUNS:
+        axes.add_collection(LineCollection(lines, colors=colour, linewidths=1.2, alpha=0.8, label=label))
+    else:
+        # Drawn as pixels also in the SVG: thousands of lines would weigh megabytes.
+        axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.25, rasterized=True))
+        # A median over fewer runs than started would jump where a run stopped early.
+        whole = table.notna().sum(axis=1) >= len(lines) / 2
+        axes.plot(epochs[whole], table.median(axis=1)[whole], color=colour, label=label)
     axes.set_xlim(min(0.5, epochs[0]), epochs[-1] + 0.5)
     axes.tick_params(colors=INK, labelsize=7.5)

@@ -57,6 +57,11 @@ def percent(mean: float, spread: float, n: int, expected: int) -> str:
     return text if n > 1 else f"{text} (n = 1)"
 
 
+def points(change: float) -> str:
+    """A change of accuracy in percentage points: `+3.1`; `-` where it is unknown."""
+    return "-" if math.isnan(change) else f"{100 * change:+z.1f}"
+
+
 def paper_percent(mean: float, spread: float) -> str:
     """The paper's rounding: `41 ± 2`."""
     return f"{100 * mean:.0f} ± {100 * spread:.0f}"

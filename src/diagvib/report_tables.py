@@ -4,7 +4,7 @@ import pandas as pd
 
 from diagvib.factors import FACTORS
 from diagvib.formats import selection_lines, with_chgo
-from diagvib.paper import METRIC_TITLES, paper_percent, percent
+from diagvib.paper import METRIC_TITLES, paper_percent, percent, points
 
 
 def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
@@ -37,7 +37,7 @@ def _result(rows: pd.DataFrame, factor: str) -> dict:
     paper = ""
     if row["paper_mean"] == row["paper_mean"]:
         paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
-        paper += f", {100 * row['difference']:+.1f}" if row["n"] else ""
+        paper += f", {points(row['difference'])}" if row["n"] else ""
     return _cell(percent(row["mean"], row["stderr"], row["n"], row["expected"]),
                  row["mean"] if row["n"] else float("nan"), paper, "hole" if row["n"] == 0 else "")
 
@@ -47,7 +47,7 @@ def comparison_rows(comparison: pd.DataFrame) -> dict:
     ran = comparison[comparison["n"] > 0]
     rows = [[_cell(r.table, place), _cell(r.study.upper()), _cell(r.baseline), _cell(r.target), _cell(r.metric),
              _cell(f"{100 * r.ours:.1f}", r.ours), _cell(f"{100 * r.paper:.0f}", r.paper),
-             _cell(_points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
+             _cell(points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
              _cell(r.verdict, small=r.reason, kind="hole" if r.verdict == "differs" else "")]
             for place, r in enumerate(ran.itertuples(index=False))]
     return {"title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}", "rows": rows,
@@ -79,7 +79,7 @@ def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
                       "pairs"],
             "rows": [[_cell(r.study.upper(), place), _cell(r.first), _cell(r.second),
-                      _cell(_points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
+                      _cell(points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
                       _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
                       _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
                       _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]})
@@ -95,10 +95,6 @@ def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
                       *(_cell(text, mean, change, "hole" if text == "-" else "") for text, change, mean in cells)]
                      for place, ((study, baseline, rule), cells) in enumerate(lines)]})
     return tables
-
-
-def _points(value: float) -> str:
-    return "-" if value != value else f"{100 * value:+.1f}"
 
 
 def _spread(value: float) -> str:
