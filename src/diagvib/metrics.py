@@ -83,6 +83,18 @@ def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> floa
     return float(np.mean(list(per_class_accuracy(labels, predictions).values())))
 
 
+def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:
+    """float[samples, cues] of one (study, baseline, target) for the functions below, NaN where a run is missing.
+
+    runs: columns sample, cue; values: one a run, in the same order.
+    """
+    samples, rows = np.unique(runs["sample"].to_numpy(), return_inverse=True)
+    cues, columns = np.unique(runs["cue"].to_numpy(dtype=str), return_inverse=True)
+    acc = np.full((len(samples), len(cues)), np.nan)
+    acc[rows, columns] = values
+    return acc
+
+
 def faavg(acc: np.ndarray) -> Estimate:
     """FAAvg_i: mean over samples of the mean over cues.
 

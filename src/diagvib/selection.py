@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.collect import HISTORY
-from diagvib.metrics import estimate
+from diagvib.metrics import accuracy_array, faavg, famin
 
 # The oracle looks at the test images: no result, but a bound for all.
 AS_RUN = "val_loss"  # the protocol's own (paper, Sec. A.2)
@@ -23,22 +23,22 @@ def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None]) ->
     over the same runs, those that noted. ZSO: P_i on its one group, as faavg. Columns: rule, study, baseline, target,
     metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
     """
-    chosen = pd.DataFrame([_accuracies(own, "ood" if cue else "id", accuracy) for own, cue, accuracy in zip(
-        epochs, frame["cue"], frame["ood_accuracy"].where(frame["cue"] != "", frame["id_accuracy"]), strict=True)],
-        columns=list(RULES), index=frame.index, dtype=np.float64)
+    group = np.where(frame["cue"] != "", "ood_accuracy", "id_accuracy")
+    as_run = frame["ood_accuracy"].where(frame["cue"] != "", frame["id_accuracy"])
+    chosen = pd.DataFrame(map(_accuracies, epochs, group, as_run), columns=list(RULES), index=frame.index, dtype=float)
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
-        if chosen.loc[runs.index].notna().any(axis=None):
+        if (own := chosen.loc[runs.index]).notna().any(axis=None):
             rows += [{"rule": rule, "study": study, "baseline": baseline, "target": target, **row}
-                     for rule in RULES for row in _reduced(runs, chosen, rule)]
+                     for rule in RULES for row in _reduced(runs, own, rule)]
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _accuracies(epochs: np.ndarray | None, group: str, as_run: float) -> dict[str, float]:
-    """Accuracy on a group by rule; none where the run did not note it. Of equals the earliest epoch."""
+def _accuracies(epochs: np.ndarray | None, column: str, as_run: float) -> dict[str, float]:
+    """An accuracy by rule; none where the run did not note it. Of equals the earliest epoch."""
     if epochs is None:
         return {}
-    tested = epochs[:, HISTORY.index(f"{group}_accuracy")]
+    tested = epochs[:, HISTORY.index(column)]
     noted = ~np.isnan(tested)
     if not noted.any():
         return {}
@@ -47,16 +47,11 @@ def _accuracies(epochs: np.ndarray | None, group: str, as_run: float) -> dict[st
 
 
 def _reduced(runs: pd.DataFrame, chosen: pd.DataFrame, rule: str) -> list[dict]:
-    """The metrics of one (study, baseline, target) by a rule; a sample that lacks a cue does not count."""
-    def over_cues(of: str) -> np.ndarray:
-        return runs.assign(chosen=chosen.loc[runs.index, of]).pivot(index="sample", columns="cue",
-                                                                     values="chosen").to_numpy()
-
-    acc, as_run = over_cues(rule), over_cues(AS_RUN)
+    """The metrics of one (study, baseline, target) by a rule. chosen: accuracies of these runs, a column per rule."""
+    acc, as_run = (accuracy_array(runs, chosen[of]) for of in (rule, AS_RUN))
     rows = []
-    for metric, reduce in [("faavg", np.mean), ("famin", np.min)][:1 if acc.shape[1] == 1 else 2]:
-        values = reduce(acc, axis=1)
-        mean, stderr, n = estimate(values)
+    for metric, reduce in (("faavg", faavg), ("famin", famin))[:1 if acc.shape[1] == 1 else 2]:
+        mean, stderr, n = reduce(acc)
         rows.append({"metric": metric, "mean": mean, "stderr": stderr, "n": n, "expected": len(acc),
-                     "change": estimate(values - reduce(as_run, axis=1)).mean})
+                     "change": mean - reduce(as_run).mean})
     return rows

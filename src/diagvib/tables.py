@@ -12,7 +12,7 @@ from diagvib.collect import Collected, history_table, read_runs, run_times, vers
 from diagvib.errors import DiagvibError
 from diagvib.files import read_table, write_json, write_table, write_text
 from diagvib.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
-from diagvib.metrics import chgo_minus_zgo, estimate, faavg, famin
+from diagvib.metrics import accuracy_array, chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
 from diagvib.selection import selection_table
 from diagvib.studies import GROUPS
@@ -50,7 +50,7 @@ def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
         correlated = (runs["cue"] != "").all()
         for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, "id")]:
-            acc = accuracy_array(runs, group)
+            acc = accuracy_array(runs, runs[f"{group}_accuracy"])
             mean, stderr, n = reduce(acc)
             low, high = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
             rows.append({"study": study, "baseline": baseline, "target": target, "metric": metric, "mean": mean,
@@ -64,15 +64,6 @@ _METRICS: list[tuple[str, Callable, str]] = [("faavg", faavg, "ood"), ("famin", 
                                              ("id_accuracy", faavg, "id")]
 
 
-def accuracy_array(runs: pd.DataFrame, group: str) -> np.ndarray:
-    """float[samples, cues] of one (study, baseline, target), NaN where a run is missing."""
-    samples, rows = np.unique(runs["sample"].to_numpy(), return_inverse=True)
-    cues, columns = np.unique(runs["cue"].to_numpy(dtype=str), return_inverse=True)
-    acc = np.full((len(samples), len(cues)), np.nan)
-    acc[rows, columns] = runs[f"{group}_accuracy"]
-    return acc
-
-
 def chgo_table(frame: pd.DataFrame) -> pd.DataFrame:
     """CHGO minus ZGO per baseline and target, where both studies are configured (paper, Table 2).
 
@@ -82,8 +73,8 @@ def chgo_table(frame: pd.DataFrame) -> pd.DataFrame:
     for (baseline, target), runs in frame.groupby(["baseline", "target"], sort=False):
         chgo, zgo = (runs[runs["study"] == study] for study in ("chgo", "zgo"))
         if len(chgo) and len(zgo):
-            acc = accuracy_array(chgo, "ood")
-            change = chgo_minus_zgo(acc, accuracy_array(zgo, "ood"))
+            acc = accuracy_array(chgo, chgo["ood_accuracy"])
+            change = chgo_minus_zgo(acc, accuracy_array(zgo, zgo["ood_accuracy"]))
             rows.append({"study": "chgo", "baseline": baseline, "target": target, "metric": "improvement_over_zgo",
                          "mean": change.mean, "std": change.std, "n": change.n, "expected": len(acc),
                          "cues": acc.shape[1]})
