@@ -2,7 +2,7 @@ rule train:
     input:
         DATASET,
         code=[
-            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "adam", "protocol", "steps", "in_place", "exhibits", "batches", "checkpoints", "datasets", "metrics", "randomness")),
+            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "adam", "protocol", "steps", "in_place", "exhibits", "batches", "checkpoints", "datasets", "accuracy", "randomness")),
             "src/diagvib/baselines/base.py",
         ],
         baseline=baseline_code,

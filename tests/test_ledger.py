@@ -175,6 +175,7 @@ CHANGES = {
                              {"draw": 1, "render": 1, "train": 1, "tabulate": 1, "plot": 1, "all": 1}),
     "a texture": ("src/diagvib/embedded.py", "axis % side) for", "axis % side ) for",
                   {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
+    "an aggregate": ("src/diagvib/metrics.py", "def famin", "# why\ndef famin", {"tabulate": 1, "plot": 1, "all": 1}),
     "the report's code": ("src/diagvib/report.py", "import", "# why\nimport", {"plot": 1, "all": 1}),
     "a comment in a rule": ("rules/train.smk", "    params:", "    # why\n    params:", {}),
 }

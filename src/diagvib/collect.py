@@ -13,10 +13,10 @@ import pyarrow as pa
 from rich.console import Console
 from rich.progress import track
 
+from diagvib.accuracy import accuracy_by_code
 from diagvib.errors import DiagvibError
 from diagvib.files import METADATA_KEY, open_parquet, read_json, read_metadata
 from diagvib.grid import RUN_FILES
-from diagvib.metrics import accuracy_by_code
 from diagvib.processes import in_processes
 from diagvib.studies import GROUPS
 

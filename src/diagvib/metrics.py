@@ -1,9 +1,14 @@
-"""The benchmark's numbers (paper, Sec. 3.4): per-class accuracies, and what is made of them over cues and samples."""
+"""The benchmark's numbers (paper, Sec. 3.4): a run's accuracies, and what is made of them over cues and samples."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
+
+from diagvib.accuracy import mean_per_class_accuracy, per_class_accuracy
+
+__all__ = ["CHANCE", "Estimate", "accuracy_array", "chgo_minus_zgo", "estimate", "faavg", "famin",
+           "mean_per_class_accuracy", "per_class_accuracy"]
 
 # Three classes per factor, equally frequent in every tested group (paper, Sec. 3.2).
 CHANCE = 1 / 3
@@ -51,36 +56,6 @@ def estimate(values: np.ndarray) -> Estimate:
     mean = values.mean() if n else np.nan
     stderr = values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
     return Estimate(mean, stderr, n)
-
-
-def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
-    """Share of right predictions per class, over the classes present in `labels`, in order of their names.
-
-    labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with missing labels.
-    """
-    labels, predictions = np.asarray(labels), np.asarray(predictions)
-    if labels.ndim != 1 or labels.shape != predictions.shape:
-        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} must be two lists of one length")
-    if len(labels) == 0:
-        raise ValueError("no labels: the accuracy of nothing is undefined")
-    codes, names = pd.factorize(labels, sort=True)
-    if (codes < 0).any():
-        raise ValueError(f"label {int(np.argmin(codes))} is missing (None or NaN)")
-    return dict(zip(names.tolist(), accuracy_by_code(codes, labels == predictions).tolist(), strict=True))
-
-
-def accuracy_by_code(codes: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Share of right predictions of each class present. codes: class index int[N]; right: bool[N]."""
-    totals, hits = np.bincount(codes), np.bincount(codes, weights=np.asarray(right, dtype=np.float64))
-    return hits[totals > 0] / totals[totals > 0]
-
-
-def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """acc_ij: mean over the classes present in `labels` of per-class accuracy, over the whole group at once.
-
-    labels, predictions: [N] of any comparable type. ValueError if empty or of unequal length. (Paper, Sec. 3.4.)
-    """
-    return float(np.mean(list(per_class_accuracy(labels, predictions).values())))
 
 
 def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:

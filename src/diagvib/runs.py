@@ -15,6 +15,7 @@ import pyarrow as pa
 import torch
 
 from diagvib import __version__
+from diagvib.accuracy import mean_per_class_accuracy, per_class_accuracy
 from diagvib.baselines import make_baseline
 from diagvib.baselines.base import Baseline
 from diagvib.batches import Batches, Scaling
@@ -26,7 +27,6 @@ from diagvib.factors import FACTORS, classes, parse_pair
 from diagvib.files import whole_file, write_json, write_table, write_text
 from diagvib.grid import WEIGHTS_FILE, Run
 from diagvib.images import Images
-from diagvib.metrics import mean_per_class_accuracy, per_class_accuracy
 from diagvib.protocol import Protocol, enough_memory, run_name
 from diagvib.read_ahead import ReadAhead
 from diagvib.studies import GROUPS, SPLITS
