@@ -9,8 +9,9 @@ from torch import Tensor
 
 from diagvib.baselines.base import Batch
 
-# Images per step where nothing is learned; any value gives the same losses up to rounding.
-_EVALUATION_BATCH = 256
+# Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
+# cache takes it up to twice as long.
+_EVALUATION_BATCH, _EVALUATION_BATCH_CPU = 256, 32
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,9 @@ class Batches:
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
-        for start in range(0, len(self), _EVALUATION_BATCH):
-            at = slice(start, start + _EVALUATION_BATCH)
+        size = _EVALUATION_BATCH_CPU if self.device.type == "cpu" else _EVALUATION_BATCH
+        for start in range(0, len(self), size):
+            at = slice(start, start + size)
             pixels = self.pixels[at] if self.resident else self.pixels[at].pin_memory().to(self.device,
                                                                                           non_blocking=True)
             yield self._scaled(pixels, self.labels[at])
