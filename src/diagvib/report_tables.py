@@ -1,5 +1,7 @@
 """The page's sortable tables: heads, and rows of cells with text, what to sort by, small print and kind."""
 
+from collections.abc import Iterator
+
 import pandas as pd
 
 from diagvib.factors import FACTORS
@@ -56,45 +58,46 @@ def comparison_rows(comparison: pd.DataFrame) -> dict:
 
 def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
     """Means over all pairs with bootstrap intervals; two baselines compared; other rules of choosing the epoch."""
-    tables = []
-    overall = frames["overall"]
-    if len(overall):
-        tables.append({
-            "title": "Mean over all pairs and samples, with bootstrap intervals",
+    found = [_overall(frames["overall"]), _contrasts(frames["baselines"]), *_selection(frames["selection"])]
+    return [table for table in found if table["rows"]]
+
+
+def _overall(overall: pd.DataFrame) -> dict:
+    rows = [[_cell(r.baseline), _cell(r.study.upper(), place),
+             _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
+             _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples), _cell(str(r.pairs), r.pairs),
+             _cell(f"{r.n} of {r.expected}", r.n)] for place, r in enumerate(overall.itertuples(index=False))]
+    return {"title": "Mean over all pairs and samples, with bootstrap intervals", "rows": rows,
             "note": "95 % interval: dataset samples and pairs are each drawn with replacement; none for fewer than two "
                     "samples.",
-            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "pairs", "runs"],
-            "rows": [[_cell(r.baseline), _cell(r.study.upper(), place),
-                      _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
-                      _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples),
-                      _cell(str(r.pairs), r.pairs), _cell(f"{r.n} of {r.expected}", r.n)]
-                     for place, r in enumerate(overall.itertuples(index=False))]})
-    contrasts = frames["baselines"]
-    if len(contrasts):
-        tables.append({
-            "title": "Baselines compared, paired by dataset",
+            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "pairs", "runs"]}
+
+
+def _contrasts(contrasts: pd.DataFrame) -> dict:
+    rows = [[_cell(r.study.upper(), place), _cell(r.first), _cell(r.second),
+             _cell(points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
+             _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
+             _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
+             _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]
+    return {"title": "Baselines compared, paired by dataset", "rows": rows,
             "note": "First minus second in points over all pairs and samples that both have; p two-sided by bootstrap, "
                     "corrected after Holm over the comparisons of a study; d: Cohen's d over pairs; better: share of "
                     "datasets on which the first is better.",
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
-                      "pairs"],
-            "rows": [[_cell(r.study.upper(), place), _cell(r.first), _cell(r.second),
-                      _cell(points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
-                      _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
-                      _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
-                      _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]})
-    for metric, rows in frames["selection"].groupby("metric", sort=False):
-        heads, lines = selection_lines(rows)
-        tables.append({
-            "title": f"Had another epoch been chosen: {METRIC_TITLES[metric]}",
-            "note": "Other rules over the same trainings, from the test accuracies that they noted after every epoch; "
-                    "below each number the change to the rule as run, in points. The oracle looks at the test images: "
-                    "no result, but a bound for every rule.",
-            "heads": heads,
-            "rows": [[_cell(study, place), _cell(baseline), _cell(rule, place),
-                      *(_cell(text, mean, change, "hole" if text == "-" else "") for text, change, mean in cells)]
-                     for place, ((study, baseline, rule), cells) in enumerate(lines)]})
-    return tables
+                      "pairs"]}
+
+
+def _selection(selection: pd.DataFrame) -> Iterator[dict]:
+    """One table a metric."""
+    for metric, own in selection.groupby("metric", sort=False):
+        heads, lines = selection_lines(own)
+        rows = [[_cell(study, place), _cell(baseline), _cell(rule),
+                 *(_cell(text, mean, change, "hole" if text == "-" else "") for text, change, mean in cells)]
+                for place, ((study, baseline, rule), cells) in enumerate(lines)]
+        yield {"title": f"Had another epoch been chosen: {METRIC_TITLES[metric]}", "heads": heads, "rows": rows,
+               "note": "Other rules over the same trainings, from the test accuracies that they noted after every "
+                       "epoch; below each number the change to the rule as run, in points. The oracle looks at the "
+                       "test images: no result, but a bound for every rule."}
 
 
 def _spread(value: float) -> str:
