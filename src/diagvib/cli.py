@@ -47,6 +47,10 @@ class Job:
         return self._config.get(key, otherwise) if given is None else given
 
 
+def _cores(threads: int | None) -> int:
+    return threads or os.cpu_count() or 1
+
+
 @app.command()
 def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
           mirror: Annotated[Path | None, typer.Option(help="Local folder with the files.")] = None) -> None:
@@ -75,7 +79,7 @@ def render(study: StudyName, pair: PairName, config: Config = None, override: Ov
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
     """Render the recipes of a study and pair to image files."""
     job = Job("render", config, override, settings, root)
-    jobs.render_job(job.layout, job.settings, study, pair, job.device(device), threads or os.cpu_count() or 1)
+    jobs.render_job(job.layout, job.settings, study, pair, job.device(device), _cores(threads))
 
 
 @app.command()
@@ -110,7 +114,7 @@ def tabulate(config: Config = None, override: Override = None, settings: Setting
              threads: Threads = None) -> None:
     """Make the tables from all runs that are there; missing ones are named."""
     job = Job("tabulate", config, override, settings, root)
-    jobs.tabulate_job(job.layout, job.settings, threads or os.cpu_count() or 1)
+    jobs.tabulate_job(job.layout, job.settings, _cores(threads))
 
 
 @app.command()
@@ -118,7 +122,7 @@ def plot(config: Config = None, override: Override = None, settings: Settings = 
          threads: Threads = None) -> None:
     """Make the figures and results/report.html from the tables."""
     job = Job("plot", config, override, settings, root)
-    jobs.plot_job(job.layout, job.settings, threads or os.cpu_count() or 1)
+    jobs.plot_job(job.layout, job.settings, _cores(threads))
 
 
 @app.command()
@@ -127,7 +131,7 @@ def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
             out: Annotated[Path | None, typer.Option(help="Also write the table: .csv, .md or .html.")] = None) -> None:
     """Set the runs of two results folders side by side, cell by cell."""
     from diagvib.compare import compare_results, print_comparison, write_comparison
-    table = compare_results(runs_a, runs_b)
+    table = compare_results(runs_a, runs_b, _cores(None))
     print_comparison(table)
     if out:
         write_comparison(table, out)

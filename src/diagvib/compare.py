@@ -1,6 +1,5 @@
 """Two results folders side by side: another code version, another seed, another machine."""
 
-import os
 from html import escape
 from pathlib import Path
 
@@ -24,17 +23,17 @@ KEYS = ["study", "baseline", "target", "cue", "group"]
 HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "verdict"]
 
 
-def compare_results(first: Path, second: Path) -> pd.DataFrame:
+def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
     """Every cell of P_ij that either folder has: a, b, their standard errors and n, difference (b minus a) and verdict.
 
-    first, second: results folders (or their `runs`). Where both folders have the same dataset samples the difference
-    is paired by sample, and so is its uncertainty: half of a 95 % t interval, over n common samples. Verdict: same |
-    differs | only A | only B | undecided (one common sample has no standard error). `attrs["damaged"]` names runs that
-    could not be read. DiagvibError for folders without runs.
+    first, second: results folders (or their `runs`); threads: the most processes that read. Where both folders have the
+    same dataset samples the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
+    n common samples. Verdict: same | differs | only A | only B | undecided (one common sample has no standard error).
+    `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
-    found = [collect_runs(folder, expected.values(), os.cpu_count() or 1) for folder in folders]
+    found = [collect_runs(folder, expected.values(), threads) for folder in folders]
     table = _compare(*(_long(frame) for frame in found))
     table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
                               for line in describe_holes(frame[frame["status"] != "missing"])]

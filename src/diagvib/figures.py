@@ -177,12 +177,13 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared
     threads: the most processes that draw; the files do not depend on it.
     """
     frames = read_tables(tables)
+    p = frames["p_matrix"]
+    pair = sheet_pair(p)
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
     # What takes longest comes first, so that all processes end together.
-    tasks = list(chain(_examples(prepared, frames["p_matrix"], Path(out)), _training(frames["runs"], Path(tables)),
-                       exhibit_figures(frames["runs"], runs, sheet_pair(frames["p_matrix"])) if runs else (),
-                       _curves(frames["metrics"]), _overviews(frames), _sheets(frames["p_matrix"], images),
-                       _heat_maps(frames["p_matrix"])))
+    tasks = list(chain(_examples(prepared, p, Path(out)), _training(frames["runs"], Path(tables)),
+                       exhibit_figures(frames["runs"], runs, pair) if runs else (), _curves(frames["metrics"]),
+                       _overviews(frames), _sheets(p, pair, images), _heat_maps(p)))
     return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
 
 
@@ -231,7 +232,7 @@ def _draw_examples(prepared: Path, p: pd.DataFrame, out: Path) -> Figure:
 
 def _heat_maps(p: pd.DataFrame) -> Iterator[Task]:
     for baseline, study in p[["baseline", "study"]].drop_duplicates().itertuples(index=False, name=None):
-        yield f"p_matrix/{study}_{baseline}", partial(heat_map, p[p["baseline"] == baseline], study, baseline)
+        yield f"p_matrix/{study}_{baseline}", partial(heat_map, p, study, baseline)
 
 
 def _curves(metrics: pd.DataFrame) -> Iterator[Task]:
@@ -247,8 +248,7 @@ def sheet_pair(p: pd.DataFrame) -> Pair | None:
     return Pair(found["target"][0], found["cue"][0]) if len(found) else None
 
 
-def _sheets(p: pd.DataFrame, images: Path) -> Iterator[Task]:
-    pair = sheet_pair(p)
+def _sheets(p: pd.DataFrame, pair: Pair | None, images: Path) -> Iterator[Task]:
     for study in p["study"].unique() if pair else ():
         folder = Path(images) / study / (pair.target if study == "zso" else pair.name) / "0"
         if folder.exists():

@@ -23,9 +23,10 @@ def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None]) ->
     over the same runs, those that noted. ZSO: P_i on its one group, as faavg. Columns: rule, study, baseline, target,
     metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
     """
-    group = np.where(frame["cue"] != "", "ood_accuracy", "id_accuracy")
-    as_run = frame["ood_accuracy"].where(frame["cue"] != "", frame["id_accuracy"])
-    chosen = pd.DataFrame(map(_accuracies, epochs, group, as_run), columns=list(RULES), index=frame.index, dtype=float)
+    paired = frame["cue"] != ""
+    tested = np.where(paired, "ood_accuracy", "id_accuracy")
+    as_run = np.where(paired, frame["ood_accuracy"], frame["id_accuracy"])
+    chosen = pd.DataFrame(map(_accuracies, epochs, tested, as_run), columns=list(RULES), index=frame.index, dtype=float)
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
         if (own := chosen.loc[runs.index]).notna().any(axis=None):
