@@ -4,12 +4,14 @@ import gc
 import signal
 import threading
 
+from diagvib.scheduler import wake_only_for_the_limit
 from snakemake.utils import min_version
 
 # A workflow of this size makes millions of objects that stay; looking through them for garbage is a sixth of its time.
 gc.set_threshold(100_000, 20, 50)
 
 min_version("9.27")
+wake_only_for_the_limit()
 
 if not workflow.configfiles:
     configfile: "config/config.yaml"

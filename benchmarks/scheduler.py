@@ -1,0 +1,83 @@
+"""What Snakemake's own process takes from the jobs: its CPU share while many jobs are finished and two long ones run.
+
+A Snakefile of empty jobs, then of long ones of which two run and two wait; with Snakemake's scheduler as it comes, and
+with diagvib.scheduler. The share is of one core, over the time given, from the start of the long jobs.
+
+    python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
+"""
+
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+SNAKEFILE = """
+if config["mended"]:
+    from diagvib.scheduler import wake_only_for_the_limit
+    wake_only_for_the_limit()
+rule all:
+    input: expand("long/{n}", n=range(4))
+rule quick:
+    output: touch("quick/{n}")
+rule long:
+    input: expand("quick/{n}", n=range(config["jobs"]))
+    output: "long/{n}"
+    shell: "mkdir -p started; touch started/{wildcards.n}; exec sleep 3600"
+"""
+
+
+def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
+         seconds: Annotated[int, typer.Option(help="To measure for.")] = 20,
+         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path("benchmarks/results")) -> None:
+    """Measure both and write the result."""
+    load, rows = os.getloadavg()[0], []
+    for mended in (False, True):
+        rows.append({"what": f"snakemake after {jobs} jobs, two long ones running", "device": "cpu",
+                     "scheduler": "with diagvib.scheduler" if mended else "as it comes", "jobs": jobs,
+                     **measured(jobs, seconds, mended)})
+        print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"), flush=True)
+    from diagvib.bench import save_result
+    save_result("scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")})
+
+
+def measured(jobs: int, seconds: float, mended: bool) -> dict:
+    """Run it in a folder of its own; ends all that it started."""
+    with TemporaryDirectory() as folder:
+        Path(folder, "Snakefile").write_text(SNAKEFILE)
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all",
+                   "--config", f"jobs={jobs}", f"mended={mended}"]
+        start = time.perf_counter()
+        running = subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        try:
+            while len(list(Path(folder).glob("started/*"))) < 2:
+                if running.poll() is not None:
+                    raise SystemExit("snakemake ended early")
+                time.sleep(0.2)
+            quick, before, since = time.perf_counter() - start, cpu_seconds(running.pid), time.perf_counter()
+            time.sleep(seconds)
+            share = (cpu_seconds(running.pid) - before) / (time.perf_counter() - since)
+            threads = len(os.listdir(f"/proc/{running.pid}/task"))
+        finally:
+            os.killpg(running.pid, 9)
+            running.wait()
+    return {"quick_jobs_seconds": round(quick, 1), "cpu_share": round(share, 4), "threads": threads}
+
+
+def cpu_seconds(process: int) -> float:
+    """User and system time of a process, without its children."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,104 @@
+"""Snakemake's own process under the real Snakefile and rules; only the command that the jobs call is a stand-in."""
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from diagvib.factors import all_pairs
+from test_workflow import copy_of_the_repository, environment
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from full_workflow import environment_with_stand_in
+
+PAIRS = [pair.name for pair in all_pairs()][:15]
+# 60 quick jobs, then two trainings that take turns on one core.
+CONFIG = f"""
+root: toy
+sources: embedded
+studies: [zgo, chgo]
+pairs: [{", ".join(PAIRS)}]
+samples: 5
+baselines: [{{name: small_cnn, studies: [zgo], pairs: [{", ".join(PAIRS[:2])}]}}]
+"""
+# Snakemake, and beside it a thread that notes how many timers there were at most.
+WATCHED = """
+import pathlib, sys, threading, time
+def watch():
+    most = 0
+    while True:
+        most = max(most, sum(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
+        pathlib.Path("timers.txt").write_text(str(most))
+        time.sleep(0.02)
+threading.Thread(target=watch, daemon=True).start()
+from snakemake.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    (tmp_path / "repository").mkdir()
+    folder = copy_of_the_repository(tmp_path / "repository")
+    (folder / "toy.yaml").write_text(CONFIG)
+    environment_with_stand_in(tmp_path / "environment")
+    stand_in = tmp_path / "environment/bin/diagvib"
+    text = stand_in.read_text()
+    assert "  train) " in text
+    stand_in.write_text(text.replace("  train) ", "  train) sleep 3; "))
+    return folder
+
+
+@contextmanager
+def snakemake(repository: Path, *arguments: str):
+    with (repository / "said.txt").open("w") as said:
+        python = repository.parent / "environment/bin/python"
+        running = subprocess.Popen([python, "-c", WATCHED, "--cores", "1", *arguments, "--configfile", "toy.yaml"],
+                                   cwd=repository, env=environment(repository), stdout=said, stderr=subprocess.STDOUT)
+        try:
+            yield running
+        finally:
+            running.kill()
+            running.wait()
+
+
+def recipes(repository: Path) -> int:
+    return len(list((repository / "toy/data/recipes").rglob("*.parquet")))
+
+
+def test_finished_jobs_leave_no_timers_behind(repository):
+    with snakemake(repository, "runs") as running:
+        assert running.wait(timeout=300) == 0, (repository / "said.txt").read_text()
+    assert len(list((repository / "toy/results/runs").rglob("run.json"))) == 10
+    assert int((repository / "timers.txt").read_text()) <= 1
+
+
+def test_a_rate_limit_of_the_users_still_limits(repository):
+    with snakemake(repository, "--max-jobs-per-timespan", "5/1h", "recipes") as running:
+        while "rate limit reached" not in (said := (repository / "said.txt").read_text()):
+            assert running.poll() is None, said
+            time.sleep(0.1)
+        time.sleep(2)
+        assert running.poll() is None and recipes(repository) == 4, "prepare, and four of draw"
+        assert int((repository / "timers.txt").read_text()) == 1
+
+
+def test_what_a_rate_limit_held_back_is_started_after_its_time(repository):
+    with snakemake(repository, "--max-jobs-per-timespan", "5/1s", "recipes") as running:
+        assert running.wait(timeout=300) == 0, (repository / "said.txt").read_text()
+    assert "rate limit reached" in (repository / "said.txt").read_text()
+    assert recipes(repository) == 30
+    assert int((repository / "timers.txt").read_text()) <= 2, "one, and perhaps the one before, on its way out"
+
+
+def test_a_snakemake_without_that_scheduler_is_left_alone(repository):
+    code = ("import snakemake.scheduling.job_scheduler as module; del module.JobScheduler._schedule_reevalutation; "
+            "from diagvib.scheduler import wake_only_for_the_limit as mend; mend(); "
+            "assert not hasattr(module.JobScheduler, '_schedule_reevalutation')")
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, check=True)
