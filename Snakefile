@@ -1,9 +1,12 @@
 # The whole of DiagViB-6, in the order in which data flows. `snakemake --cores all` runs the paper's protocol;
 # `--configfile config/demo.yaml` (or your own) another one; `--config key=value` overrides a key.
+import atexit
 import gc
 import signal
 import threading
 
+from diagvib.failures import what_failed
+from diagvib.locks import give_up_dead_locks
 from diagvib.scheduler import wake_only_for_the_limit
 from snakemake.utils import min_version
 
@@ -12,6 +15,8 @@ gc.set_threshold(100_000, 20, 50)
 
 min_version("9.27")
 wake_only_for_the_limit()
+if workflow.is_main_process:
+    give_up_dead_locks()
 
 if not workflow.configfiles:
     configfile: "config/config.yaml"
@@ -72,7 +77,7 @@ rule tables:
 
 # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
 if "DVC_STAGE" in os.environ and workflow.is_main_process and (changed := changed_behind(ROOT)):
-    raise WorkflowError(changed)
+    sys.exit(f"error: {changed}")
 
 
 def finish_running_jobs(*_):
@@ -83,9 +88,14 @@ def finish_running_jobs(*_):
 
 onstart:
     if changed := changed_behind(ROOT):
-        raise WorkflowError(changed)
+        sys.exit(f"error: {changed}")
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
 
 onsuccess:
     record_run(ROOT, rules.all.input, workflow.touch)
+
+
+onerror:
+    # At exit, since Snakemake goes on to say where its own log is and that something failed.
+    atexit.register(print, what_failed(workflow.scheduler.failed), file=sys.stderr)

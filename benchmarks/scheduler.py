@@ -1,7 +1,7 @@
 """What Snakemake's own process takes from the jobs: its CPU share while many jobs are finished and two long ones run.
 
 A Snakefile of empty jobs, then of long ones of which two run and two wait; with Snakemake's scheduler as it comes, and
-with diagvib.scheduler. The share is of one core, over the time given, from the start of the long jobs.
+with diagvib.scheduler. The share is of one core, over the time given, a little after the start of the long jobs.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
 """
@@ -27,12 +27,18 @@ if config["mended"]:
 rule all:
     input: expand("long/{n}", n=range(4))
 rule quick:
-    output: touch("quick/{n}")
-rule long:
+    output: "quick/{n}"
+    shell: "touch {output}"
+rule finished:
     input: expand("quick/{n}", n=range(config["jobs"]))
+    output: touch("finished")
+rule long:
+    input: "finished"
     output: "long/{n}"
     shell: "mkdir -p started; touch started/{wildcards.n}; exec sleep 3600"
 """
+
+SETTLED = 5  # seconds, for what the start of the long jobs takes itself
 
 
 def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
@@ -63,7 +69,9 @@ def measured(jobs: int, seconds: float, mended: bool) -> dict:
                 if running.poll() is not None:
                     raise SystemExit("snakemake ended early")
                 time.sleep(0.2)
-            quick, before, since = time.perf_counter() - start, cpu_seconds(running.pid), time.perf_counter()
+            quick = time.perf_counter() - start
+            time.sleep(SETTLED)
+            before, since = cpu_seconds(running.pid), time.perf_counter()
             time.sleep(seconds)
             share = (cpu_seconds(running.pid) - before) / (time.perf_counter() - since)
             threads = len(os.listdir(f"/proc/{running.pid}/task"))

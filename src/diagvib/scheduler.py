@@ -1,8 +1,8 @@
 """Snakemake's scheduler, kept from waking itself.
 
 To keep its limit of jobs a time span (`max-jobs-per-timespan`, 100/1s unless set), Snakemake 9 starts a timer at every
-look at the queue, and each timer causes a look: one more chain of looks for every finished job, none of which ends while
-jobs wait. After a few hundred jobs that takes a whole core (snakemake issue 3804).
+look at the queue, and each timer causes a look: one more chain of looks for every finished job, none of which ends
+while jobs wait. After a few hundred jobs that takes a whole core (snakemake issue 3804).
 """
 
 import threading

@@ -1,0 +1,108 @@
+"""Snakemake's locks, when Snakemake was killed: they go where it is certain that nobody is at work behind them.
+
+Snakemake lists the files that it is to make in .snakemake/locks. After a `kill -9` the lists stay there, and the next
+call is refused. Here each list is signed by its process, and so is the environment of the jobs; the next call on the
+same machine removes the lists of a process that is dead, with all of its jobs. Whatever is in doubt stays locked:
+another machine, another container, jobs on a cluster, a list without signature. `snakemake --unlock` removes those.
+"""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+_VARIABLE = "DIAGVIB_RUN"
+# For the jobs of a Snakemake that was killed with them.
+_SECONDS_TO_END = 5
+
+
+def give_up_dead_locks() -> None:
+    """Have this Snakemake sign its locks, and remove those of dead ones before it takes them.
+
+    To be called while the Snakefile is read, in the main process. No effect where there is no /proc, or on a Snakemake
+    that keeps its locks otherwise.
+    """
+    try:
+        from snakemake.persistence.file import FilePersistence as Persistence
+        write, lock = Persistence._write_locks, Persistence.lock
+        signature = f"{_VARIABLE}={_machine()} {os.getpid()} {_started(os.getpid())}"
+    except (ImportError, AttributeError, OSError):
+        return
+
+    def signed(self, kind, files):
+        # Jobs on other machines cannot be asked whether they live.
+        write(self, kind, [*files, *[signature] * self.dag.workflow.local_exec])
+
+    def checked(self):
+        jobs = _remove_dead(Path(self._lockdir))
+        if jobs and self.locked:
+            raise SystemExit(_refusal(jobs))  # of all exceptions the one that Snakemake adds no lines to
+        return lock(self)
+
+    os.environ.update([signature.split("=", 1)])
+    Persistence._write_locks, Persistence.lock = signed, checked
+
+
+def _remove_dead(folder: Path) -> list[int]:
+    """Remove the locks of dead processes whose jobs are dead, too; returns the jobs that are not."""
+    left = []
+    for path in folder.glob("*.lock"):
+        try:
+            with path.open("r+") as file:
+                # Who holds this may remove the file of this name, if it is still this very file.
+                fcntl.flock(file, fcntl.LOCK_EX)
+                status = os.fstat(file.fileno())
+                signature = file.read().rstrip("\n").rpartition("\n")[2]
+                if status.st_uid != os.getuid() or not _dead(signature):
+                    continue
+                if jobs := _jobs(signature):
+                    left += jobs
+                elif os.path.samestat(status, path.stat()):
+                    path.unlink()
+        except OSError:  # gone meanwhile, of another user, or on a file system without such locks
+            continue
+    return sorted(set(left))
+
+
+def _dead(signature: str) -> bool:
+    """Whether the process that signed was one of this machine's and has ended. False for whatever is no signature."""
+    name, _, value = signature.partition("=")
+    words = value.split()
+    if name != _VARIABLE or len(words) != 3 or words[0] != _machine():
+        return False
+    try:
+        return _started(int(words[1])) != words[2]
+    except FileNotFoundError:
+        return True
+
+
+def _jobs(signature: str) -> list[int]:
+    """The processes that still run with this signature in their environment, after some seconds to end."""
+    until = time.monotonic() + _SECONDS_TO_END
+    while (jobs := [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ")
+                    if signature.encode() in _environment(path)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    return jobs
+
+
+def _environment(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _machine() -> str:
+    """This boot of this machine and, in a container, which processes can be seen from here."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
+
+
+def _started(process: int) -> str | None:
+    """When a process started, in the kernel's own count; None if it has ended and nobody has reaped it."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _refusal(jobs: list[int]) -> str:
+    return (f"error: the last Snakemake here was killed, but its jobs still run (process {', '.join(map(str, jobs))}); "
+            "wait for them or end them, then give the same command again")

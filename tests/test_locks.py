@@ -1,0 +1,106 @@
+"""What a killed Snakemake leaves locked, under the real Snakefile and rules; the command of the jobs is a stand-in."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from test_workflow import copy_of_the_repository, environment
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from full_workflow import environment_with_stand_in
+
+CONFIG = """
+root: toy
+sources: embedded
+studies: [zgo]
+pairs: [hue-shape]
+samples: 5
+baselines: [small_cnn]
+"""
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A repository whose training lasts until there is a file `go` in it."""
+    (tmp_path / "repository").mkdir()
+    folder = copy_of_the_repository(tmp_path / "repository")
+    (folder / "toy.yaml").write_text(CONFIG)
+    environment_with_stand_in(tmp_path / "environment")
+    stand_in = tmp_path / "environment/bin/diagvib"
+    text = stand_in.read_text()
+    assert "  train) " in text
+    stand_in.write_text(text.replace("  train) ", "  train) touch training; until [ -e go ]; do sleep 0.1; done; "))
+    return folder
+
+
+def start(repository: Path) -> subprocess.Popen:
+    """Snakemake, in a process group of its own."""
+    python = repository.parent / "environment/bin/python"
+    return subprocess.Popen([python, "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
+                            cwd=repository, env=environment(repository), stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+@pytest.fixture
+def training(repository):
+    """Snakemake while its training runs. Whatever is left of it is killed."""
+    running = start(repository)
+    while not (repository / "training").exists():
+        assert running.poll() is None, running.stdout.read()
+        time.sleep(0.1)
+    yield running
+    with suppress(ProcessLookupError):
+        os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+
+
+def locks(repository: Path) -> list[Path]:
+    return sorted((repository / ".snakemake/locks").glob("*"))
+
+
+def test_killed_with_its_jobs_the_same_command_continues(repository, training):
+    os.killpg(training.pid, signal.SIGKILL)
+    training.wait()
+    assert locks(repository)
+    (repository / "go").touch()
+    said, _ = (again := start(repository)).communicate()
+    assert again.returncode == 0, said
+    assert not locks(repository)
+
+
+def test_killed_alone_its_jobs_keep_the_folder_until_they_have_ended(repository, training):
+    training.kill()
+    training.wait()
+    said, _ = (again := start(repository)).communicate()
+    assert again.returncode == 1
+    *_, last = said.splitlines()
+    assert last.startswith("error: the last Snakemake here was killed, but its jobs still run (process ")
+    assert locks(repository)
+    (repository / "go").touch()
+    said, _ = (again := start(repository)).communicate()
+    assert again.returncode == 0, said
+
+
+def test_a_lock_that_lives_or_that_another_machine_may_hold_is_kept(repository, training):
+    kept = locks(repository)
+    said, _ = (second := start(repository)).communicate()
+    assert second.returncode == 1 and "Directory cannot be locked" in said and "--unlock" in said
+    assert locks(repository) == kept and training.poll() is None
+    os.killpg(training.pid, signal.SIGKILL)
+    training.wait()
+    for path in kept:
+        *files, signature = path.read_text().splitlines()
+        name, equals, machine = signature.partition("=")
+        assert name == "DIAGVIB_RUN"
+        path.write_text("\n".join([*files, name + equals + "another" + machine]) + "\n")
+    said, _ = (second := start(repository)).communicate()
+    assert second.returncode == 1 and "Directory cannot be locked" in said and "--unlock" in said
+    assert locks(repository) == kept
