@@ -14,13 +14,13 @@ from diagvib.factors import classes
 from diagvib.fetch import load_sources
 from diagvib.grid import IMAGE_FILES, RUN_FILES, WEIGHTS_FILE, Layout, datasets, train_jobs
 from diagvib.ledger import changed_behind, record_run
+from diagvib.own_code import own_files
 from diagvib.tables import TABLE_FILES
-from snakemake.exceptions import WorkflowError
 
 try:
-    CONFIG = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+    CONFIG, SOURCES = resolve(typed(dict(config)), str(workflow.configfiles[-1])), load_sources()
 except DiagvibError as error:
-    raise WorkflowError(str(error))
+    sys.exit(f"error: {error}")  # this line alone; Snakemake adds others to any exception
 
 # The `diagvib` beside this Python, whether or not its environment is active.
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
@@ -36,14 +36,15 @@ LAYOUT, LOGS = Layout(Path(ROOT)), Path(ROOT) / "logs"
 
 
 def baseline_code(wildcards):
-    """The modules that a baseline's kind is made of: a change in one re-runs the baselines that use it, no others."""
+    """The modules that a baseline's kind is made of, a user's own among them: a change in one re-runs the baselines that
+    use it, no others."""
     settings = stage_settings(CONFIG, "train", baseline=wildcards.baseline)["baseline"]
     names, seen = re.findall(r"baselines\.(\w+):", KINDS.get(settings["kind"], OWN)), set()
     while names:
         seen.add(path := f"src/diagvib/baselines/{names.pop()}.py")
         names += [name for name in re.findall(r"^from diagvib\.baselines\.(\w+) import", open(path).read(), re.M)
                   if f"src/diagvib/baselines/{name}.py" not in seen]
-    return sorted(seen)
+    return sorted(seen) + own_files(settings["kind"])
 
 
 def stage(name):
@@ -52,7 +53,7 @@ def stage(name):
         stage_settings(CONFIG, name, wildcards.get("study"), wildcards.get("baseline")), sort_keys=True)
 
 
-RAW = [f"{LAYOUT.raw}/{source.path}" for source in load_sources()] if CONFIG["sources"] == "official" else []
+RAW = [f"{LAYOUT.raw}/{source.path}" for source in SOURCES] if CONFIG["sources"] == "official" else []
 PREPARED = [f"{LAYOUT.prepared}/{name}" for name in
             ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]]
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{pair}"))
@@ -69,9 +70,11 @@ JOB_WEIGHTS = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{WEIG
 RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
 IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
           if CONFIG["images"] == "parquet"]
+RENDER_CODE = [f"src/diagvib/{module}.py" for module in ("datasets", "renderer", "cpu_kernel", "kernel", "images", "arrays")]
 # What a train job depends on: the digests of image files, or recipes that it renders itself. It checks the files against
 # their digests as it reads them; were they inputs, Snakemake would read them again for each output of each job, alone.
 DATASET = {"parquet": [DIGESTS_FILE], "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
+DATASET_CODE = {"parquet": [], "render": [*RENDER_CODE, "src/diagvib/recipes.py"]}[CONFIG["images"]]
 RUNS = [file.format(baseline=baseline, study=study, pair=pair)
         for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
 WEIGHTS = [file.format(baseline=baseline, study=study, pair=pair)

@@ -2,7 +2,7 @@ rule render:
     input:
         PREPARED,
         recipes=RECIPE_FILE,
-        code=[f"src/diagvib/{module}.py" for module in ("datasets", "renderer", "cpu_kernel", "kernel", "images", "arrays")],
+        code=RENDER_CODE,
     output:
         DATASET_FILES,
     log:

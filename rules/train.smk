@@ -5,6 +5,7 @@ rule train:
             *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "adam", "protocol", "steps", "in_place", "exhibits", "batches", "checkpoints", "datasets", "accuracy", "randomness")),
             "src/diagvib/baselines/base.py",
         ],
+        dataset_code=DATASET_CODE,
         baseline=baseline_code,
     output:
         JOB_FILES,

@@ -2,6 +2,7 @@ rule tune:
     input:
         TUNING_DATASETS,
         code=[*rules.train.input.code, "src/diagvib/tuning.py"],
+        dataset_code=DATASET_CODE,
         baseline=baseline_code,
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],

@@ -118,13 +118,13 @@ def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undistur
 
 def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
     for seconds, number in ((5, signal.SIGKILL), (9, signal.SIGINT), (12, signal.SIGKILL)):
-        running = subprocess.Popen(command("--configfile", "toy.yaml", "--nolock"), cwd=repository,
+        running = subprocess.Popen(command("--configfile", "toy.yaml"), cwd=repository,
                                    env=environment(repository), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    start_new_session=True)
         time.sleep(seconds)
         os.killpg(running.pid, number)
         running.wait()
-    toy(repository, "--nolock")
+    toy(repository)
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")
     assert not list((repository / "toy").rglob("*.tmp"))
 
@@ -181,7 +181,9 @@ def test_the_default_configuration_is_the_whole_paper(repository):
     ("baselines=[resnet19]", "unknown baseline 'resnet19'; did you mean resnet18")])
 def test_a_mistake_ends_before_anything_starts(repository, setting, says):
     output = toy(repository, "--config", setting, fails=True)
-    assert says in output and "Traceback" not in output
+    *_, last = output.splitlines()
+    assert last.startswith("error: ") and says in last and "Traceback" not in output
+    assert sum(says in line for line in output.splitlines()) == 1
     assert not (repository / "toy").exists()
 
 
@@ -190,6 +192,19 @@ def test_a_missing_mirror_file_is_named_in_the_log_shown(repository):
     output = toy(repository, "--config", "sources=official", "mirror=empty", fails=True)
     assert "train-images-idx3-ubyte.gz" in output and "mirror" in output and "Traceback (most recent" not in output
     assert not list((repository / "toy").rglob("*.gz"))
+    *_, last = output.splitlines()
+    assert last.startswith("error: empty/mnist/train-images") and last.endswith("(log: toy/logs/fetch.log)")
+
+
+def test_jobs_that_fail_for_one_reason_share_the_last_line(repository):
+    (repository / "broken.py").write_text("def make(n_classes, image_size):\n    return None\n")
+    with (repository / "config/baselines.yaml").open("a") as file:
+        file.write("\nbroken: {kind: 'broken:make', batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: test}\n")
+    output = toy(repository, "--config", "baselines=[broken]", "studies=[zso,zgo]", fails=True)
+    *_, last = output.splitlines()
+    assert last.startswith("error: kind: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/")
+    assert last.endswith(".log and 1 more)")
+    assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, "in two logs, and at the end"
 
 
 def count(dry_run: str) -> dict[str, int]:

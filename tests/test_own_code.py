@@ -1,0 +1,95 @@
+"""A user's own model and the renderer are inputs of what they decide, under the real rules; the jobs' command is a
+stand-in."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from diagvib.own_code import own_files
+from test_workflow import copy_of_the_repository, count, environment
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from full_workflow import environment_with_stand_in
+
+FILES = {
+    "mine/__init__.py": "raise SystemExit('must not run')\n",
+    "mine/models.py": "import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n",
+    "mine/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
+    "mine/constants.py": "from mine import models\n",
+    "mine/unused.py": "",
+    "shapes/round.py": "this is no Python",
+    "single.py": "import numpy\n",
+}
+CONFIG = """
+root: toy
+sources: embedded
+studies: [zgo]
+pairs: [hue-shape]
+samples: 5
+baselines: [own, small_cnn]
+"""
+OWN = "\nown: {kind: 'mine.models:make', batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: for tests}\n"
+
+
+def write(folder: Path) -> None:
+    for name, text in FILES.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize(("kind", "files"), [
+    ("mine.models:make", ["mine/__init__.py", "mine/constants.py", "mine/layers.py", "mine/models.py",
+                          "shapes/round.py"]),
+    ("single:make", ["single.py"]), ("absent.module:make", []), ("mine.absent:make", ["mine/__init__.py"]),
+    ("small_cnn", [])])
+def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, kind, files):
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert own_files(kind) == files
+
+
+def test_of_an_installed_package_only_its_own_files_are_taken():
+    files = own_files("yaml.loader:Loader")
+    assert any(path.endswith("yaml/scanner.py") for path in files)
+    assert {Path(path).parent.name for path in files} == {"yaml"}
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    (tmp_path / "repository").mkdir()
+    folder = copy_of_the_repository(tmp_path / "repository")
+    write(folder)
+    (folder / "toy.yaml").write_text(CONFIG)
+    with (folder / "config/baselines.yaml").open("a") as file:
+        file.write(OWN)
+    environment_with_stand_in(tmp_path / "environment")
+    return folder
+
+
+def snakemake(repository: Path, *arguments: str) -> str:
+    python = repository.parent / "environment/bin/python"
+    done = subprocess.run([python, "-m", "snakemake", "--cores", "1", *arguments], cwd=repository, check=True,
+                          env=environment(repository), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.stdout
+
+
+def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository):
+    call = ["runs", "--configfile", "toy.yaml"]
+    snakemake(repository, *call)
+    assert "Nothing to be done" in snakemake(repository, "-n", *call)
+    (repository / "mine/constants.py").write_text("from mine import models  # changed\n")
+    assert count(snakemake(repository, "-n", *call)) == {"train": 1, "runs": 1}
+
+
+def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(repository):
+    call = ["runs", "toy/results/tuning/small_cnn.csv", "--configfile", "toy.yaml", "--config", "images=render"]
+    inputs = [line for line in snakemake(repository, "-n", *call).splitlines() if line.strip().startswith("input:")]
+    training = [line for line in inputs if "src/diagvib/trainer.py" in line]
+    assert len(training) == 3 and sum("src/diagvib/tuning.py" in line for line in training) == 1
+    for line in training:
+        for module in ("renderer", "kernel", "cpu_kernel", "images", "arrays", "recipes"):
+            assert f"src/diagvib/{module}.py" in line
