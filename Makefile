@@ -25,4 +25,6 @@ bench: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv .snakemake outputs
+	rm -rf .venv outputs
+	@# Not .snakemake/metadata: the records of what data/ and results/ were made from, without which all is made again.
+	if [ -d .snakemake ]; then find .snakemake -mindepth 1 -maxdepth 1 ! -name metadata -exec rm -rf {} +; fi
