@@ -24,7 +24,6 @@ bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
+# The rest of .snakemake stays: what data/ and results/ were made from, what is unfinished, what is locked.
 clean:
-	rm -rf .venv outputs
-	@# Not .snakemake/metadata: the records of what data/ and results/ were made from, without which all is made again.
-	if [ -d .snakemake ]; then find .snakemake -mindepth 1 -maxdepth 1 ! -name metadata -exec rm -rf {} +; fi
+	rm -rf .venv .snakemake/log outputs

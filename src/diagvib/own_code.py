@@ -11,9 +11,9 @@ from pathlib import Path
 def own_files(kind: str) -> list[str]:
     """The files behind `kind: package.module:function`: the module, and what it imports from beside it, and so on.
 
-    Beside it is its own package and, unless it is installed in site-packages, the folder in which that lies. Relative to
-    the current folder where they lie in it. Empty for a kind of the program's own, and for a module that is not there:
-    the job that needs it says so.
+    Beside it is its own package and, unless it is installed in site-packages, the folder in which that lies. Paths are
+    relative to the current folder where they lie in it. Empty for a kind of the program's own, and for a module that is
+    not there: the job that needs it says so.
     """
     module, colon, _ = kind.partition(":")
     top = module.partition(".")[0]
