@@ -1,6 +1,7 @@
 """A user's own model and the renderer are inputs of what they decide, under the real rules; the jobs' command is a
 stand-in."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -86,10 +87,19 @@ def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository
 
 
 def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(repository):
+    stand_in = repository.parent / "environment/bin/diagvib"
+    text = stand_in.read_text()
+    assert "  train) " in text
+    stand_in.write_text(text.replace("  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) '))
     call = ["runs", "toy/results/tuning/small_cnn.csv", "--configfile", "toy.yaml", "--config", "images=render"]
-    inputs = [line for line in snakemake(repository, "-n", *call).splitlines() if line.strip().startswith("input:")]
-    training = [line for line in inputs if "src/diagvib/trainer.py" in line]
-    assert len(training) == 3 and sum("src/diagvib/tuning.py" in line for line in training) == 1
-    for line in training:
-        for module in ("renderer", "kernel", "cpu_kernel", "images", "arrays", "recipes"):
-            assert f"src/diagvib/{module}.py" in line
+    snakemake(repository, *call)
+    read = {"train": [], "tune": []}
+    for record in (repository / ".snakemake/metadata").iterdir():
+        made = json.loads(record.read_text())
+        read.get(made["rule"], []).append(set(made["input"]))
+    modules = {f"src/diagvib/{name}.py" for name in ("renderer", "kernel", "cpu_kernel", "images", "arrays", "recipes")}
+    for rule, inputs in read.items():
+        assert inputs and all(modules <= files for files in inputs), rule
+    with (repository / "src/diagvib/renderer.py").open("a") as file:
+        file.write("# changed\n")
+    assert count(snakemake(repository, "-n", *call)) == {"train": 2, "tune": 1, "runs": 1}
