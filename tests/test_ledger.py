@@ -284,7 +284,6 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
     wait_for(lambda: changed_since(worked_in / RUN, recorded / RUN) or first.poll() is not None)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    snakemake(worked_in, "--unlock")
     second = start(worked_in)
     wait_for(lambda: any((worked_in / ".snakemake/locks").glob("*")) or second.poll() is not None)
     assert "cannot be locked" in snakemake(worked_in, fails=True)
