@@ -11,7 +11,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -100,7 +100,7 @@ def _imports(name: str, path: Path) -> list[str]:
         raise DiagvibError(f"{path}: not valid Python: {error}") from None
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = [package]
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -108,6 +108,14 @@ def _imports(name: str, path: Path) -> list[str]:
             base = ".".join([*above, *filter(None, [node.module])])
             found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
     return [module for module in found if module]
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node. Much quicker than ast.walk, which also looks into expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
 
 
 def _source(name: str) -> Path | None:
