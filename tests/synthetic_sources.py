@@ -5,9 +5,11 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from diagvib.factors import classes
+from diagvib.files import file_sha256
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:
@@ -32,6 +34,14 @@ def write_sources(folder: Path) -> Path:
     for name in classes("texture"):
         Image.fromarray(g.integers(0, 256, (300, 270, 3), dtype=np.uint8)).save(folder / f"textures/{name}.png")
     return folder
+
+
+def write_definitions(path: Path, raw: Path) -> Path:
+    """A list of sources in which `raw` holds the right files."""
+    entries = [{"path": str(file.relative_to(raw)), "urls": ["http://127.0.0.1:9/closed"], "licence": "CC0-1.0",
+                "sha256": file_sha256(file), "citation": "C"} for file in sorted(raw.rglob("*.*"))]
+    path.write_text(yaml.safe_dump({"files": entries}))
+    return path
 
 
 def assert_flat(texture: np.ndarray) -> None:

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 import torch
 import torchvision
+from scipy.stats import kstest
 
 from diagvib.baselines import KINDS, baseline_names, load_settings, make_baseline
 from diagvib.batches import Batches
@@ -110,6 +111,51 @@ def test_only_what_an_optimiser_holds_moves(name, batch, stand_ins):
             assert any(not torch.equal(value, before[key]) for key, value in model.named_parameters())
 
 
+def drawn(settings, n_classes, seed=0):
+    return make_baseline(settings, n_classes, SIZE, seed).state_dict()
+
+
+def assert_one_backbone(settings):
+    """What the number of classes does not shape is the same for each; what it does is drawn, from the seed."""
+    models = {n: drawn(settings, n) for n in (3, 5, 10)}
+    again, other = drawn(settings, 5), drawn(settings, 5, seed=1)
+    heads = [name for name in models[3] if models[3][name].shape != models[10][name].shape]
+    for name, value in models[3].items():
+        if name not in heads:
+            assert torch.equal(value, models[5][name]) and torch.equal(value, models[10][name]), name
+    weights = [name for name in heads if models[5][name].dim() > 1]
+    assert weights, "the classes are somewhere"
+    for name in weights:
+        assert torch.equal(models[5][name], again[name]) and not torch.equal(models[5][name], other[name])
+        assert not torch.equal(models[3][name], models[5][name][:3]), "a head of its own for each number of classes"
+
+
+@pytest.mark.parametrize("name", baseline_names())
+def test_one_backbone_for_all_factors(name, stand_ins):
+    settings = load_settings(name)
+    settings["options"] = settings.get("options", {}) | stand_ins.get(name, {})
+    assert_one_backbone(settings)
+
+
+@pytest.mark.parametrize(("kind", "model"), [
+    ("torchvision", "mobilenet_v3_small"), ("torchvision", "efficientnet_b0"), ("torchvision", "squeezenet1_1"),
+    ("timm", "resnet10t"), ("timm", "mobilenetv3_small_050")])
+def test_one_backbone_of_any_model(kind, model):
+    if kind == "timm":
+        pytest.importorskip("timm", reason="timm is optional and not installed here")
+    assert_one_backbone({**ENTRY, "kind": kind, "model": model})
+
+
+def test_weights_are_distributed_as_their_layers_have_it():
+    """The default of a linear layer: uniform within one over the root of its inputs."""
+    head, bound = drawn(ENTRY, 10)["net.fc.weight"], 512**-0.5
+    assert kstest(head.flatten().numpy(), "uniform", (-bound, 2 * bound)).pvalue > 1e-3
+    first, second = (drawn(ENTRY, 10)[f"net.layer1.{block}.conv2.weight"].flatten() for block in (0, 1))
+    deviation = (2 / (64 * 9)) ** 0.5  # torchvision's resnets: He et al., by outputs
+    assert kstest(first.numpy(), "norm", (0, deviation)).pvalue > 1e-3
+    assert abs(torch.corrcoef(torch.stack([first, second]))[0, 1]) < 0.02, "layers of one shape are independent"
+
+
 def test_construction_leaves_the_global_random_state_alone():
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -205,6 +251,10 @@ def own_module(tmp_path, monkeypatch):
 
         def nothing(n_classes, image_size):
             return None
+
+        def head_first(n_classes, image_size):
+            head = nn.Linear(7, n_classes)
+            return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, 7), nn.Linear(7, 7), head)
         """))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -219,6 +269,10 @@ def test_own_function(own_module, batch):
     assert model.predict(batch).shape == (6, 6)
     assert len(list(model.parameters())) == 1
     assert not torch.equal(next(model.parameters()), torch.zeros(()))
+
+
+def test_one_backbone_of_an_own_function(own_module):
+    assert_one_backbone({**ENTRY, "kind": "my_nets:head_first"})
 
 
 @pytest.mark.parametrize(("kind", "message"), [

@@ -1,5 +1,6 @@
 """The prepared folder: made whole and always the same, read fast, and never believed when damaged."""
 
+import gzip
 import shutil
 import subprocess
 import sys
@@ -14,11 +15,11 @@ from diagvib.digits import prepare_digit, read_mnist
 from diagvib.embedded import embedded_texture
 from diagvib.errors import DiagvibError
 from diagvib.factors import classes
-from diagvib.fetch import load_sources
-from diagvib.files import read_json, read_table, write_json
+from diagvib.fetch import fetch, load_sources
+from diagvib.files import file_sha256, read_json, read_table, write_json
 from diagvib.prepare import load_catalogue, load_prepared, prepare
 from diagvib.textures import write_texture
-from synthetic_sources import assert_flat, write_sources
+from synthetic_sources import assert_flat, write_definitions, write_sources
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +78,13 @@ def test_preparing_again_gives_the_same_bytes(embedded, tmp_path):
     assert _files(tmp_path / "again") == _files(embedded)
 
 
-def test_official_folder(raw, tmp_path):
-    prepare(raw, tmp_path / "prepared", "official")
+@pytest.fixture
+def definitions(raw, tmp_path):
+    return write_definitions(tmp_path / "sources.yaml", raw)
+
+
+def test_official_folder(raw, definitions, tmp_path):
+    prepare(raw, tmp_path / "prepared", "official", definitions)
     prepared = load_prepared(tmp_path / "prepared")
     assert prepared.comparable and prepared.sources == "official"
     assert set(read_json(tmp_path / "prepared/sources.json")["files"]) == {source.path for source in load_sources()}
@@ -87,17 +93,45 @@ def test_official_folder(raw, tmp_path):
         assert_flat(texture)
 
 
-def test_official_without_files_says_fetch(raw, tmp_path):
+def test_official_without_files_says_fetch(raw, definitions, tmp_path):
     (raw / "textures/wood.png").unlink()
     with pytest.raises(DiagvibError, match=r"textures/wood\.png: no such file; run `diagvib fetch` first"):
-        prepare(raw, tmp_path / "prepared", "official")
+        prepare(raw, tmp_path / "prepared", "official", definitions)
     assert not (tmp_path / "prepared").exists()
+
+
+def _change_a_label(path: Path) -> None:
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    content[-1] = (content[-1] + 1) % 10
+    path.write_bytes(gzip.compress(bytes(content)))
+
+
+@pytest.mark.parametrize("name", [source.path for source in load_sources()])
+def test_a_file_that_is_not_the_listed_one_is_refused(raw, definitions, tmp_path, name):
+    """Even where it can be read: one other label, or a texture with one byte behind its end."""
+    path, expected = raw / name, file_sha256(raw / name)
+    if "labels" in name:
+        _change_a_label(path)
+    else:
+        path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(DiagvibError) as error:
+        prepare(raw, tmp_path / "prepared", "official", definitions)
+    for part in (str(path), expected, file_sha256(path), "run `diagvib fetch`", str(definitions)):
+        assert part in str(error.value)
+    assert not (tmp_path / "prepared").exists()
+
+
+def test_one_changed_label_of_the_real_digits_is_refused(mirror, tmp_path):
+    path = fetch(tmp_path / "raw", mirror)[3]
+    _change_a_label(path)
+    with pytest.raises(DiagvibError, match=r"t10k-labels-idx1-ubyte\.gz: not the published file.*expected f7ae60f9"):
+        prepare(tmp_path / "raw", tmp_path / "prepared", "official")
 
 
 def test_small_texture_names_its_file(raw, tmp_path):
     Image.fromarray(np.zeros((200, 300, 3), np.uint8)).save(raw / "textures/lava.png")
     with pytest.raises(DiagvibError, match=r"textures/lava\.png: the texture is 200 x 300"):
-        prepare(raw, tmp_path / "prepared", "official")
+        prepare(raw, tmp_path / "prepared", "official", write_definitions(tmp_path / "sources.yaml", raw))
 
 
 def test_unknown_sources(tmp_path):

@@ -1,6 +1,7 @@
 """Tuning: which candidate wins and why, on real trainings at toy size; also when it is killed or a loss diverges."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -106,6 +107,27 @@ def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkey
     assert trained == [3e-4] * 4 and len(table) == 12
     tune(root, "training.seed=2")
     assert len(trained) == 4 + 8, "what another seed gave does not count"
+
+
+def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
+    """ReLU becomes Sigmoid in a copy of the package: the second tuning is that of Sigmoid alone."""
+    copy = tmp_path_factory.mktemp("copy")
+    for name in ("src", "config"):
+        shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    small = ["tuning.factors=[hue]", "tuning.batch_sizes=[16]", "tuning.learning_rates=[1.0e-3]", f"root={root}"]
+    options = [part for override in [*TOY, *small] for part in ("--set", override)]
+
+    def validation_loss() -> float:
+        subprocess.run([sys.executable, "-m", "diagvib", "tune", "small_cnn", *options], cwd=root, check=True,
+                       env={**os.environ, "PYTHONPATH": str(copy / "src")}, capture_output=True)
+        return pd.read_csv(root / "results/tuning/small_cnn.csv")["val_loss"].item()
+
+    first = validation_loss()
+    code = copy / "src/diagvib/baselines/small_cnn.py"
+    code.write_text(code.read_text().replace("ReLU(inplace=True)", "Sigmoid()"))
+    second = validation_loss()
+    shutil.rmtree(root / "data/tuning")
+    assert second == validation_loss() != first
 
 
 def test_rendering_on_the_training_device_gives_the_same(root):

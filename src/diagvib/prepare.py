@@ -20,6 +20,7 @@ from diagvib.fetch import load_sources
 from diagvib.files import file_sha256, read_json, read_metadata, read_table, write_json, write_table
 from diagvib.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
 
+_KINDS = ("official", "embedded")
 _SOURCES_KEYS = ("sources", "comparable", "digest", "files")
 
 
@@ -45,15 +46,16 @@ class Prepared(Catalogue):
     textures: np.ndarray
 
 
-def prepare(raw: Path, out: Path, sources: str) -> None:
+def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None) -> None:
     """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies (`embedded`).
 
-    DiagvibError if a source file is absent or damaged, or holds what cannot be used.
+    definitions: the list that says which files these are (default: config/sources.yaml). DiagvibError if a source file
+    is absent, is not the one with the listed sha256, or holds what cannot be used.
     """
-    if sources not in _READERS:
-        raise unknown_name("value of sources", sources, _READERS)
+    if sources not in _KINDS:
+        raise unknown_name("value of sources", sources, _KINDS)
     raw, out = Path(raw), Path(out)
-    training, test, textures, files = _READERS[sources](raw)
+    training, test, textures, files = _read_official(raw, definitions) if sources == "official" else _read_embedded()
     digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {"sources": sources, "comparable": sources == "official",
@@ -93,26 +95,28 @@ def load_catalogue(folder: Path) -> Catalogue:
 _Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
 
 
-def _read_official(raw: Path) -> _Read:
+def _read_official(raw: Path, definitions: Path | None) -> _Read:
     """Training and test digits, prepared textures, and the sha256 of every file."""
-    paths = {source.path: raw / source.path for source in load_sources()}
-    absent = next((path for path in paths.values() if not path.is_file()), None)
-    if absent:
-        raise DiagvibError(f"{absent}: no such file; run `diagvib fetch` first")
+    for source in load_sources(definitions):
+        path = raw / source.path
+        if not path.is_file():
+            raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
+        found = file_sha256(path)
+        if found != source.sha256:
+            raise DiagvibError(f"{path}: not the published file, has sha256 {found}, expected {source.sha256}; run "
+                               "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
+                               f"{definitions or 'config/sources.yaml'}")
     files = [_texture_path(raw, name) for name in classes("texture")]
     textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in files])
-    return *read_mnist(raw / "mnist"), textures, {name: file_sha256(path) for name, path in paths.items()}
+    return *read_mnist(raw / "mnist"), textures, {source.path: source.sha256 for source in load_sources(definitions)}
 
 
-def _read_embedded(_raw: Path) -> _Read:
+def _read_embedded() -> _Read:
     training, test = embedded_digits()
     textures = np.stack([embedded_texture(name) for name in classes("texture")])
     made = {DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
             **{f"textures/{name}": [texture] for name, texture in zip(classes("texture"), textures, strict=True)}}
     return training, test, textures, {name: _sha256(*arrays) for name, arrays in made.items()}
-
-
-_READERS = {"official": _read_official, "embedded": _read_embedded}
 
 
 def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits,

@@ -63,19 +63,22 @@ def epoch_seed(run: Run, seed: int, epoch: int) -> int:
 def determined(device: torch.device, threads: int) -> Iterator[None]:
     """Fix what torch would otherwise take from the machine or the process, and put it back afterwards.
 
-    On the CPU the number of threads decides the order of sums, hence the last bits of every result.
+    On the CPU the number of threads decides the order of sums, hence the last bits of every result. On a GPU fp32 is
+    fp32: no TF32, which torch allows to convolutions, with 10 bits of mantissa where fp32 has 23.
     """
-    before = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode(), torch.backends.cuda.matmul.fp32_precision
     # Deterministic algorithms would otherwise also fill every new tensor, which costs time and decides nothing here.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
     if device.type == "cpu":
         torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would load torch's compiler
     # Batches of one shape only, so the search for the fastest convolution pays.
     with (torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []),
-          torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False)):
+          torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False)):
         try:
             yield
         finally:
             torch.set_num_threads(before[0])
             torch.set_deterministic_debug_mode(before[1])
+            torch.backends.cuda.matmul.fp32_precision = before[2]

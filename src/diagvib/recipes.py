@@ -95,7 +95,8 @@ def _realize(names: dict[str, np.ndarray], split: str, digits: DigitPool, genera
     for shape in np.unique(names["shape"].astype(str)):
         rows = np.flatnonzero(names["shape"] == shape)
         instance[rows] = generator.choice(digits.instances(split, shape), len(rows))
-    crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE + 1, (2, len(instance)))
+    # 0 to 215, as in the published generator; 216 would fit too.
+    crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
     return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
 

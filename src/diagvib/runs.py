@@ -20,6 +20,7 @@ from diagvib.baselines import make_baseline
 from diagvib.baselines.base import Baseline
 from diagvib.batches import Batches, Scaling
 from diagvib.checkpoints import Checkpoint, digest
+from diagvib.code_digest import code_digest, git_state
 from diagvib.datasets import Datasets, ImageFiles
 from diagvib.errors import DiagvibError
 from diagvib.exhibits import write_exhibits
@@ -39,13 +40,15 @@ _SHARED = ("study", "pair", "sample", "sources", "comparable", "sources_digest",
 
 @dataclass(frozen=True)
 class Job:
-    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml. keep_weights: beside each
-    run, the weights that were selected. curves: folder of the runs' TensorBoard files. cuda_graphs: as in Trainer."""
+    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml. code: digest of what
+    trains them. keep_weights: beside each run, the weights that were selected. curves: folder of the runs' TensorBoard
+    files. cuda_graphs: as in Trainer."""
 
     settings: dict
     protocol: Protocol
     device: torch.device
     datasets: Datasets
+    code: str
     keep_weights: bool = False
     curves: Path | None = None
     cuda_graphs: bool = True
@@ -73,12 +76,12 @@ def train_runs(baseline: str, settings: dict, study: str, pair: str, samples: Se
     """
     if curves:
         summary_writer()
-    factors = parse_pair(pair)
+    factors, code = parse_pair(pair), code_digest(settings["kind"], __name__)
     out, checkpoints, curves = Path(out), Path(checkpoints), curves and Path(curves)
     metadata = {sample: dataset_metadata(datasets, study, pair, sample) for sample in samples}
     states, kept = [], Kept()
     with _read_ahead(datasets, samples, device) as source:
-        job = Job(settings, Protocol(**training), device, source, keep_weights, curves, cuda_graphs)
+        job = Job(settings, Protocol(**training), device, source, code, keep_weights, curves, cuda_graphs)
         for sample in samples:
             run = Run(baseline, study, pair, factors.target, factors.cue, sample)
             states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
@@ -115,7 +118,7 @@ def dataset_metadata(datasets: Datasets, study: str, pair: str, sample: int) -> 
 def _digest(job: Job, run: Run, metadata: dict) -> str:
     """Of everything that decides a run: a checkpoint made with anything else cannot be continued."""
     return digest({"run": asdict(run), "settings": job.settings, "protocol": asdict(job.protocol),
-                   "device": job.device.type, "images": metadata, "code": __version__, "torch": torch.__version__})
+                   "device": job.device.type, "images": metadata, "code": job.code, "torch": torch.__version__})
 
 
 def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint, kept: Kept) -> None:
@@ -132,6 +135,7 @@ def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint, kept: Kept
     write_json(out / "run.json", {
         "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
         "device": _device_name(job.device), "precision": job.protocol.on(job.device), "versions": _versions(),
+        "code": {"sha256": job.code, "git": git_state()},
         "parameters": sum(p.numel() for p in model.parameters()), "train_images": facts["train_images"],
         "pixel_mean": facts["scaling"].mean, "pixel_std": facts["scaling"].std,
         "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},

@@ -13,10 +13,10 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from diagvib import __version__
 from diagvib.baselines import make_baseline
 from diagvib.batches import Batches
 from diagvib.checkpoints import Checkpoint, digest
+from diagvib.code_digest import code_digest
 from diagvib.datasets import Datasets
 from diagvib.errors import DiagvibError, Diverged
 from diagvib.factors import classes
@@ -49,7 +49,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Trial:
-    """What all trainings of a tuning share. settings: the baseline's; runs: ZSO's; kept: folder of what is done."""
+    """What all trainings of a tuning share. settings: the baseline's; runs: ZSO's; kept: folder of what is done; code:
+    digest of what trains them."""
 
     settings: dict
     protocol: Protocol
@@ -57,6 +58,7 @@ class Trial:
     candidates: list[Candidate]
     runs: list[Run]
     kept: Path
+    code: str
 
 
 def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datasets], out: str | Path, kept: str | Path,
@@ -78,7 +80,7 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
     candidates = [Candidate(size, float(lr)) for size, lr in product(tuning["batch_sizes"], tuning["learning_rates"])]
     shortened = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
     trial = Trial({**settings, **shortened}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
-                  Path(kept))
+                  Path(kept), code_digest(settings["kind"], __name__))
     made_from = {run: dataset_metadata(datasets[run.target], STUDY, run.pair, run.sample) for run in runs}
     rows = [row for run in runs for row in _try_dataset(trial, run, datasets[run.target], made_from[run])]
     table = pd.DataFrame(rows)
@@ -124,7 +126,7 @@ def _try_dataset(trial: Trial, run: Run, datasets: Datasets, metadata: dict) -> 
     for candidate in trial.candidates:
         settings = {**trial.settings, **asdict(candidate)}
         made_by = digest({"run": asdict(run), "settings": settings, "protocol": asdict(trial.protocol),
-                          "device": trial.device.type, "images": metadata, "code": __version__,
+                          "device": trial.device.type, "images": metadata, "code": trial.code,
                           "torch": torch.__version__})
         name = f"batch{candidate.batch_size}-lr{candidate.lr!r}"
         result, checkpoint = folder / f"{name}.json", Checkpoint(folder / f"{name}.pt", made_by)

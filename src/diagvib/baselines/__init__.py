@@ -30,7 +30,8 @@ OWN = "diagvib.baselines.torchvision_models:OwnClassifier"
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Baseline":
-    """A baseline on the CPU, its initial weights a function of `seed` alone (paper, A.2: fixed across runs).
+    """A baseline on the CPU, its initial weights a function of `seed` (paper, A.2: fixed across runs) and, where
+    `n_classes` is in their shape, of that: the rest of the network is the same for every target factor.
 
     n_classes: all classes of the target factor. image_size: pixels a side. DiagvibError if the settings do not fit.
     """

@@ -1,13 +1,16 @@
 """The one interface between the trainer and every baseline: a training step, a validation step and a prediction."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.errors import unknown_name
+from diagvib.randomness import name_digest
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,33 @@ class Baseline(nn.Module):
         return []
 
 
+class _SeededDraws(TorchDispatchMode):
+    """Every random draw gets a seed of its own: of `seed`, the operation, the shape it fills and its bounds, and how
+    many draws with all of these the same came before."""
+
+    def __init__(self, seed: int):
+        super().__init__()
+        self._seed, self._drawn = seed, Counter()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch would load its compiler, to keep it from what it never sees
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if torch.Tag.nondeterministic_seeded in function.tags:
+            name = f"{function}{[getattr(argument, 'shape', argument) for argument in arguments]}"
+            digest = name_digest(self._seed, name, self._drawn[name])
+            self._drawn[name] += 1
+            torch.random.default_generator.manual_seed(int.from_bytes(digest[:7], "big"))
+        return function(*arguments, **(keywords or {}))
+
+
 def initialised(make: Callable[[], Baseline], seed: int) -> Baseline:
-    """A baseline whose initial weights depend on `seed` alone; no global random state moves."""
-    with torch.random.fork_rng(devices=[]):
-        torch.random.default_generator.manual_seed(seed)
+    """A baseline whose initial weights depend on `seed` and their shapes alone; no global random state moves.
+
+    Drawn one after another, everything behind the last layer, which torchvision makes first, would depend on its size,
+    hence on the number of classes. As it is, only tensors with that number in their shape do (paper, A.2: one
+    initialisation for all experiments), and each is distributed as its layer has it.
+    """
+    with torch.random.fork_rng(devices=[]), _SeededDraws(seed):
         return make()

@@ -1,0 +1,194 @@
+"""What counts as a run's code, and that nothing trained by another code passes for this one's."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from diagvib.code_digest import code_digest, git_state, own_module_files
+from diagvib.errors import DiagvibError
+from diagvib.files import read_json
+from synthetic_images import write_dataset
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A folder with a package of the user's own, in which one may not execute anything."""
+    for name, text in {
+        "mine/__init__.py": "1 / 0\n",
+        "mine/nets.py": "import json, torch\nfrom mine import parts\nfrom . import more\n1 / 0\n",
+        "mine/parts/__init__.py": "",
+        "mine/more.py": "def late():\n    import helpers.deep\n",
+        "mine/unused.py": "",
+        "helpers/deep.py": "from diagvib.baselines.vae import Vae\n",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_own_files_are_found_without_being_executed(own):
+    files = own_module_files("mine.nets:make")
+    assert [str(path.relative_to(own)) for path in files if path.is_relative_to(own)] == [
+        "helpers/deep.py", "mine/__init__.py", "mine/more.py", "mine/nets.py", "mine/parts/__init__.py"]
+    assert REPOSITORY / "src/diagvib/baselines/vae.py" in files, "what it takes from here counts too"
+    assert not any("site-packages" in path.parts for path in files)
+    assert own_module_files("small_cnn") == []
+
+
+@pytest.mark.parametrize(("name", "counts"), [
+    ("mine/nets.py", True), ("mine/__init__.py", True), ("helpers/deep.py", True), ("mine/unused.py", False)])
+def test_every_file_counts_that_is_imported(own, name, counts):
+    before = code_digest("mine.nets:make", "diagvib.runs")
+    assert code_digest("mine.nets:make", "diagvib.runs") == before
+    with (own / name).open("a") as file:
+        file.write("# a comment\n")
+    assert (code_digest("mine.nets:make", "diagvib.runs") != before) == counts
+
+
+def test_own_module_that_is_not_there_or_no_python(own):
+    with pytest.raises(DiagvibError, match="kind: mine.nest:make: there is no module mine.nest"):
+        own_module_files("mine.nest:make")
+    (own / "mine/more.py").write_text("def (\n")
+    with pytest.raises(DiagvibError, match=r"more.py: not valid Python"):
+        code_digest("mine.nets:make", "diagvib.runs")
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A copy of the package that may be changed."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    shutil.copytree(REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "config", folder / "config")
+    return folder
+
+
+def digests(folder: Path) -> dict[str, str]:
+    script = textwrap.dedent("""
+        from diagvib.code_digest import code_digest
+        for kind in ("small_cnn", "torchvision", "vae", "factor_vae"):
+            print(kind, code_digest(kind, "diagvib.runs"))
+        print("tuning", code_digest("small_cnn", "diagvib.tuning"))
+        """)
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")},
+                          cwd=folder, capture_output=True, text=True, check=True)
+    return dict(line.split() for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize(("module", "changes"), [
+    ("baselines/vae", {"vae", "factor_vae"}), ("baselines/small_cnn", {"small_cnn", "tuning"}),
+    ("renderer", {"small_cnn", "torchvision", "vae", "factor_vae", "tuning"}), ("tuning", {"tuning"}),
+    ("figures", set())])
+def test_a_module_counts_for_those_that_use_it(elsewhere, module, changes):
+    before = digests(elsewhere)
+    with (elsewhere / f"src/diagvib/{module}.py").open("a") as file:
+        file.write("# a comment\n")
+    after = digests(elsewhere)
+    assert {name for name in before if before[name] != after[name]} == changes
+
+
+def test_the_place_of_the_code_does_not_count(elsewhere, tmp_path):
+    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again"))) == digests(elsewhere)
+
+
+TRAIN = """
+    import os, signal, sys, torch
+    from contextlib import contextmanager
+    from pathlib import Path
+    from diagvib import runs
+    from diagvib.datasets import ImageFiles
+    from diagvib.trainer import Watcher
+
+    class Killer(Watcher):
+        def on_epoch(self, row):
+            if row["epoch"] == int(sys.argv[3]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    @contextmanager
+    def killer(name, curves):
+        yield Killer()
+
+    runs.training_watcher = killer
+    root = Path(sys.argv[1])
+    runs.train_runs(
+        "mine", {"kind": sys.argv[2], "batch_size": 16, "lr": 1e-3, "betas": [0.9, 0.999], "origin": "test"}, "zgo",
+        "hue-shape", [0], ImageFiles(root / "images"), root / "runs", root / "checkpoints",
+        {"max_epochs": 3, "patience": None, "seed": 1}, torch.device("cpu"))
+"""
+
+
+def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(TRAIN), str(root), kind, str(kill_behind)], cwd=root,
+                          env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True,
+                          check=False)
+
+
+@pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/baselines/small_cnn.py"),
+                                            ("my_nets:make", "my_parts.py")])
+def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind, file):
+    """SIGKILL behind the second epoch, ReLU becomes Sigmoid, again: the run is the one that Sigmoid makes alone."""
+    shutil.copytree(elsewhere / "src", tmp_path / "src")
+    shutil.copytree(elsewhere / "config", tmp_path / "config")
+    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
+    (tmp_path / "my_nets.py").write_text(textwrap.dedent("""
+        from torch import nn
+        import my_parts
+
+        def make(n_classes, image_size):
+            return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * (image_size // 8)**2, 16),
+                                 my_parts.Activation(), nn.Linear(16, n_classes))
+        """))
+    (tmp_path / "my_parts.py").write_text("from torch.nn import ReLU as Activation\n")
+    assert train(tmp_path, kind, kill_behind=2).returncode == -signal.SIGKILL
+    code = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(code.replace("ReLU(inplace=True)", "Sigmoid()").replace("ReLU", "Sigmoid"))
+    again = train(tmp_path, kind)
+    assert again.returncode == 0, again.stderr
+    assert "made with other settings, images or code" in again.stderr
+    continued = {name: (tmp_path / "runs/0" / name).read_bytes() for name in ("history.jsonl", "predictions.parquet")}
+    noted = read_json(tmp_path / "runs/0/run.json")["code"]
+    assert len(noted["sha256"]) == 64 and noted["git"] is None, "a copy is no checkout"
+    shutil.rmtree(tmp_path / "runs")
+    assert train(tmp_path, kind).returncode == 0
+    for name, content in continued.items():
+        assert (tmp_path / "runs/0" / name).read_bytes() == content
+
+
+def test_git_state_of_this_checkout():
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("no checkout")
+    state = git_state()
+    assert len(state["commit"]) == 40 and isinstance(state["changed"], bool)
+
+
+def test_git_state_tells_a_change(elsewhere, tmp_path):
+    folder = Path(shutil.copytree(elsewhere, tmp_path / "checkout"))
+
+    def git(*command):
+        subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *command], cwd=folder, check=True,
+                       capture_output=True)
+
+    def found():
+        done = subprocess.run([sys.executable, "-c", "from diagvib.code_digest import git_state; print(git_state())"],
+                              env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+                              capture_output=True, text=True, check=True, cwd=tmp_path)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    (folder / ".gitignore").write_text("__pycache__\n")
+    git("add", ".")
+    git("commit", "-qm", "One")
+    assert found().endswith("'changed': False}")
+    (folder / "results").mkdir()
+    (folder / "results/new.json").write_text("{}")
+    assert found().endswith("'changed': False}"), "results are no code"
+    (folder / "src/diagvib/tuning.py").write_text("")
+    assert found().endswith("'changed': True}")

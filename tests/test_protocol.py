@@ -1,0 +1,40 @@
+"""What every training fixes while it lasts, and puts back."""
+
+import pytest
+import torch
+
+from diagvib.protocol import determined
+
+CPU = torch.device("cpu")
+
+
+def tf32():
+    """Where torch may round to TF32 on a GPU: convolutions, recurrent layers, matrix products."""
+    operations = torch.backends.cudnn.conv, torch.backends.cudnn.rnn, torch.backends.cuda.matmul
+    return [operation.fp32_precision == "tf32" for operation in operations]
+
+
+@pytest.fixture
+def tf32_everywhere():
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_fp32_means_no_tf32():
+    """torch itself allows TF32 to convolutions. test_cuda measures what comes out."""
+    assert tf32() == [True, True, False]
+    with determined(CPU, 1):
+        assert tf32() == [False] * 3 and not torch.backends.cudnn.allow_tf32
+        with determined(CPU, 1):
+            assert tf32() == [False] * 3
+        assert tf32() == [False] * 3
+    assert tf32() == [True, True, False]
+
+
+def test_what_was_set_before_comes_back_also_behind_an_error(tf32_everywhere):
+    with pytest.raises(KeyError), determined(CPU, 1):
+        assert tf32() == [False] * 3
+        raise KeyError
+    assert tf32() == [True] * 3
