@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from diagvib.cli import app
-from diagvib.compare import compare_results, compare_sentence, write_comparison
+from diagvib.compare import _compare, compare_results, compare_sentence, write_comparison
 from diagvib.errors import DiagvibError
 from synthetic_runs import PER_CLASS, expected_runs, write_run
 
@@ -66,7 +66,36 @@ def test_one_common_sample_decides_nothing(folders, tmp_path):
     verdict = cell(compare_results(tmp_path / "c", tmp_path / "d"), target=run["target"])["verdict"]
     assert verdict == "no common sample"
     same = cell(compare_results(tmp_path / "c", folders[0]), target=run["target"], study="zgo", cue=run["cue"])
-    assert same["n"] == 1 and np.isnan(same["uncertainty"])
+    assert same["n"] == 1 and np.isnan(same["uncertainty"]) and same["verdict"] == "same"
+
+
+def compared(values):
+    """`_compare` of A, all 0.5, and B: float[cells, samples]."""
+    index = pd.MultiIndex.from_tuples([("zgo", "small_cnn", "shape", f"cue {k}", "ood") for k in range(len(values))])
+    return _compare(pd.DataFrame(np.full(np.shape(values), 0.5), index), pd.DataFrame(values, index))
+
+
+def test_a_change_that_chance_explains_is_not_called_the_same():
+    table = compared([[0.52, 0.49, 0.50], [0.60, np.nan, np.nan], [0.5, 0.5, 0.5], [0.61, 0.63, 0.62]])
+    assert table["verdict"].tolist() == ["cannot tell", "cannot tell", "same", "differs"]
+    assert "1 same, 1 differs. Cannot tell: the difference is no larger" in compare_sentence(table)
+
+
+def test_the_same_change_in_every_sample_has_no_spread_to_be_judged_by():
+    # 0.56 - 0.5 is not the double 0.06: differences that differ by rounding alone are no spread.
+    table = compared([[0.56, 0.56], [0.5 + 0.06, 0.56]])
+    assert table["verdict"].tolist() == ["cannot tell"] * 2
+    assert table[["uncertainty", "p"]].isna().all(axis=None)
+    assert table["difference"].tolist() == pytest.approx([0.06] * 2)
+
+
+def test_among_many_cells_without_a_difference_hardly_ever_one_is_found():
+    generator, times = np.random.default_rng(0), 100
+    found = []
+    for _ in range(times):
+        sample, run = generator.normal(0, 0.03, (1, 5)), generator.normal(0, 0.02, (30, 5))
+        found.append((compared(0.5 + sample + run)["verdict"] == "differs").any())
+    assert np.mean(found) < 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
 
 
 def test_a_damaged_run_is_named(folders):

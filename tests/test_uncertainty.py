@@ -1,19 +1,33 @@
-"""Bootstrap intervals, paired comparisons and corrections: answers that are known before."""
+"""Intervals, paired comparisons and corrections: answers that are known before."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from diagvib.collect import collect_runs
+from diagvib.report_tables import folded_tables
 from diagvib.tables import metrics_table
 from diagvib.uncertainty import (
     baseline_comparisons,
     crossed_interval,
-    crossed_means,
     holm,
     overall_table,
     paired_difference,
     sample_interval,
+    sample_means,
+    sign_flip_p,
+)
+from simulated_designs import (
+    ALIKE,
+    SKEWED,
+    UNLIKE,
+    coverage,
+    normal_runs,
+    normal_samples,
+    null_comparisons,
+    skewed_runs,
+    skewed_samples,
+    with_gaps,
 )
 from synthetic_grid import BASELINES, PAIRS, STUDIES, effects, level, right_per_class, write_grid
 from synthetic_runs import expected_runs
@@ -50,22 +64,70 @@ def test_aggregates_equal_the_closed_form_within_their_intervals():
     assert abs(np.mean([effects({"sample": s, "baseline": "", "study": "", "pair": ""}) for s in range(5)])) < 0.05
 
 
-def test_intervals_over_samples_cover_the_truth_as_often_as_they_say():
-    draws = np.random.default_rng(0).normal(0.5, 0.1, (1000, 5))
-    intervals = np.array([sample_interval(row) for row in draws])
-    covered = ((intervals[:, 0] <= 0.5) & (intervals[:, 1] >= 0.5)).mean()
-    assert 0.9 < covered < 0.99
+TIMES = 1000
+# Three standard errors of a share of 0.95 or 0.05 of so many simulations.
+MARGIN = 3 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
-def test_intervals_over_samples_and_pairs_cover_the_truth():
-    generator = np.random.default_rng(1)
-    covered = 0
-    for _ in range(200):
-        values = (0.5 + generator.normal(0, 0.05, (10, 1)) + generator.normal(0, 0.1, (1, 30))
-                  + generator.normal(0, 0.02, (10, 30)))
-        low, high = crossed_interval(values)
-        covered += abs(0.5 - (low + high) / 2) <= (high - low) / 2
-    assert covered / 200 > 0.88
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_intervals_cover_the_truth_as_often_as_they_say(n):
+    assert coverage(sample_interval, normal_samples, 0.5, n, TIMES) == pytest.approx(0.95, abs=MARGIN)
+    assert coverage(crossed_interval, normal_runs(ALIKE), 0.5, n, TIMES) == pytest.approx(0.95, abs=MARGIN)
+    assert coverage(crossed_interval, normal_runs(UNLIKE), 0.5, n, TIMES) == pytest.approx(0.95, abs=MARGIN)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_intervals_cover_the_truth_though_runs_are_missing(n):
+    assert coverage(crossed_interval, with_gaps(normal_runs(UNLIKE), 0.1), 0.5, n, TIMES) == pytest.approx(
+        0.95, abs=MARGIN)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_skewed_accuracies_close_to_one_are_covered_less_often_but_never_left_out_of_range(n):
+    intervals = []
+
+    def kept(values):
+        intervals.append(sample_interval(values))
+        return intervals[-1]
+    assert coverage(kept, skewed_samples(*SKEWED), SKEWED[0], n, TIMES) > 0.85
+    assert coverage(crossed_interval, skewed_runs(*SKEWED), SKEWED[0], n, TIMES) > 0.85
+    assert np.min(intervals) >= 0 and np.max(intervals) <= 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_fewer_than_six_samples_give_no_p_and_an_interval_that_covers(n):
+    found = null_comparisons(paired_difference, normal_runs(UNLIKE), normal_runs(UNLIKE), n, TIMES)
+    assert found["coverage"] == pytest.approx(0.95, abs=MARGIN) and found["without_p"] == 1
+
+
+@pytest.mark.parametrize(("n", "times"), [(6, 1000), (20, 200)])
+def test_baselines_that_do_not_differ_are_seldom_found_to_differ(n, times):
+    margin = 3 * (0.05 * 0.95 / times) ** 0.5
+    found = null_comparisons(paired_difference, normal_runs(UNLIKE), normal_runs(UNLIKE), n, times)
+    assert found["coverage"] == pytest.approx(0.95, abs=margin)
+    # Of six samples only 2 of 64 ways are as extreme as the most extreme one.
+    assert found["false_alarms"] == pytest.approx(2 / 64 if n == 6 else 0.05, abs=margin)
+    assert found["without_p"] == 0
+
+
+def test_two_samples_of_one_pair_prove_nothing():
+    result = paired_difference(np.array([[0.62], [0.61]]), np.array([[0.55], [0.55]]))
+    assert np.isnan(result["p"]) and result["low"] < 0.065 < result["high"]
+
+
+def test_a_real_difference_is_found():
+    generator = np.random.default_rng(6)
+    first, second = (normal_runs(UNLIKE)(generator, 20) + gain for gain in (0.06, 0))
+    result = paired_difference(first, second)
+    assert result["p"] < 0.001 and result["low"] > 0 and abs(result["difference"] - 0.06) < 0.04
+
+
+def test_the_interval_is_students_over_the_samples_means():
+    low, high = sample_interval(np.array([0.4, 0.5, np.nan, 0.6]))
+    assert (low, high) == pytest.approx((0.5 - 4.3027 * 0.1 / 3**0.5, 0.5 + 4.3027 * 0.1 / 3**0.5), abs=1e-5)
+    # Thirty pairs do not make two samples sixty observations.
+    assert crossed_interval(np.tile([[0.4], [0.6]], 30)) == sample_interval(np.array([0.4, 0.6])) == (0, 1)
+    assert sample_interval(np.array([-0.5, 0.5]), within=(-1, 1)) == (-1, 1)
 
 
 def test_constant_values_have_an_interval_of_no_width_and_one_sample_has_none():
@@ -75,15 +137,34 @@ def test_constant_values_have_an_interval_of_no_width_and_one_sample_has_none():
     assert np.isnan(crossed_interval(np.array([[0.1, 0.9], [np.nan, np.nan]]))).all()
 
 
-def test_a_missing_run_takes_no_part():
-    values = np.full((5, 4), 0.3)
+def test_a_sample_without_the_hard_pair_is_not_taken_for_a_better_one():
+    pairs = np.array([0.9, 0.8, 0.2])
+    values = np.add.outer([0, 0.02, 0.04], pairs)
+    whole = sample_means(values)
     values[1, 2] = np.nan
-    assert crossed_means(values) == pytest.approx(0.3)
+    assert sample_means(values) == pytest.approx(whole)
+    assert sample_means(np.vstack([values, np.full(3, np.nan)])) == pytest.approx(whole)
+    assert sample_means(np.column_stack([values, np.full(3, np.nan)])) == pytest.approx(whole)
 
 
-def test_the_same_runs_give_the_same_intervals():
-    values = np.random.default_rng(2).random((5, 30))
-    assert crossed_interval(values) == crossed_interval(values.copy())
+def test_samples_without_a_common_pair_cannot_be_compared():
+    values = np.array([[0.5, 0.6, np.nan, np.nan], [np.nan, np.nan, 0.7, 0.8]])
+    assert np.isnan(sample_means(values)).all() and np.isnan(crossed_interval(values)).all()
+    result = paired_difference(values, np.zeros((2, 4)))
+    assert result["difference"] == pytest.approx(0.65) and np.isnan([result["low"], result["p"]]).all()
+
+
+def test_the_same_runs_give_the_same_answers():
+    values = np.random.default_rng(2).normal(0, 0.1, 20)
+    assert sign_flip_p(values) == sign_flip_p(values.copy())
+
+
+def test_sign_flips_of_a_worked_example():
+    # Of 64 ways, all of one sign and those with only the smallest turned have a mean as far from zero.
+    assert sign_flip_p(np.array([0.1, 0.2, 0.3, 0.4, 0.5, -0.01])) == pytest.approx(2 * 2 / 64)
+    assert sign_flip_p(np.full(6, 0.05)) == pytest.approx(2 / 64)
+    assert sign_flip_p(np.zeros(6)) == 1
+    assert np.isnan(sign_flip_p(np.full(5, 0.05)))
 
 
 def test_holm_of_a_worked_example():
@@ -93,12 +174,12 @@ def test_holm_of_a_worked_example():
 
 
 def test_a_baseline_that_is_always_five_points_better():
-    second = np.random.default_rng(3).random((5, 30)) * 0.9
+    second = np.random.default_rng(3).random((12, 30)) * 0.9
     result = paired_difference(second + 0.05, second)
     assert result["difference"] == pytest.approx(0.05)
     assert (result["low"], result["high"]) == pytest.approx((0.05, 0.05))
     assert result["superiority"] == 1 and result["p"] < 0.001
-    assert (result["samples"], result["pairs"]) == (5, 30)
+    assert (result["samples"], result["pairs"]) == (12, 30)
 
 
 def test_effect_size_is_cohens_d_over_pairs():
@@ -107,21 +188,31 @@ def test_effect_size_is_cohens_d_over_pairs():
     assert np.isnan(paired_difference(np.zeros((2, 3)), np.zeros((2, 3)))["effect"])
 
 
-def test_baselines_that_do_not_differ_are_seldom_found_to_differ():
-    generator = np.random.default_rng(4)
-    found = [paired_difference(*generator.normal(0.5, 0.1, (2, 5, 30)))["p"] < 0.05 for _ in range(100)]
-    assert np.mean(found) < 0.1
-
-
 def test_every_two_baselines_are_compared_on_every_study():
-    table = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"]))
-    assert len(table) == 2 * 3
+    few = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"]))
+    assert len(few) == 2 * 3 and few[["p", "p_holm"]].isna().all(axis=None) and few["low"].notna().all()
+    table = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"], PAIRS[:6], samples=8))
     assert (table["p_holm"] >= table["p"]).all()
     assert (table["p_holm"] > 0.05).all()  # the model's baselines are alike
     assert len(baseline_comparisons(model_frame(BASELINES[:1], ["zgo"]))) == 0
+
+
+def test_a_p_that_the_design_cannot_give_is_a_dash_with_the_reason_below():
+    frame = model_frame(studies=["zgo"])
+    tables = folded_tables({"overall": overall_table(frame), "baselines": baseline_comparisons(frame),
+                            "selection": pd.DataFrame(columns=["metric"])})
+    table = tables[1]
+    assert table["rows"][0][table["heads"].index("p")] == {"text": "-", "small": "", "kind": "", "value": ""}
+    assert "none for fewer than 6 samples" in table["note"]
+    assert not any("bootstrap" in text for own in tables for text in (own["title"], own["note"]))
 
 
 def test_with_nothing_in_common_there_is_nothing_to_compare():
     first, second = np.array([[0.5, np.nan]]), np.array([[np.nan, 0.5]])
     result = paired_difference(first, second)
     assert np.isnan(result["difference"]) and (result["samples"], result["pairs"]) == (0, 0)
+
+
+def test_where_nothing_ran_there_is_no_mean_and_no_warning(recwarn):
+    assert len(sample_means(np.full((5, 3), np.nan))) == 0 and np.isnan(crossed_interval(np.full((5, 3), np.nan))).all()
+    assert not recwarn

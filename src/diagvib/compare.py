@@ -17,10 +17,12 @@ from diagvib.formats import markdown_table
 from diagvib.metrics import Estimate, estimate
 from diagvib.paper import describe_holes, percent, points
 from diagvib.studies import GROUPS
-from diagvib.uncertainty import LEVEL
+from diagvib.uncertainty import LEVEL, corrected
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
-HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "verdict"]
+HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "p", "verdict"]
+# A standard error below it is rounding.
+_NO_SPREAD = 1e-12
 
 
 def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
@@ -28,7 +30,10 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
 
     first, second: results folders (or their `runs`); threads: the most processes that read. Where both folders have the
     same dataset samples the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
-    n common samples. Verdict: same | differs | only A | only B | undecided (one common sample has no standard error).
+    n common samples. p: paired t test, corrected over all cells that changed (Benjamini and Hochberg 1995). Both are
+    NaN where a change has no spread to be judged by: one sample, or the same change in each. Verdict:
+    same (equal in every common sample) | differs (p below 0.05; in the mean at most one in twenty of these is wrong) |
+    cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no common sample.
     `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
@@ -74,27 +79,30 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         if np.isnan(first).all() and np.isnan(second).all() and key[-1] == "ood" and not key[-2]:
             continue
         ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
-        uncertainty = t.ppf((1 + LEVEL) / 2, change.n - 1) * change.stderr if change.n > 1 else np.nan
+        stderr = change.stderr if change.stderr > _NO_SPREAD else np.nan
+        same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
         rows.append({**dict(zip(KEYS, key, strict=True)), "a": ours.mean, "a_stderr": ours.stderr, "a_n": ours.n,
                      "b": theirs.mean, "b_stderr": theirs.stderr, "b_n": theirs.n, "difference": change.mean,
-                     "uncertainty": uncertainty, "n": change.n,
-                     "verdict": _verdict(ours.n, theirs.n, change, uncertainty)})
-    return pd.DataFrame(rows)
+                     "uncertainty": t.ppf((1 + LEVEL) / 2, change.n - 1) * stderr, "n": change.n,
+                     "p": 2 * t.sf(abs(change.mean) / stderr, change.n - 1),
+                     "verdict": "same" if same else _without_test(ours, theirs, change)})
+    table = pd.DataFrame(rows)
+    table["p"] = corrected(table["p"], "fdr_bh")
+    table.loc[table["p"] < 1 - LEVEL, "verdict"] = "differs"
+    return table
 
 
-def _verdict(a: int, b: int, change: Estimate, uncertainty: float) -> str:
-    if not change.n:
-        return "missing" if not a and not b else "only A" if not b else "only B" if not a else "no common sample"
-    if change.mean == 0 and (change.n == 1 or uncertainty == 0):
-        return "same"
-    if change.n == 1:
-        return "undecided"
-    return "same" if abs(change.mean) <= uncertainty else "differs"
+def _without_test(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
+    if change.n:
+        return "cannot tell"
+    return "no common sample" if ours.n and theirs.n else "only A" if ours.n else "only B" if theirs.n else "missing"
 
 
 def compare_sentence(table: pd.DataFrame) -> str:
     counts = table["verdict"].value_counts()
     text = f"{len(table)} cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+    if "cannot tell" in counts:
+        text += " Cannot tell: the difference is no larger than chance explains; the cells need not be equal."
     return " ".join([text, *(f"Left out, {line}." for line in table.attrs.get("damaged", []))])
 
 
@@ -102,7 +110,7 @@ def print_comparison(table: pd.DataFrame) -> None:
     """The comparison on the terminal."""
     shown = Table(title="A and B side by side (percent)", title_justify="left")
     for head in HEADS:
-        shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n") else "left", no_wrap=True)
+        shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left", no_wrap=True)
     for row in _texts(table):
         shown.add_row(*row)
     console = Console()
@@ -123,7 +131,8 @@ def write_comparison(table: pd.DataFrame, path: Path) -> None:
 def _texts(table: pd.DataFrame) -> list[list[str]]:
     return [[r.study.upper(), r.baseline, r.target, r.cue or "-", r.group, percent(r.a, r.a_stderr, r.a_n, r.a_n),
              percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
-             "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n), r.verdict]
+             "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n),
+             "-" if np.isnan(r.p) else f"{r.p:.4f}", r.verdict]
             for r in table.itertuples(index=False)]
 
 

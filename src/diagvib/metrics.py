@@ -17,7 +17,8 @@ CHANCE = 1 / 3
 class Estimate(float):
     """A mean over dataset samples that knows how sure it is; as a number it is the mean.
 
-    stderr: standard error of the mean (ddof 1; nan for n < 2). n: how many samples counted.
+    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does not state its own).
+    n: how many samples counted.
     Unpacks as `mean, stderr, n = estimate`.
     """
 
@@ -85,8 +86,10 @@ def famin(acc: np.ndarray) -> Estimate:
 
 
 def chgo_minus_zgo(chgo: np.ndarray, zgo: np.ndarray) -> Estimate:
-    """Mean over samples of the mean over cues of paired differences; its `.std` is the paper's spread (Table 2).
+    """Mean over samples of the mean over cues of paired differences (Table 2).
 
+    Its `.std`, over the samples' means over the cues with ddof 1, stands beside the paper's spread, which is read as
+    the same; the paper's ddof is not stated.
     chgo, zgo: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is missing.
     """
     chgo, zgo = _checked(chgo), _checked(zgo)

@@ -7,6 +7,7 @@ import pandas as pd
 from diagvib.factors import FACTORS
 from diagvib.formats import selection_lines, with_chgo
 from diagvib.paper import METRIC_TITLES, paper_percent, percent, points
+from diagvib.uncertainty import FEWEST_FOR_P
 
 
 def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
@@ -57,7 +58,7 @@ def comparison_rows(comparison: pd.DataFrame) -> dict:
 
 
 def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
-    """Means over all pairs with bootstrap intervals; two baselines compared; other rules of choosing the epoch."""
+    """Means over all pairs with intervals; two baselines compared; other rules of choosing the epoch."""
     found = [_overall(frames["overall"]), _contrasts(frames["baselines"]), *_selection(frames["selection"])]
     return [table for table in found if table["rows"]]
 
@@ -67,9 +68,9 @@ def _overall(overall: pd.DataFrame) -> dict:
              _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
              _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples), _cell(str(r.pairs), r.pairs),
              _cell(f"{r.n} of {r.expected}", r.n)] for place, r in enumerate(overall.itertuples(index=False))]
-    return {"title": "Mean over all pairs and samples, with bootstrap intervals", "rows": rows,
-            "note": "95 % interval: dataset samples and pairs are each drawn with replacement; none for fewer than two "
-                    "samples.",
+    return {"title": "Mean over all pairs and samples", "rows": rows,
+            "note": "95 % t interval over the means of the dataset samples, for these pairs; none for fewer than two "
+                    "samples. Close to 0 or 100 it holds the truth less often than it says.",
             "heads": ["baseline", "study", "mean", "95 % interval", "samples", "pairs", "runs"]}
 
 
@@ -80,9 +81,11 @@ def _contrasts(contrasts: pd.DataFrame) -> dict:
              _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
              _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]
     return {"title": "Baselines compared, paired by dataset", "rows": rows,
-            "note": "First minus second in points over all pairs and samples that both have; p two-sided by bootstrap, "
-                    "corrected after Holm over the comparisons of a study; d: Cohen's d over pairs; better: share of "
-                    "datasets on which the first is better.",
+            "note": "First minus second in points over all pairs and samples that both have; 95 % t "
+                    "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
+                    "two-sided, by sign flips over the samples, corrected after Holm over the comparisons of a study; "
+                    f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
+                    "over pairs, no test; better: share of datasets on which the first is better.",
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
                       "pairs"]}
 

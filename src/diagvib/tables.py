@@ -44,7 +44,7 @@ def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
     """FAAvg, FAMin and in-distribution accuracy over the configured cues, the paper's numbers beside them.
 
     Columns: study, baseline, target, metric, mean, stderr, low, high, n, expected, cues, paper_mean, paper_stderr,
-    difference. low, high: 95 % bootstrap interval over the samples. For ZSO faavg is P_i, on its one group.
+    difference. low, high: 95 % t interval over the samples. For ZSO faavg is P_i, on its one group.
     """
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):

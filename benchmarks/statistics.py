@@ -1,0 +1,84 @@
+"""How far the statistics can be trusted, by simulation: see benchmarks/README.md.
+
+    python benchmarks/statistics.py intervals
+    git show 8d853e7:src/diagvib/uncertainty.py > before.py
+    python benchmarks/statistics.py intervals --before before.py     # that code beside today's
+"""
+
+import os
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+# In the place of this folder, in which Python would find this file for its own module `statistics`.
+sys.path[:1] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
+# Threads for matrices this small cost far more than they save.
+os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import Annotated  # noqa: E402
+
+import typer  # noqa: E402
+
+import simulated_designs as designs  # noqa: E402
+from diagvib import uncertainty  # noqa: E402
+from diagvib.bench import save_result  # noqa: E402
+
+SAMPLES = (2, 3, 5, 6, 20)
+ALIKE, UNLIKE = designs.normal_runs(designs.ALIKE), designs.normal_runs(designs.UNLIKE)
+# Function, what is drawn, from what, the truth.
+INTERVALS = [
+    ("sample_interval", "normal", designs.normal_samples, 0.5),
+    ("sample_interval", "skewed", designs.skewed_samples(*designs.SKEWED), designs.SKEWED[0]),
+    ("sample_interval", "very skewed", designs.skewed_samples(*designs.VERY_SKEWED), designs.VERY_SKEWED[0]),
+    ("crossed_interval", "normal, pairs alike", ALIKE, 0.5),
+    ("crossed_interval", "normal", UNLIKE, 0.5),
+    ("crossed_interval", "normal, 10 % missing", designs.with_gaps(UNLIKE, 0.1), 0.5),
+    ("crossed_interval", "normal, 50 % missing", designs.with_gaps(UNLIKE, 0.5), 0.5),
+    ("crossed_interval", "skewed", designs.skewed_runs(*designs.SKEWED), designs.SKEWED[0]),
+    ("crossed_interval", "very skewed", designs.skewed_runs(*designs.VERY_SKEWED), designs.VERY_SKEWED[0]),
+]
+COMPARISONS = [
+    ("normal", UNLIKE, UNLIKE),
+    ("skewed, both alike", designs.skewed_runs(*designs.SKEWED), designs.skewed_runs(*designs.SKEWED)),
+    ("skewed, one narrower", designs.skewed_runs(*designs.SKEWED), designs.skewed_runs(*designs.NARROW)),
+]
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.callback()(lambda: None)  # so that a command is named even while there is only one
+
+
+@app.command()
+def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per figure.")] = 2000,
+              before: Annotated[Path | None, typer.Option(help="Another uncertainty.py to measure as well.")] = None,
+              out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
+              ) -> None:
+    """Coverage of the 95 % intervals, and false alarms of comparisons, where baselines are equal in truth."""
+    codes = {"today": uncertainty, **({before.stem: _load(before)} if before else {})}
+    rows = [row for name, code in codes.items() for row in _measure(name, code, times)]
+    save_result("statistics-intervals", "cpu", rows, out, times=times, pairs=designs.PAIRS,
+                sample_spread=designs.SAMPLE_SPREAD, run_spread=designs.RUN_SPREAD)
+
+
+def _load(path: Path) -> ModuleType:
+    spec = spec_from_file_location(path.stem, path)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _measure(name: str, code: ModuleType, times: int) -> list[dict]:
+    rows = [{"code": name, "what": what, "design": design, "samples": n,
+             "coverage": designs.coverage(getattr(code, what), draw, truth, n, times)}
+            for what, design, draw, truth in INTERVALS for n in SAMPLES]
+    rows += [{"code": name, "what": "paired_difference", "design": design, "samples": n,
+              **designs.null_comparisons(code.paired_difference, first, second, n, times)}
+             for design, first, second in COMPARISONS for n in SAMPLES]
+    for row in rows:
+        print(*(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()), sep=" | ", flush=True)
+    return rows
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,73 @@
+"""Runs of a stated truth, to see how often an interval covers it and how often a test raises a false alarm.
+
+Normal: a run's accuracy is the pair's level + sample effect + run effect; the sample effect is shared by all runs of a
+dataset sample and baseline, the run effect is its own. Skewed: the sample's mean accuracy, and from it that of its
+runs, comes from Beta distributions close to 1 (close to 0 is the mirror image).
+"""
+
+from collections.abc import Callable
+from itertools import starmap
+
+import numpy as np
+
+SAMPLE_SPREAD, RUN_SPREAD, PAIRS = 0.03, 0.02, 30
+# The accuracy of every pair, of mean 0.5: pairs that are alike, and pairs as hard and easy as the benchmark's.
+ALIKE, UNLIKE = np.full(PAIRS, 0.5), np.linspace(0.3, 0.7, PAIRS)
+# Mean and standard deviation of a dataset sample's accuracy.
+SKEWED, VERY_SKEWED, NARROW = (0.97, 0.03), (0.99, 0.02), (0.97, 0.01)
+_RUN_CONCENTRATION = 60
+
+# A generator and a number of samples to values.
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def normal_samples(generator: np.random.Generator, n: int) -> np.ndarray:
+    """float[n samples] of mean 0.5."""
+    return generator.normal(0.5, SAMPLE_SPREAD, n)
+
+
+def normal_runs(levels: np.ndarray) -> Draw:
+    """float[n samples, pairs] of the levels' mean."""
+    return lambda generator, n: (levels + generator.normal(0, SAMPLE_SPREAD, (n, 1))
+                                 + generator.normal(0, RUN_SPREAD, (n, PAIRS)))
+
+
+def skewed_samples(mean: float, spread: float) -> Draw:
+    """float[n samples] of that mean."""
+    total = mean * (1 - mean) / spread**2 - 1
+    return lambda generator, n: generator.beta(mean * total, (1 - mean) * total, n)
+
+
+def skewed_runs(mean: float, spread: float) -> Draw:
+    """float[n samples, pairs] of that mean."""
+    def draw(generator: np.random.Generator, n: int) -> np.ndarray:
+        # Beta distributions end before 0 and 1.
+        of_sample = np.clip(skewed_samples(mean, spread)(generator, n), 1e-9, 1 - 1e-9)[:, None]
+        return generator.beta(of_sample * _RUN_CONCENTRATION, (1 - of_sample) * _RUN_CONCENTRATION, (n, PAIRS))
+    return draw
+
+
+def with_gaps(draw: Draw, share: float) -> Draw:
+    """The same with a share of the runs missing."""
+    def gappy(generator: np.random.Generator, n: int) -> np.ndarray:
+        values = draw(generator, n)
+        values[generator.random(values.shape) < share] = np.nan
+        return values
+    return gappy
+
+
+def coverage(interval: Callable, draw: Draw, truth: float, n: int, times: int) -> float:
+    """How often the interval of n samples holds the truth."""
+    generator = np.random.default_rng(n)
+    found = (interval(draw(generator, n)) for _ in range(times))
+    return float(np.mean([low <= truth <= high for low, high in found]))
+
+
+def null_comparisons(compare: Callable, first: Draw, second: Draw, n: int, times: int) -> dict[str, float]:
+    """Two baselines of equal mean compared: how often the interval holds 0, p is below 0.05, and there is no p."""
+    generator = np.random.default_rng(n)
+    draws = ((first(generator, n), second(generator, n)) for _ in range(times))
+    found = list(starmap(compare, draws))
+    p = np.array([result["p"] for result in found])
+    return {"coverage": float(np.mean([result["low"] <= 0 <= result["high"] for result in found])),
+            "false_alarms": float((p < 0.05).mean()), "without_p": float(np.isnan(p).mean())}
