@@ -11,7 +11,7 @@ import typer
 
 from diagvib import __version__, jobs
 from diagvib.config import check_root, load_config, read_settings, stage_settings
-from diagvib.errors import DiagvibError, one_line
+from diagvib.errors import DiagvibError, one_line, unknown_name
 from diagvib.factors import parse_pair
 from diagvib.grid import Layout
 
@@ -40,7 +40,7 @@ def _checked_pair(name: str) -> str:
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")]
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
 Settings = Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")]
-Root = Annotated[Path | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
+Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
@@ -234,6 +234,8 @@ def bench_train(baselines: Annotated[list[str] | None,
                 out: Out = Path("benchmarks/results")) -> None:
     """Training and prediction of baselines."""
     from diagvib.bench_train import bench_train
+    if precision not in ("bf16", "fp32"):
+        raise unknown_name("precision", precision, ("bf16", "fp32"), "--precision")
     names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]
     bench_train(names, device, batch_size or (), images, precision, full_run, out)
 

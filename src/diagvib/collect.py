@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,13 +88,24 @@ def _read_run(runs: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | No
         accuracies = _accuracies(folder, run)
         made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl")
         # Whose pictures they are; whether they can be shown is for the figures to find out.
-        _check_names(folder / "exhibits.parquet", read_metadata(folder / "exhibits.parquet"), run)
+        with _reading(folder / "exhibits.parquet") as path:
+            _check_names(path, read_metadata(path), run)
         return {"status": "ok", **accuracies}, made, epochs
     except DiagvibError as error:
-        reason = str(error)
-    except Exception as error:  # files of another's making hold what they like; one run must not end all tables
-        reason = f"{type(error).__name__}: {error}; delete this folder and run again"
-    return {"status": "damaged", "reason": one_line(reason.replace(f"{folder}/", ""))}, None, None
+        return {"status": "damaged", "reason": one_line(str(error).replace(f"{folder}/", ""))}, None, None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Whatever goes wrong with a file becomes a DiagvibError that names it: a file of another's making may hold
+    anything, and one run must not end all tables."""
+    try:
+        yield path
+    except DiagvibError:
+        raise
+    except Exception as error:
+        raise DiagvibError(f"{path}: damaged ({type(error).__name__}: {one_line(error)}); delete this folder and run "
+                           "again") from None
 
 
 def _read_made(path: Path) -> dict:
@@ -111,19 +123,22 @@ def _read_made(path: Path) -> dict:
 
 
 def _accuracies(folder: Path, run: dict) -> dict:
-    path = folder / "predictions.parquet"
-    table = _read_predictions(path, ["group", run["target"], "prediction"])
-    noted, metrics = _metadata(table, path), read_json(folder / "metrics.json")
-    _check_names(path, noted, run)
-    _check_names(folder / "metrics.json", metrics, run)
-    result = {key: noted.get(key) for key in ("sources", "comparable")}
-    if not isinstance(result["sources"], str) or not isinstance(result["comparable"], bool):
-        raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
-    codes = _codes(table, run["target"], path)
-    for group in GROUPS if run["cue"] else GROUPS[:1]:
-        accuracy, n = _group_accuracy(*codes, group, path)
-        _check_agreement(folder / "metrics.json", metrics, group, accuracy, n)
-        result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
+    groups = GROUPS if run["cue"] else GROUPS[:1]
+    with _reading(folder / "predictions.parquet") as path:
+        table = _read_predictions(path, ["group", run["target"], "prediction"])
+        noted = _metadata(table, path)
+        _check_names(path, noted, run)
+        result = {key: noted.get(key) for key in ("sources", "comparable")}
+        if not isinstance(result["sources"], str) or not isinstance(result["comparable"], bool):
+            raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
+        codes = _codes(table, run["target"], path)
+        found = {group: _group_accuracy(*codes, group, path) for group in groups}
+    with _reading(folder / "metrics.json") as path:
+        metrics = read_json(path)
+        _check_names(path, metrics, run)
+        for group, (accuracy, n) in found.items():
+            _check_agreement(path, metrics, group, accuracy, n)
+            result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
     return result
 
 

@@ -103,7 +103,8 @@ def _readable(error, where: str) -> DiagvibError:
     hint = ""
     if error.validator == "type" and isinstance(given, str):
         # YAML 1.1 takes 2e-4 for text: it wants the dot.
-        hint = "; write it with a dot, like 2.0e-4" if re.fullmatch(r"\d+e-?\d+", given) else \
+        dotless = error.validator_value == "number" and re.fullmatch(r"\d+e-?\d+", given)
+        hint = "; write it with a dot, like 2.0e-4" if dotless else \
             f"; write [{one_line(given, 120)}]" if error.validator_value == "array" else ""
     return DiagvibError(f"{place}: {one_line(error.message)}{hint}")
 

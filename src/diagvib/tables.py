@@ -164,7 +164,8 @@ def _check_columns(frame: pd.DataFrame, path: Path) -> None:
              and pa.types.is_floating(field.type) and not pd.api.types.is_numeric_dtype(frame[field.name])]
     if list(frame) != schema.names or len(frame) != rows or texts:
         what = f"its column {texts[0]} holds text" if texts else "its rows or columns are others"
-        raise DiagvibError(f"{path}: not the table of {path.stem}.parquet beside it, {what}; run `diagvib tabulate` again")
+        raise DiagvibError(f"{path}: not the table of {path.stem}.parquet beside it, {what}; run `diagvib tabulate` "
+                           "again")
 
 
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
