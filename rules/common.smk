@@ -12,12 +12,15 @@ from diagvib.devices import likely_gpu
 from diagvib.errors import DiagvibError
 from diagvib.factors import classes
 from diagvib.fetch import load_sources
+from diagvib.files import read_yaml
 from diagvib.grid import IMAGE_FILES, RUN_FILES, WEIGHTS_FILE, Layout, datasets, train_jobs
 from diagvib.ledger import changed_behind, record_run
 from diagvib.own_code import own_files
 from diagvib.tables import TABLE_FILES
 
 try:
+    for file in workflow.configfiles:
+        read_yaml(file)  # Snakemake reads a file in which a key stands twice
     CONFIG, SOURCES = resolve(typed(dict(config)), str(workflow.configfiles[-1])), load_sources()
 except DiagvibError as error:
     sys.exit(f"error: {error}")  # this line alone; Snakemake adds others to any exception
@@ -100,4 +103,4 @@ PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
 wildcard_constraints:
     study="[a-z0-9-]+",
     pair="[a-z]+(-[a-z]+)?",
-    baseline="[A-Za-z0-9_]+",
+    baseline="[A-Za-z0-9][A-Za-z0-9_.-]*",

@@ -10,7 +10,7 @@ from diagvib.errors import DiagvibError
 from diagvib.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_pair
 from diagvib.randomness import named_generator
 from diagvib.recipes import DigitPool, draw_recipes, draw_split, read_recipes, write_recipes
-from diagvib.studies import dataset_sample, load_study, parse_study, study_definitions
+from diagvib.studies import Study, dataset_sample, load_study, study_definitions
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either always or never happens.
@@ -104,9 +104,8 @@ def test_counts_of_one_split_do_not_move_another(pool):
 
 
 def test_two_cues_can_be_drawn(pool):
-    study = parse_study("two-cues", {
-        "title": "", "meaning": "", "roles": ["target", "cue", "second_cue"], "datasets": "pair",
-        "rows": [{"splits": ["train"], "group": "id", "weight": 1, "cells": [[0, 0, 0], [1, 1, 1], [2, 2, 2]]}]})
+    study = Study("two-cues", "", "", ("target", "cue", "second_cue"), (
+        {"splits": ["train"], "group": "id", "weight": 1, "cells": [[0, 0, 0], [1, 1, 1], [2, 2, 2]]},))
     frame = draw_split(study, ["shape", "hue", "texture"], dataset_sample(0), "train", COUNTS, pool,
                        named_generator("two-cues"))
     assert frame.groupby(["shape", "hue", "texture"]).size().to_list() == [3000] * 3

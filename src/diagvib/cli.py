@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,23 +10,45 @@ from typing import Annotated
 import typer
 
 from diagvib import __version__, jobs
-from diagvib.config import load_config, stage_settings
-from diagvib.errors import DiagvibError
+from diagvib.config import check_root, load_config, read_settings, stage_settings
+from diagvib.errors import DiagvibError, one_line, unknown_name
+from diagvib.factors import parse_pair
 from diagvib.grid import Layout
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
                        "in order; each is also a command of its own.")
 
+# As config/schema has them; with --settings no file says which ones exist.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+def _checked_name(given: str | list[str]) -> str | list[str]:
+    """A name that becomes a folder. DiagvibError for one that would lead elsewhere."""
+    for name in [given] if isinstance(given, str) else given or []:
+        if not _NAME.fullmatch(name):
+            raise DiagvibError(f"{one_line(repr(name), 120)} names no study or baseline: these are letters, digits, "
+                               "'_', '-' and '.', the first a letter or digit")
+    return given
+
+
+def _checked_pair(name: str) -> str:
+    parse_pair(name)
+    return name
+
+
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")]
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
 Settings = Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")]
-Root = Annotated[Path | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
+Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all cores.")]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", help="E.g. zgo; see config/studies.yaml.")]
-PairName = Annotated[str, typer.Argument(metavar="PAIR", help="TARGET-CUE, e.g. shape-hue; for zso the target alone.")]
-BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", help="E.g. resnet18; see config/baselines.yaml.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
+                                            help="E.g. zgo; see config/studies.yaml.")]
+PairName = Annotated[str, typer.Argument(metavar="PAIR", callback=_checked_pair,
+                                           help="TARGET-CUE, e.g. shape-hue; for zso the target alone.")]
+BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
+                                               help="E.g. resnet18; see config/baselines.yaml.")]
 
 
 class Job:
@@ -35,9 +58,11 @@ class Job:
         if settings is not None and (config or override):
             raise DiagvibError("--settings stands for a whole configuration; give it alone or use --config and --set")
         self._config = {} if settings is not None else load_config(config, override)
-        self.settings = json.loads(settings) if settings is not None else stage_settings(self._config, stage, **names)
+        self.settings = (read_settings(settings, stage) if settings is not None
+                         else stage_settings(self._config, stage, **names))
+        if root is not None:
+            check_root(root, "--root")
         self.layout = Layout(Path(root or self._config.get("root", ".")))
-
         self.mirror = Path(self._config["mirror"]) if self._config.get("mirror") else None
 
     def device(self, device: str | None) -> str:
@@ -78,7 +103,7 @@ def draw(study: StudyName, pair: PairName, config: Config = None, override: Over
 def render(study: StudyName, pair: PairName, config: Config = None, override: Override = None,
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
     """Render the recipes of a study and pair to image files."""
-    job = Job("render", config, override, settings, root)
+    job = Job("render", config, override, settings, root, study=study)
     jobs.render_job(job.layout, job.settings, study, pair, job.device(device), _cores(threads))
 
 
@@ -91,14 +116,15 @@ def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Conf
           cuda_graphs: Annotated[bool | None, typer.Option(
               help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
     """Train and test a baseline on a study and pair, all dataset samples."""
-    job = Job("train", config, override, settings, root, baseline=baseline)
+    job = Job("train", config, override, settings, root, study=study, baseline=baseline)
     jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device),
                    job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
                    job.switch("cuda_graphs", cuda_graphs, True))
 
 
 @app.command()
-def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", help="Of config/baselines.yaml.")],
+def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
+                                                         help="Of config/baselines.yaml.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None) -> None:
     """Choose batch size and learning rate by validation loss on ZSO; candidates: the configuration's `tuning`."""
@@ -208,6 +234,8 @@ def bench_train(baselines: Annotated[list[str] | None,
                 out: Out = Path("benchmarks/results")) -> None:
     """Training and prediction of baselines."""
     from diagvib.bench_train import bench_train
+    if precision not in ("bf16", "fp32"):
+        raise unknown_name("precision", precision, ("bf16", "fp32"), "--precision")
     names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]
     bench_train(names, device, batch_size or (), images, precision, full_run, out)
 
@@ -223,7 +251,12 @@ def main() -> None:
     try:
         app()
     except DiagvibError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(error, 3000)}", file=sys.stderr)
+        sys.exit(1)
+    except OSError as error:  # a file or folder that cannot be used as it is needed
+        if error.filename is None:
+            raise
+        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)

@@ -2,7 +2,8 @@
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from diagvib.accuracy import accuracy_by_code
-from diagvib.errors import DiagvibError
+from diagvib.errors import DiagvibError, one_line
 from diagvib.files import METADATA_KEY, open_parquet, read_json, read_metadata
 from diagvib.grid import RUN_FILES
 from diagvib.processes import in_processes
@@ -26,6 +27,10 @@ HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy", 
 RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
 # So many make up for the start of a process.
 RUNS_A_PROCESS = 1000
+# What run.json holds, as far as it is read.
+_MADE = {"settings": dict, "training": dict, "versions": dict, "seconds": dict, "device": str, "precision": str,
+         "seed": int, "images_per_second": int | float}
+_KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "number"}
 _RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
 
 
@@ -81,26 +86,59 @@ def _read_run(runs: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | No
         return {"status": "missing", "reason": f"unfinished: no {absent[0]}" if unfinished else "not run"}, None, None
     try:
         accuracies = _accuracies(folder, run)
-        made, epochs = read_json(folder / "run.json"), read_history(folder / "history.jsonl")
+        made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl")
         # Whose pictures they are; whether they can be shown is for the figures to find out.
-        _check_names(folder / "exhibits.parquet", read_metadata(folder / "exhibits.parquet"), run)
+        with _reading(folder / "exhibits.parquet") as path:
+            _check_names(path, read_metadata(path), run)
         return {"status": "ok", **accuracies}, made, epochs
     except DiagvibError as error:
-        return {"status": "damaged", "reason": str(error).replace(f"{folder}/", "")}, None, None
+        return {"status": "damaged", "reason": one_line(str(error).replace(f"{folder}/", ""))}, None, None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Path]:
+    """Whatever goes wrong with a file becomes a DiagvibError that names it: a file of another's making may hold
+    anything, and one run must not end all tables."""
+    try:
+        yield path
+    except DiagvibError:
+        raise
+    except Exception as error:
+        raise DiagvibError(f"{path}: damaged ({type(error).__name__}: {one_line(error)}); delete this folder and run "
+                           "again") from None
+
+
+def _read_made(path: Path) -> dict:
+    """A run's run.json. DiagvibError for a value that tables could not be made from."""
+    made = read_json(path)
+    for key, kind in _MADE.items():
+        if made.get(key) is not None and not isinstance(made[key], kind):
+            raise DiagvibError(f"{path}: {key} is {made[key]!r}, which is no {_KINDS[kind]}; delete this folder and "
+                               "run again")
+    for stage, seconds in (made.get("seconds") or {}).items():
+        if not isinstance(seconds, int | float):
+            raise DiagvibError(f"{path}: seconds.{stage} is {seconds!r}, which is no number; delete this folder and "
+                               "run again")
+    return made
 
 
 def _accuracies(folder: Path, run: dict) -> dict:
-    path = folder / "predictions.parquet"
-    table = _read_predictions(path, ["group", run["target"], "prediction"])
-    noted, metrics = _metadata(table, path), read_json(folder / "metrics.json")
-    _check_names(path, noted, run)
-    _check_names(folder / "metrics.json", metrics, run)
-    result = {"sources": noted.get("sources"), "comparable": bool(noted.get("comparable"))}
-    codes = _codes(table, run["target"], path)
-    for group in GROUPS if run["cue"] else GROUPS[:1]:
-        accuracy, n = _group_accuracy(*codes, group, path)
-        _check_agreement(folder / "metrics.json", metrics, group, accuracy, n)
-        result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
+    groups = GROUPS if run["cue"] else GROUPS[:1]
+    with _reading(folder / "predictions.parquet") as path:
+        table = _read_predictions(path, ["group", run["target"], "prediction"])
+        noted = _metadata(table, path)
+        _check_names(path, noted, run)
+        result = {key: noted.get(key) for key in ("sources", "comparable")}
+        if not isinstance(result["sources"], str) or not isinstance(result["comparable"], bool):
+            raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
+        codes = _codes(table, run["target"], path)
+        found = {group: _group_accuracy(*codes, group, path) for group in groups}
+    with _reading(folder / "metrics.json") as path:
+        metrics = read_json(path)
+        _check_names(path, metrics, run)
+        for group, (accuracy, n) in found.items():
+            _check_agreement(path, metrics, group, accuracy, n)
+            result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
     return result
 
 
@@ -160,9 +198,12 @@ def read_history(path: Path) -> np.ndarray:
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
         found = [[row.get(key, np.nan) if key in _NOTED else row[key] for key in HISTORY] for row in rows]
-        return np.array(found, dtype=np.float32).reshape(-1, len(HISTORY))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DiagvibError(f"{path}: damaged ({error}); delete this folder and run again") from None
+        epochs = np.array(found, dtype=np.float32).reshape(-1, len(HISTORY))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DiagvibError(f"{path}: damaged ({one_line(error)}); delete this folder and run again") from None
+    if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
+        raise DiagvibError(f"{path}: holds no epochs, or some without a number; delete this folder and run again")
+    return epochs
 
 
 def history_table(collected: Collected) -> pd.DataFrame:

@@ -1,17 +1,16 @@
 """The configuration: read, validated, resolved; and the part of it that each stage depends on."""
 
+import json
 import re
 from dataclasses import asdict
 from pathlib import Path
 
-import yaml
-
 from diagvib.baseline_settings import baseline_names, load_settings
-from diagvib.errors import DiagvibError, unknown_name
+from diagvib.errors import DiagvibError, one_line, unknown_name
 from diagvib.factors import all_pairs, parse_pair
-from diagvib.files import definition_path, read_yaml
+from diagvib.files import definition_path, parse_yaml, read_yaml
 from diagvib.schemas import validate
-from diagvib.studies import dataset_sample, study_definitions
+from diagvib.studies import check_dataset_samples, dataset_sample, study_definitions
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
 STAGE_KEYS = {
@@ -46,12 +45,12 @@ def _override(config: dict, override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals:
         raise DiagvibError(f"--set {override}: write it as key=value, e.g. --set samples=1")
-    *parents, last = key.split(".")
+    *parents, last = key.strip().split(".")
     for parent in parents:
         config = config.setdefault(parent, {})
         if not isinstance(config, dict):
             raise DiagvibError(f"--set {override}: {parent} has no keys inside")
-    config[last] = yaml.safe_load(value)
+    config[last] = parse_yaml(value, f"--set {one_line(override, 120)}")
 
 
 def typed(value):
@@ -60,7 +59,7 @@ def typed(value):
         return {key: typed(item) for key, item in value.items()}
     if isinstance(value, list):
         return [typed(item) for item in value]
-    return yaml.safe_load(value) if isinstance(value, str) and _SCALAR.fullmatch(value) else value
+    return parse_yaml(value, value) if isinstance(value, str) and _SCALAR.fullmatch(value) else value
 
 
 def resolve(config: dict, where: str) -> dict:
@@ -69,6 +68,7 @@ def resolve(config: dict, where: str) -> dict:
     where: the file named in messages. DiagvibError for the first thing that is wrong.
     """
     config = validate(config, "config", where)
+    check_root(config["root"], where)
     _check_studies(config["studies"], f"{where}: studies")
     if config["pairs"] == "all":
         config["pairs"] = [pair.name for pair in all_pairs()]
@@ -83,6 +83,17 @@ def resolve(config: dict, where: str) -> dict:
         if names.count(name) > 1:
             raise DiagvibError(f"{where}: baselines: {name} is listed {names.count(name)} times; list it once")
     return config
+
+
+def check_root(root: str | Path, where: str) -> None:
+    """DiagvibError naming `where` unless a root is a folder, or can become one."""
+    validate({"root": str(root)}, "config", where)
+    try:
+        standing = next(path for path in (Path(root), *Path(root).absolute().parents) if path.exists())
+    except OSError as error:
+        raise DiagvibError(f"{where}: root: {root}: {error.strerror}; name a folder for data/ and results/") from None
+    if not standing.is_dir():
+        raise DiagvibError(f"{where}: root: {standing} is a file; name a folder for data/ and results/")
 
 
 def _check_studies(names: list[str], where: str) -> None:
@@ -130,8 +141,9 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
     baseline of config/baselines.yaml, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
+    if study is not None:
+        _check_studies([study], stage)
     if stage == "draw":
-        _check_studies([study], "draw")
         settings["study"] = study_definitions()[study]
         settings["dataset_samples"] = [asdict(dataset_sample(number)) for number in range(settings.pop("samples"))]
     if stage in ("train", "tune"):
@@ -144,3 +156,32 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
         settings["baseline"] = {key: value for key, value in known[baseline].items() if key != "origin"}
     return settings
 
+
+def read_settings(text: str, stage: str) -> dict:
+    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the key that is not so."""
+    where = "--settings"
+    try:
+        settings = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DiagvibError(f"{where}: not valid JSON: {one_line(error)}") from None
+    keys = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
+    keys |= {"draw": {"study", "dataset_samples"}, "train": {"baseline"}, "tune": {"baseline"}}.get(stage, set())
+    if not isinstance(settings, dict) or keys != settings.keys():
+        raise DiagvibError(f"{where}: a JSON object with the keys {', '.join(sorted(keys))} expected")
+    checked = validate({key: value for key, value in settings.items() if key in STAGE_KEYS[stage]
+                        and key != "baselines"}, "config", where)
+    settings |= {key: checked[key] for key in settings if key in checked and key != "baselines"}
+    try:
+        for entry in settings.get("baselines", []):
+            validate({"baselines": [{key: entry[key] for key in ("name", "studies", "pairs")}]}, "config", where)
+            validate({entry["name"]: entry["settings"]}, "baselines", f"{where}: baselines")
+        if "baseline" in settings:
+            validate({"baseline": {**settings["baseline"], "origin": "a job's settings"}}, "baselines", where)
+        if "study" in settings:
+            settings["study"] = validate({"study": settings["study"]}, "studies", where)["study"]
+        if "dataset_samples" in settings:
+            check_dataset_samples([{**sample["classes"], "added_cue": sample["added_cue"]}
+                                   for sample in settings["dataset_samples"]], where)
+    except (KeyError, TypeError) as error:
+        raise DiagvibError(f"{where}: not as a configuration gives them: {type(error).__name__} {error}") from None
+    return settings

@@ -77,6 +77,13 @@ class RenderedRecipes:
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own")
+        for key in ("study", "pair"):
+            if key not in self._noted:
+                raise DiagvibError(f"{path}: its metadata lack {key}; delete it and run again, it will be made anew")
+        digit = self._recipes["digit"].to_numpy()
+        if len(digit) and digit.max() >= len(sources.digits):
+            raise DiagvibError(f"{path}: row {digit.argmax()}: digit {digit.max()} is not among the "
+                               f"{len(sources.digits)} prepared ones; delete it and run again, it will be made anew")
         self._shared = {"sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
                         "recipe_digest": file_sha256(path), **pixel_format(size)}
         self.renderer = Renderer(sources.digits, sources.textures, device, size)
@@ -94,7 +101,7 @@ class RenderedRecipes:
 
     def recipes(self, sample: int, split: str):
         """The recipe table of a split."""
-        return select_recipes(self._recipes, sample, split, self.path, self._noted)
+        return select_recipes(self._recipes, sample, split, self.path)
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)

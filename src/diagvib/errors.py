@@ -15,9 +15,22 @@ class Diverged(DiagvibError):
     """A training whose loss is no longer a number."""
 
 
+# Of a long list of known names a message shows so many.
+_SHOWN = 20
+
+
+def one_line(error: object, length: int = 300) -> str:
+    """The text of an exception on one line, the middle left out where it is longer than `length` characters."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= length else f"{text[:length - 105]} ... {text[-100:]}"
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> DiagvibError:
     """The error for a name that does not exist, with the nearest names that do."""
     known = [str(k) for k in known]
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known)}"
+    name = one_line(name, 120)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    hint = f"did you mean {' or '.join(near)}?" if near else \
+        f"known: {', '.join(known[:_SHOWN])}{rest}" if known else "none is known here"
     return DiagvibError(f"{where + ': ' if where else ''}unknown {kind} '{name}'; {hint}")

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image, UnidentifiedImageError
 
-from diagvib.errors import DiagvibError
+from diagvib.errors import DiagvibError, one_line
 from diagvib.factors import Pair, parse_pair
 from diagvib.files import read_table
 from diagvib.style import HELD_OUT, INK, MUTED, TRAINED, new_figure, styled
@@ -40,8 +40,16 @@ def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None
             for run, rows, hole in found:
                 title = f"{run.study.upper()} {run.pair}, {baseline}"
                 yield (f"exhibits/{baseline}_{run.study}_{run.pair}",
-                       partial(exhibit_sheet, rows, parse_pair(run.pair), title) if len(rows)
+                       partial(_sheet, rows, parse_pair(run.pair), title) if len(rows)
                        else partial(_missing_sheet, title, hole))
+
+
+def _sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
+    """A run's sheet; one that says so where its exhibits do not fit together, as those of another's making may."""
+    try:
+        return exhibit_sheet(rows, pair, title)
+    except Exception as error:
+        return _missing_sheet(title, f"exhibits.parquet cannot be shown ({type(error).__name__}: {one_line(error)})")
 
 
 def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
@@ -51,8 +59,8 @@ def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
         return pd.DataFrame(), f"{run.status} ({run.reason})"
     try:
         return read_exhibits(place / "exhibits.parquet", parse_pair(run.pair)), "no pictures in exhibits.parquet"
-    except DiagvibError as error:
-        return pd.DataFrame(), str(error).replace(f"{place}/", "")
+    except Exception as error:  # of another's making; one run must not end all figures
+        return pd.DataFrame(), one_line(str(error).replace(f"{place}/", ""))
 
 
 def read_exhibits(path: Path, pair: Pair) -> pd.DataFrame:

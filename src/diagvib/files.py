@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from diagvib import __version__
-from diagvib.errors import DiagvibError
+from diagvib.errors import DiagvibError, one_line
 
 # Key under which every Parquet file of ours carries a JSON object: what made it (names, seed, code version, sources).
 METADATA_KEY = b"diagvib"
@@ -84,21 +84,52 @@ def read_json(path: str | Path) -> dict:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
-    except (ValueError, OSError) as error:
-        raise DiagvibError(f"{path}: not readable as JSON ({error}); delete it and run again") from None
+    except (ValueError, OSError, RecursionError) as error:
+        raise DiagvibError(f"{path}: not readable as JSON ({one_line(error)}); delete it and run again") from None
     if not isinstance(value, dict):
         raise DiagvibError(f"{path}: holds no JSON object; delete it and run again")
     return value
 
 
-def read_yaml(path: str | Path) -> dict:
-    """A YAML mapping (or list) as Python values. DiagvibError, with the line, if it is absent or malformed."""
+class _StrictLoader(yaml.SafeLoader):
+    """YAML's safe loader, which by itself would let the later of two equal keys win."""
+
+    def compose_mapping_node(self, anchor):
+        node, seen = super().compose_mapping_node(anchor), set()
+        for key, _ in node.value:
+            name = (key.tag, str(key.value))
+            if name in seen:
+                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' stands here a second time",
+                                           key.start_mark)
+            seen.add(name)
+        return node
+
+
+def parse_yaml(text: str, where: str):
+    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and what is wrong."""
     try:
-        return yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        return yaml.load(text, _StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark, problem = error.problem_mark or error.context_mark, " ".join(filter(None, [error.context, error.problem]))
+        line = f", line {mark.line + 1}" if mark else ""
+        raise DiagvibError(f"{where}: not valid YAML{line}: {one_line(problem)}") from None
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise DiagvibError(f"{where}: not valid YAML: {one_line(error)}") from None
+
+
+def read_yaml(path: str | Path):
+    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is absent or malformed."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
-    except yaml.YAMLError as error:
-        raise DiagvibError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise DiagvibError(f"{path}: not a text file in UTF-8 ({error})") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DiagvibError(f"{path}: cannot be read ({reason}); a YAML file is needed") from None
+    value = parse_yaml(text, str(path))
+    return {} if value is None else value
 
 
 def with_metadata(schema: pa.Schema, metadata: dict) -> pa.Schema:
@@ -137,7 +168,14 @@ def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     value = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
     if value is None:
         raise DiagvibError(f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')")
-    return json.loads(value)
+    try:
+        noted = json.loads(value)
+    except (ValueError, RecursionError):
+        noted = None
+    if not isinstance(noted, dict):
+        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' are no JSON object; delete it and run again, "
+                           "it will be made anew")
+    return noted
 
 
 def read_metadata(path: str | Path) -> dict:

@@ -53,6 +53,8 @@ def pixel_format(size: int) -> dict:
 def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
     """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for an unknown name."""
     lookup = {name: i for i, name in enumerate(classes(factor))}
+    if factor not in recipes.column_names:
+        raise DiagvibError(f"lacks the column {factor}")
     values = recipes[factor].to_pylist()
     try:
         return np.array([lookup[v] for v in values], dtype=np.int64)
@@ -121,6 +123,7 @@ def read_images(path: str | Path) -> Images:
         metadata = file_metadata(file, path)
         if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
             raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
+        _check_shape(metadata["image_shape"], path)
         pixels = np.empty((file.metadata.num_rows, *metadata["image_shape"]), dtype=np.uint8)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
@@ -129,6 +132,13 @@ def read_images(path: str | Path) -> Images:
         list(pool.map(lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]]:]),
                       np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1)) if lengths else []))
     return Images(torch.from_numpy(pixels), table, metadata)
+
+
+def _check_shape(shape: object, path: str | Path) -> None:
+    square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
+    if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:
+        raise DiagvibError(f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
+                           "run again, it will be made anew")
 
 
 def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:

@@ -73,7 +73,7 @@ def load_prepared(folder: Path) -> Prepared:
     folder = Path(folder)
     described = _described(folder)
     table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
-    digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table)
+    digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table, folder)
     textures = np.stack([_read_prepared_texture(folder, name) for name in classes("texture")])
     if _digest(digits, labels, splits, textures) != described["digest"]:
         raise _mismatch(folder)
@@ -86,7 +86,7 @@ def load_catalogue(folder: Path) -> Catalogue:
     described = _described(folder)
     path = folder / "digits.parquet"
     noted = read_metadata(path)
-    labels, splits = _labels_and_splits(read_table(path, ["label", "split"]))
+    labels, splits = _labels_and_splits(read_table(path, ["label", "split"]), folder)
     if (noted.get("digest"), noted.get("catalogue_digest")) != (described["digest"], _catalogue_digest(labels, splits)):
         raise _mismatch(folder)
     return Catalogue(labels, splits, *_origin(described))
@@ -139,7 +139,9 @@ def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
     return np.concatenate(parts or [np.empty((0, DIGIT_SIZE, DIGIT_SIZE), np.uint8)])
 
 
-def _labels_and_splits(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+def _labels_and_splits(table: pa.Table, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    if not pa.types.is_integer(table["label"].type) or table["label"].null_count or table["split"].type != pa.string():
+        raise _mismatch(folder)
     return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.errors import DiagvibError
+from diagvib.errors import DiagvibError, one_line
 from diagvib.files import checkout_path, read_json
 
 # The kinds of result file that hold images per second of a stage; others measure something else.
@@ -73,6 +73,12 @@ def _result(path: Path) -> dict:
     if not isinstance(result, dict) or result.get("kind") not in _KINDS or not {"device", "rows"} <= result.keys():
         raise DiagvibError(f"{path}: not a result file of `diagvib bench render` or `diagvib bench train`, "
                            "which has keys kind, device and rows")
+    rows = result["rows"] if isinstance(result["rows"], list) else [result["rows"]]
+    for number, row in enumerate(rows):
+        rate = row.get("images_per_second", 1) if isinstance(row, dict) else None
+        if not isinstance(rate, int | float) or not rate > 0 or not isinstance(row.get("what"), str):
+            raise DiagvibError(f"{path}: rows.{number}: {one_line(row, 120)} is no measurement; it needs a text what "
+                               "and a positive number images_per_second")
     return result
 
 

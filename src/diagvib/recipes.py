@@ -125,22 +125,44 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         table = file.read()
-    if table.schema.names != RECIPE_SCHEMA.names:
-        raise DiagvibError(f"{path}: not a recipe file; columns {', '.join(RECIPE_SCHEMA.names)} expected")
-    return select_recipes(table, sample, split, path, metadata), metadata
+    if not table.schema.equals(RECIPE_SCHEMA):
+        columns = ", ".join(f"{field.name} ({field.type})" for field in RECIPE_SCHEMA)
+        raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; delete it and run again, it will "
+                           "be made anew")
+    check_recipes(table, path)
+    return select_recipes(table, sample, split, path), metadata
 
 
-def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path,
-                   metadata: dict) -> pa.Table:
-    """The recipes of one dataset sample and split, where named.
+def check_recipes(table: pa.Table, path: str | Path) -> None:
+    """DiagvibError naming the file, its row (from 0) and column for an empty field, a class, split or group that does
+    not exist, or a realization that cannot be rendered. Whether there is such a digit the renderer knows."""
+    known = {"split": SPLITS, "group": GROUPS, **{factor: classes(factor) for factor in FACTORS}}
+    for field in table.schema:
+        column, name = table[field.name], field.name
+        if name in known:
+            good, wanted = pc.is_in(column, pa.array(known[name])), f"one of {', '.join(known[name])}"
+        elif pa.types.is_floating(field.type):
+            good, wanted = pc.is_finite(column), "a finite number"
+        else:
+            last = TEXTURE_SIZE - DIGIT_SIZE if name.startswith("crop") else 2**31 - 1
+            good = pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, last))
+            wanted = f"a number from 0 to {last}"
+        good = pc.fill_null(good, False)
+        if not pc.all(good, min_count=0).as_py():
+            row = pc.index(good, False).as_py()
+            raise DiagvibError(f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; delete the file "
+                               "and run again, it will be made anew")
 
-    path, metadata: of the file, for the DiagvibError if there are none.
-    """
+
+def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path) -> pa.Table:
+    """The recipes of one dataset sample and split, where named. path: of the file, for the DiagvibError if there are
+    none."""
+    last = pc.max(table["sample"]).as_py()
     if sample is not None:
         table = table.filter(pc.field("sample") == sample)
     if split is not None:
         table = table.filter(pc.field("split") == split)
     if not len(table):
         raise DiagvibError(f"{path}: no recipes for dataset sample {sample}, split {split}; "
-                           f"it holds samples 0 to {metadata['samples'] - 1}")
+                           + ("the file is empty" if last is None else f"it holds samples 0 to {last}"))
     return table

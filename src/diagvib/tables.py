@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from diagvib.collect import Collected, history_table, read_runs, run_times, versions
-from diagvib.errors import DiagvibError
-from diagvib.files import read_table, write_json, write_table, write_text
+from diagvib.errors import DiagvibError, one_line
+from diagvib.files import open_parquet, read_table, write_json, write_table, write_text
 from diagvib.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.metrics import accuracy_array, chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
@@ -149,10 +149,23 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
         try:
             frames[name] = pd.read_csv(path, dtype={"id_n": float, "ood_n": float})
         except (OSError, ValueError) as error:
-            raise DiagvibError(f"{path}: not readable ({error}); run `diagvib tabulate` again") from None
+            raise DiagvibError(f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again") from None
+        _check_columns(frames[name], path)
         for column in set(frames[name].columns) & {"cue", "reason", "sources"}:
             frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
     return frames
+
+
+def _check_columns(frame: pd.DataFrame, path: Path) -> None:
+    """DiagvibError unless a table read from CSV has the rows, columns and numbers of its Parquet file."""
+    with open_parquet(path.with_suffix(".parquet")) as file:
+        schema, rows = file.schema_arrow, file.metadata.num_rows
+    texts = [field.name for field in schema if field.name in frame and len(frame)
+             and pa.types.is_floating(field.type) and not pd.api.types.is_numeric_dtype(frame[field.name])]
+    if list(frame) != schema.names or len(frame) != rows or texts:
+        what = f"its column {texts[0]} holds text" if texts else "its rows or columns are others"
+        raise DiagvibError(f"{path}: not the table of {path.stem}.parquet beside it, {what}; run `diagvib tabulate` "
+                           "again")
 
 
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:

@@ -1,6 +1,9 @@
 """Classifiers of the package timm, by name; the package is needed only where one is used."""
 
+import copy
+
 from diagvib.baselines.base import Baseline
+from diagvib.baselines.torchvision_models import check_logits, reason
 from diagvib.errors import DiagvibError, unknown_name
 
 
@@ -8,7 +11,7 @@ class TimmClassifier(Baseline):
     """timm's model of the name `model`, randomly initialised, with a last layer for `n_classes`.
 
     `options` of the settings go to timm.create_model as they are (vit_tiny_patch16_224: {img_size: 128}).
-    DiagvibError if timm is not installed, the name is unknown, or the model does not take an option.
+    DiagvibError if timm is not installed, the name is unknown, or the model does not take an option or the image size.
     """
 
     def __init__(self, settings: dict, n_classes: int, image_size: int):
@@ -23,5 +26,6 @@ class TimmClassifier(Baseline):
             raise unknown_name("timm model", name, timm.list_models(), "model")
         try:
             self.net = timm.create_model(name, pretrained=False, num_classes=n_classes, **settings.get("options", {}))
-        except (TypeError, ValueError, AssertionError) as error:
-            raise DiagvibError(f"options of model '{name}' do not fit it: {error}") from None
+        except Exception as error:  # whatever timm raises at a value that it cannot use
+            raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
+        check_logits(copy.deepcopy(self.net).train(), f"model '{name}'", n_classes, image_size)

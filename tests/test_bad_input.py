@@ -1,0 +1,624 @@
+"""Bad input of every kind: it is refused in one line that names the file, key or row; nothing ends in a traceback, and
+nothing is accepted in silence."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+from diagvib import cli
+from diagvib.baseline_settings import load_settings
+from diagvib.baselines import make_baseline
+from diagvib.collect import read_runs
+from diagvib.compare import compare_results
+from diagvib.config import load_config, stage_settings
+from diagvib.datasets import ImageFiles, RenderedRecipes
+from diagvib.errors import DiagvibError
+from diagvib.fetch import load_sources
+from diagvib.files import definition_path
+from diagvib.grid import Layout, Run
+from diagvib.images import read_images
+from diagvib.jobs import draw_job, prepare_job
+from diagvib.prepare import load_catalogue, load_prepared
+from diagvib.rates import read_rates
+from diagvib.recipes import read_recipes
+from diagvib.runs import load_split
+from diagvib.studies import published_samples, study_definitions
+from diagvib.tables import read_tables, tabulate
+from synthetic_images import write_dataset
+from synthetic_runs import expected_runs, write_run
+
+
+def refused(call, *arguments, says) -> str:
+    """The message of the DiagvibError that a call ends in: one line, of bearable length, with each text of `says`."""
+    with pytest.raises(DiagvibError) as error:
+        call(*arguments)
+    text = str(error.value)
+    assert "\n" not in text and len(text) < 1500
+    for part in [says] if isinstance(says, str) else says:
+        assert part in text
+    return text
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    """Runs `diagvib` in an empty folder: one line beginning with `error:`, or typer's usage error; no file is left."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["diagvib", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr().err
+        assert ended.value.code in (1, 2) and "Traceback" not in said
+        if ended.value.code == 1:
+            assert said.startswith("error: ") and said.count("\n") == 1
+        else:
+            assert said.startswith("Usage: ")
+        assert list(folder.iterdir()) == []
+        return said
+    return run
+
+
+# --set values of `diagvib plan`, and what the message must name.
+OVERRIDES = [
+    ("studies=[zso", "--set studies=[zso"), ("studies={zso", "--set"), ("samples='3", "--set samples='3"),
+    ("samples=!!int x", "--set"), ("samples=2021-13-45", "--set"), ("studies=!!python/object:os.system x", "--set"),
+    ("root=a\x00b", "--set"), ("training={seed: 1, seed: 2}", "'seed'"), ("studies=*a", "--set"),
+    ("samples=1.0", "samples"), ("samples=1e3", "samples"), ("samples=true", "samples"), ("samples=", "samples"),
+    ("samples=-1", "samples"), ("samples=100000000", ("samples", "1000")), ("samples=[1]", "samples"),
+    (f"samples={10**30}", "samples"), ("counts.train=.inf", "counts.train"), ("counts.id=8", "counts.id"),
+    ("counts.ood=99999999999", "counts.ood"), ("counts={trian: 9}", "counts.trian"), ("counts=9", "counts"),
+    (f"training.seed={10**24}", "training.seed"), ("training.seed=-1", "training.seed"),
+    ("training.seed=1.5", "training.seed"), ("training.threads=1000000", "training.threads"),
+    ("training.max_epochs=1000000000", "training.max_epochs"), ("training.patience=0", "training.patience"),
+    ("training.precision=fp16", "training.precision"), ("training=3", "training"), ("training=null", "training"),
+    ("training.track_test=1", "training.track_test"), ("training.seed.x=1", "--set"), ("a..b=1", "'a'"),
+    ("=3", "unknown key ''"), ("1=2", "unknown key '1'"), ("samples", "key=value"),
+    ("pairs=shape-hue", ("pairs", "[shape-hue]")), ("pairs=hue", ("pairs", "[hue]")), ("pairs=[]", "pairs"),
+    ("pairs=[all]", "pairs"), ("pairs=[1]", "pairs.0"), ("pairs=[shape-hue, shape-hue]", "pairs"),
+    ("pairs={shape: hue}", "pairs"), ("pairs=[shape-hue-scale]", "pairs"), ("pairs=[-]", "pairs"),
+    ("studies=zgo", ("studies", "[zgo]")), ("studies=[_diagonal]", ("studies", "_diagonal", "known: zso")),
+    ("studies=[zgo, zgo]", "studies"), ("studies=[null]", "studies.0"), ("studies=[../zgo]", "studies"),
+    ("studies=&a [*a]", "studies"), ("studies=[[zgo]]", "studies.0"),
+    ("baselines=resnet18", ("baselines", "[resnet18]")), ("baselines=[1]", "baselines.0"),
+    ("baselines=[]", "baselines"),
+    ("baselines=[../../../escaped]", "baselines"), ("baselines=[{studies: [zgo]}]", ("baselines.0", "name")),
+    ("baselines=[{name: small_cnn, samples: [0]}]", "baselines.0.samples"),
+    ("baselines=[{name: small_cnn, studies: zgo}]", "baselines.0.studies"),
+    ("baselines=[{name: small_cnn, max_epochs: 0}]", "baselines.0.max_epochs"),
+    ("baselines=[{name: small_cnn, pairs: [shape]}]", "small_cnn: pairs"),
+    ("root=", "root"), ("root={}", "root"), ("root='{study}'", "root"), ("root=a:b", "root"), ("root=~/x", "root"),
+    ("root=''", "root"), ("root=' x'", "root"), ("root=2020-01-01", "root"), ("root=[a]", "root"),
+    ("root=" + "x" * 2000, "root"), ("root=" + "x" * 300 + "/y", "root"), ("root=!!binary aGk=", "root"),
+    (f"root={__file__}", "is a file"), (f"root={__file__}/inside", "is a file"),
+    ("mirror=3", "mirror"), ("mirror=''", "mirror"), ("sources=offical", "did you mean official"),
+    ("device=gpu", "device"), ("device=", "device"), ("images=jpg", "images"), ("image_size=63", "image_size"),
+    ("image_size=128.5", "image_size"), ("keep_weights=yes please", "keep_weights"), ("tensorboard=0", "tensorboard"),
+    ("tuning.learning_rates=[.nan]", "tuning.learning_rates.0"), ("tuning.learning_rates=[2e-4]", "with a dot"),
+    ("tuning.learning_rates=[1.0e+9]", "tuning.learning_rates.0"), ("tuning.batch_sizes=[1]", "tuning.batch_sizes.0"),
+    ("tuning.samples=[7]", "tuning.samples"), ("tuning.factors=[hu]", "did you mean hue"), ("tuning=[]", "tuning")]
+
+
+@pytest.mark.parametrize(("override", "says"), OVERRIDES)
+def test_overrides(override, says):
+    refused(load_config, None, [override], says=says)
+
+
+COMMANDS = [
+    (["train", "../../../escaped", "zgo", "shape-hue"], "escaped"),
+    (["train", "small_cnn", "zgg", "shape-hue"], "'zgg'"),
+    (["train", "small_cnn", "../zgo", "shape-hue"], "../zgo"), (["train", "small_cnn", "zgo", "../shape"], "../shape"),
+    (["train", ".hidden", "zgo", "shape-hue", "--settings", "{}"], ".hidden"),
+    (["train", "x" * 65, "zgo", "shape-hue", "--settings", "{}"], "xxx"),
+    (["train", "small_cnn\n", "zgo", "shape-hue", "--settings", "{}"], "small_cnn"),
+    (["render", "zgo", "../shape-hue"], "../shape-hue"), (["render", "zgg", "shape-hue"], "'zgg'"),
+    (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings"),
+    (["draw", "zgo", "shape-hue", "--settings", "[]"], "--settings"),
+    (["draw", "zgo", "shape-hue", "--settings", "{}"], ("--settings", "dataset_samples")),
+    (["draw", "zgo", "shape-hue", "--settings", "[" * 100000], "--settings"),
+    (["render", "zgo", "shape-hue", "--settings", '{"samples": "two", "image_size": 128}'], "samples"),
+    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2, "image_size": NaN}'], "image_size"),
+    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2}'], "image_size"),
+    (["tune", "../x"], "../x"), (["tune", "small_cnn", "resnet19"], "resnet19"),
+    (["tune", "small_cnn", "vae", "--settings", "{}"], "--settings"),
+    (["tune", "small_cnn", "--settings", "3"], "--set"),
+    (["tabulate", "--settings", "{}"], "--settings"), (["plot", "--settings", "null"], "--settings"),
+    (["tabulate", "--root", __file__], "--root"), (["draw", "zgo", "shape-hue", "--root", "{study}"], "--root"),
+    (["fetch", "--root", "~/data"], "--root"), (["prepare", "--root", ""], "--root"),
+    (["tabulate", "--threads", "0"], "--threads"), (["tabulate", "--threads", "1000000"], "--threads"),
+    (["render", "zgo", "shape-hue", "--device", "gpu"], "gpu"), (["plan", "--device", "auto"], "--device"),
+    (["plan", "--gpus", "0"], "--gpus"), (["plan", "--gpus", "2", "--device", "cpu"], "--gpus"),
+    (["plan", "--rates", __file__], "test_bad_input.py"), (["plan", "--rates", "/"], "/"),
+    (["plan", "--config", "/"], "/: cannot be read"), (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
+    (["plan", "--config", "a\x00b"], "b"), (["plan", "--config", "x" * 300], "xxx"),
+    (["prune", "--config", "none.yaml"], "none.yaml"), (["plot"], "results"), (["prepare"], "no such file"),
+    (["compare", "none", "none"], "none: holds no runs"), (["compare", "."], "runs_b"),
+    (["bench", "train", "resnet19"], "resnet19"), (["bench", "train", "small_cnn", "--precision", "fp8"], "fp8"),
+    (["bench", "train", "small_cnn", "--batch-size", "1"], "--batch-size"),
+    (["bench", "render", "--device", "x"], "'x'"),
+    (["bench", "render", "--out", __file__], "test_bad_input.py"), (["bench", "render", "--images", "0"], "--images"),
+    (["draw"], "STUDY"), (["draw", "zgo"], "PAIR"), (["nope"], "nope"), (["plan", "--confg", "x"], "--confg"),
+    (["version", "3"], "3")]
+
+
+@pytest.mark.parametrize(("arguments", "says"), COMMANDS, ids=lambda value: " ".join(value)[:60])
+def test_commands(command, arguments, says):
+    said = command(*arguments)
+    for part in [says] if isinstance(says, str) else says:
+        assert part in said
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["plan", "--set", "studies=[zso"], "--set studies=[zso"), (["plan", "--config", "."], ".: cannot be read"),
+    (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings: not valid JSON"),
+    (["train", "../../../escaped", "zgo", "shape-hue"], "'../../../escaped'")])
+def test_real_processes_end_in_one_line(tmp_path, arguments, says):
+    done = subprocess.run([sys.executable, "-m", "diagvib", *arguments], cwd=tmp_path, capture_output=True, text=True,
+                          check=False)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert says in done.stderr and list(tmp_path.iterdir()) == []
+
+
+FILES = [
+    (b"\xff\xfe\x00binary", "UTF-8"), ("größe: 1".encode("latin-1"), "UTF-8"), (b"samples: 1\nsamples: 2\n", "line 2"),
+    (b"training: {seed: 1, seed: 1}", "'seed'"), (b"samples: [1\n", "line"), (b"\tsamples: 1", "line"),
+    (b"- samples", "mapping"), (b"samples", "mapping"), (b"3", "mapping"), (b"1: 2", "1"), (b"yes: 2", "True"),
+    (b"studies: &a [*a]", "studies"), (b"[" * 5000, "not valid YAML"), (b"!!set {a, b}", "mapping"),
+    (b"samples: 1\n---\nsamples: 2", "YAML"), (b"root: ~", "root"), (b"lr: .nan", "lr"), (b"false", "mapping"),
+    (b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "end")]
+
+
+@pytest.mark.parametrize(("content", "says"), FILES)
+def test_configuration_files(tmp_path, content, says):
+    (tmp_path / "own.yaml").write_bytes(content)
+    refused(load_config, tmp_path / "own.yaml", says=("own.yaml", says))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_configuration_that_may_not_be_read(tmp_path):
+    (tmp_path / "own.yaml").touch(mode=0)
+    refused(load_config, tmp_path / "own.yaml", says=("own.yaml", "denied"))
+
+
+def test_what_the_system_refuses_is_one_line(monkeypatch, capsys):
+    def forbidden(*_):
+        raise PermissionError(13, "Permission denied", "results/tables")
+    monkeypatch.setattr(cli, "app", forbidden)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == "error: results/tables: Permission denied\n"
+
+
+GOOD = {"kind": "small_cnn", "batch_size": 4, "lr": 1e-3, "betas": [0.9, 0.999], "origin": "a test"}
+BASELINES = [
+    ("../../../escaped", {}, "escaped"), ("a/b", {}, "a/b"), (".hidden", {}, ".hidden"), ("-x", {}, "-x"),
+    ("", {}, "''"),
+    ("a b", {}, "a b"), ("{study}", {}, "{study}"), ("x\n", {}, "x\\n"), ("n" * 65, {}, "nnn"),
+    ("x", {"kind": "smol"}, ("x.kind", "small_cnn")), ("x", {"kind": 3}, "x.kind"), ("x", {"kind": ":"}, "x.kind"),
+    ("x", {"kind": "..os:system"}, "x.kind"), ("x", {"kind": "a:b:c"}, "x.kind"), ("x", {"lr": float("nan")}, "x.lr"),
+    ("x", {"lr": float("inf")}, "x.lr"), ("x", {"lr": 0}, "x.lr"), ("x", {"lr": "2e-4"}, "with a dot"),
+    ("x", {"lr": 10**400}, "x.lr"), ("x", {"lr": 1e300}, "x.lr"),
+    ("x", {"lr": True}, "x.lr"),
+    ("x", {"batch_size": 1}, "x.batch_size"), ("x", {"batch_size": 64.0}, "x.batch_size"),
+    ("x", {"batch_size": 10**9}, "x.batch_size"), ("x", {"betas": [0.9]}, "x.betas"),
+    ("x", {"betas": [0.9, 1]}, "x.betas"),
+    ("x", {"betas": 0.9}, "x.betas"), ("x", {"max_epochs": 0}, "x.max_epochs"), ("x", {"origin": ""}, "x.origin"),
+    ("x", {"options": {"widht": 3}}, "widht"), ("x", {"options": 3}, "x.options"), ("x", {"model": "resnet18"}, "kind"),
+    ("x", {"kind": "torchvision"}, "model"), ("x", {"learning_rate": 1}, "x.learning_rate"),
+    ("x", {"kind": "vae", "options": {"laten": 3}}, "did you mean x.options.latent"),
+    ("x", {"kind": "vae", "options": {"latent": 10**12}}, "x.options.latent"),
+    ("x", {"kind": "asr", "options": {"levels": 0}}, "x.options.levels"),
+    ("x", {"kind": "m:f", "options": {"when": pd.Timestamp("2020-01-01").date()}}, "x.options.when"),
+    ("x", {"kind": "m:f", "options": {1: 2}}, "x.options")]
+
+
+@pytest.mark.parametrize(("name", "changed", "says"), BASELINES)
+def test_baselines(tmp_path, name, changed, says):
+    path = tmp_path / "baselines.yaml"
+    path.write_text(yaml.safe_dump({name: {**GOOD, **changed}}))
+    refused(load_settings, name, path, says=("baselines.yaml", *([says] if isinstance(says, str) else says)))
+
+
+@pytest.mark.parametrize("name", ["my-net", "Net_2.1", "3d", "a" * 64])
+def test_usual_names_of_baselines_are_taken(tmp_path, name):
+    (tmp_path / "baselines.yaml").write_text(yaml.safe_dump({name: GOOD}))
+    assert load_settings(name, tmp_path / "baselines.yaml") == GOOD
+
+
+OWN = """
+import torch
+from torch import nn
+class Linear(nn.Module):
+    def __init__(self, outputs, size):
+        super().__init__()
+        self.layer = nn.Linear(3 * size * size, outputs)
+    def forward(self, images):
+        return self.layer(images.flatten(1))
+class Raising(Linear):
+    def forward(self, images):
+        raise KeyError("a\\nkey")
+class Whole(Linear):
+    def forward(self, images):
+        return super().forward(images).long()
+class Listed(Linear):
+    def forward(self, images):
+        return list(super().forward(images))
+good = lambda n_classes, image_size, width=1: Linear(n_classes, image_size)
+no_arguments = lambda: None
+raising = lambda n_classes, image_size: 1 / 0
+no_module = lambda n_classes, image_size: 3
+other_shape = lambda n_classes, image_size: Linear(n_classes + 1, image_size)
+other_size = lambda n_classes, image_size: Linear(n_classes, image_size // 2)
+raises_later = lambda n_classes, image_size: Raising(n_classes, image_size)
+whole_numbers = lambda n_classes, image_size: Whole(n_classes, image_size)
+a_list = lambda n_classes, image_size: Listed(n_classes, image_size)
+untrainable = lambda n_classes, image_size: nn.Flatten()
+number = 3
+"""
+MODELS = [
+    ({"kind": "own_model:absent"}, "own_model:absent"), ({"kind": "absent_module:f"}, "absent_module:f"),
+    ({"kind": "own_model:number"}, "is no function"), ({"kind": "own_model:no_arguments"}, "own_model:no_arguments"),
+    ({"kind": "own_model:raising"}, "ZeroDivisionError"), ({"kind": "own_model:no_module"}, "returned int"),
+    ({"kind": "own_model:other_shape"}, "logits of shape (2, 5)"), ({"kind": "own_model:other_size"}, "64 x 64"),
+    ({"kind": "own_model:raises_later"}, "KeyError"), ({"kind": "own_model:whole_numbers"}, "int64"),
+    ({"kind": "own_model:a_list"}, "list"), ({"kind": "own_model:untrainable"}, "without parameters"),
+    ({"kind": "own_model:good", "options": {"widht": 2}}, "widht"), ({"kind": "broken_model:f"}, "SyntaxError"),
+    ({"kind": "leaving_model:f"}, "SystemExit"),
+    ({"kind": "torchvision", "model": "resnet81"}, "did you mean resnet18"),
+    ({"kind": "torchvision", "model": "alexnet", "options": {"widht": 2}}, "widht"),
+    ({"kind": "torchvision", "model": "alexnet", "options": {"num_classes": 2}}, "num_classes"),
+    ({"kind": "torchvision", "model": "alexnet", "options": {"dropout": "x"}}, "alexnet"),
+    ({"kind": "torchvision", "model": "vit_b_32"}, "64 x 64"), ({"kind": "timm", "model": "nothing"}, "nothing"),
+    ({"kind": "torchvision_frozen", "model": "alexnet", "options": {"weights": "V9"}}, "V9"),
+    ({"kind": "torchvision_frozen", "model": "alexnet", "options": {"weights_file": "none.pth"}}, "none.pth"),
+    ({"kind": "asr", "options": {"levels": 7}}, "asr")]
+
+
+@pytest.fixture(scope="module")
+def own_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "own_model.py").write_text(OWN)
+    (folder / "broken_model.py").write_text("def f(:")
+    (folder / "leaving_model.py").write_text("import sys\nsys.exit()")
+    return folder
+
+
+@pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])
+def test_models(own_folder, monkeypatch, changed, says):
+    monkeypatch.syspath_prepend(own_folder)
+    refused(make_baseline, {**GOOD, **changed}, 5, 64, 0, says=says)
+
+
+def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
+    monkeypatch.syspath_prepend(own_folder)
+    model = make_baseline({**GOOD, "kind": "own_model:good", "options": {"width": 2}}, 5, 64, 0)
+    assert model.net(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
+
+
+TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}
+OOD = {"splits": ["test"], "group": "ood", "cells": "others"}
+ROLES = {"title": "t", "meaning": "m", "roles": ["target", "cue"]}
+EVERY = [[t, c] for t in range(3) for c in range(3)]
+
+
+def of_rows(*rows: dict, **more) -> dict:
+    return {**ROLES, "rows": list(rows), **more}
+
+
+STUDIES = [
+    ("Own", of_rows(TRAIN, OOD), "'Own'"), ("a/b", of_rows(TRAIN, OOD), "a/b"), ("a_b", of_rows(TRAIN, OOD), "a_b"),
+    ("3d", of_rows(TRAIN, OOD), "3d"), ("a\n", of_rows(TRAIN, OOD), "a\\n"), ("x", 3, "x"), ("x", {}, "x"),
+    ("x", of_rows(), "x.rows"), ("x", of_rows(3), "x.rows.0"), ("x", of_rows(TRAIN), ("study x", "ood")),
+    ("x", of_rows({**TRAIN, "group": "ood"}), ("study x", "id")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("study x", "group id")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "test"]}, OOD), ("study x", "val")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}), ("study x", "test")),
+    ("x", of_rows({**TRAIN, "splits": ["val", "test"]}, OOD), ("study x", "train")),
+    ("x", of_rows({**TRAIN, "cells": "others"}, OOD), ("rows.0", "others")),
+    ("x", of_rows({**TRAIN, "cells": EVERY}, OOD), ("rows.1", "others")),
+    ("x", of_rows({**TRAIN, "cells": "other"}, OOD), ("x.rows.0.cells", "others")),
+    ("x", of_rows({**TRAIN, "cells": []}, OOD), "x.rows.0.cells"),
+    ("x", of_rows({**TRAIN, "cells": [[0], [1], [2]]}, OOD), ("rows.0", "[0]")),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0, 0]]}, OOD), ("rows.0", "[0, 0, 0]")),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2.0]]}, OOD), "x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, True]]}, OOD), "x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, "aded"]]}, OOD), "x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], ["added", 2]]}, OOD), ("rows.0", "added")),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 0]]}, OOD), ("rows.0", "[0, 0]")),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 1], [0, "added"]]}, OOD), ("rows.0", "added")),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD), ("rows.1", "target class 2")),
+    ("x", of_rows(TRAIN, {**OOD, "cells": [[0, 0]]}), ("rows.1", "[0, 0]")),
+    ("x", of_rows({**TRAIN, "weight": float("nan")}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": float("inf")}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": 0}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": 5e-324}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": -1}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": "1"}, OOD), "x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "environment": "a"}, OOD), "environment"),
+    ("x", of_rows({**TRAIN, "group": "test"}, OOD), "x.rows.0.group"),
+    ("x", of_rows({**TRAIN, "splits": "train"}, OOD), ("x.rows.0.splits", "[train]")),
+    ("x", of_rows({**TRAIN, "splits": ["trian"]}, OOD), "did you mean train"),
+    ("x", of_rows(TRAIN, OOD, roles=["target"]), "x.roles"), ("x", of_rows(TRAIN, OOD, roles=[]), "x.roles"),
+    ("x", of_rows(TRAIN, OOD, roles=["target", "second"]), "x.roles"),
+    ("x", of_rows(TRAIN, OOD, roles=["cue", "target"]), "x.roles"),
+    ("x", of_rows(TRAIN, OOD, roles=["target", "cue", "second_cue"]), "x.roles"),
+    ("x", of_rows(TRAIN, OOD, datasets="target"), ("study x", "ood")), ("x", of_rows(TRAIN, datasets="target"), "zso"),
+    ("x", of_rows(TRAIN, OOD, datasets="pairs"), "did you mean pair"), ("zso", of_rows(TRAIN, OOD), "study zso"),
+    ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean x.title"), ("x", of_rows(TRAIN, OOD, title=3), "x.title"),
+    ("_x", of_rows(TRAIN, OOD), "holds no study")]
+
+
+@pytest.mark.parametrize(("name", "definition", "says"), STUDIES)
+def test_studies(tmp_path, name, definition, says):
+    path = tmp_path / "studies.yaml"
+    path.write_text(yaml.safe_dump({name: definition}))
+    refused(study_definitions, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
+
+
+def test_a_wrong_name_among_studies_does_not_blame_the_anchors(tmp_path):
+    text = definition_path("studies.yaml").read_text().replace("zgo:\n", "ZGO:\n")
+    (tmp_path / "studies.yaml").write_text(text)
+    assert "_diagonal" not in refused(study_definitions, tmp_path / "studies.yaml", says="'ZGO'")
+
+
+def test_a_sound_study_of_ones_own_is_taken(tmp_path):
+    (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"own-1": of_rows(TRAIN, OOD)}))
+    assert list(study_definitions(tmp_path / "studies.yaml")) == ["own-1"]
+
+
+def test_studies_by_way_of_settings(tmp_path):
+    settings = stage_settings(load_config(None, ["samples=1"]), "draw", study="zgo")
+    settings["study"] = of_rows(TRAIN, datasets="pair")
+    refused(draw_job, Layout(tmp_path), settings, "zgo", "shape-hue", says=("study zgo", "ood"))
+
+
+SAMPLES = [
+    (b"", "dataset_samples.yaml"), (b"[]", "dataset_samples.yaml"), (b"{}", "dataset_samples.yaml"), (b"[3]", "0"),
+    ({"hue": ["red", "red", "blue"]}, "0.hue"), ({"hue": ["red", "blue"]}, "0.hue"), ({"hue": "red"}, "0.hue"),
+    ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")), ({"shape": [1, 2, 3]}, "0.shape"),
+    ({"added_cue": [0, 2, 1]}, "0.added_cue.0"), ({"added_cue": [3, 2, 1]}, "0.added_cue.0"),
+    ({"added_cue": [1, 2]}, "0.added_cue"), ({"added_cues": [1, 2, 1]}, "did you mean 0.added_cue"),
+    ({"texture": None}, "0.texture")]
+
+
+@pytest.mark.parametrize(("content", "says"), SAMPLES)
+def test_dataset_samples(tmp_path, content, says):
+    path = tmp_path / "dataset_samples.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else
+                     yaml.safe_dump([{**published_samples()[0], **content}]).encode())
+    refused(published_samples, path, says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)))
+
+
+@pytest.mark.parametrize(("key", "value"), [
+    ("path", "../x"), ("path", "/x"), ("path", "x/../y"), ("path", "x\n"), ("path", ""), ("path", 3), ("urls", []),
+    ("urls", ["file:///etc/passwd"]), ("urls", "https://x"), ("sha256", "0" * 63), ("sha256", None), ("licence", ""),
+    ("citation", ["x"]), ("sha", "x")])
+def test_sources(tmp_path, key, value):
+    path = tmp_path / "sources.yaml"
+    entry = yaml.safe_load(definition_path("sources.yaml").read_text())["files"][0]
+    path.write_text(yaml.safe_dump({"files": [{**entry, key: value}]}))
+    refused(load_sources, path, says=("sources.yaml", f"files.0.{key}"))
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Layout:
+    """A root with embedded sources, and recipes of one dataset sample."""
+    layout = Layout(tmp_path_factory.mktemp("root"))
+    prepare_job(layout, {"sources": "embedded"})
+    config = load_config(None, ["samples=1", "counts={train: 9, val: 9, id: 9, ood: 9}"])
+    draw_job(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    return layout
+
+
+def rewritten(path: Path, to: Path, **columns) -> Path:
+    """A Parquet file with columns replaced by functions of them, its metadata kept."""
+    table = pq.read_table(path)
+    for name, change in columns.items():
+        at = table.column_names.index(name)
+        table = table.remove_column(at) if change is None else table.set_column(
+            at, name, pa.array(change(table[name].to_pylist())))
+    pq.write_table(table, to)
+    return to
+
+
+def first(value):
+    """Column values with another one in row 5."""
+    return lambda values: [*values[:5], value, *values[6:]]
+
+
+@pytest.mark.parametrize(("column", "change", "says"), [
+    ("hue", first("pink"), ("row 5", "hue", "pink")), ("hue", first(None), ("row 5", "hue")),
+    ("hue", None, "not a recipe file"), ("split", first("trian"), ("row 5", "split")),
+    ("group", first("odd"), ("row 5", "group")), ("scale_factor", first(float("nan")), ("row 5", "scale_factor")),
+    ("hue_degrees", first(float("inf")), ("row 5", "hue_degrees")),
+    ("hue_degrees", first(None), ("row 5", "hue_degrees")),
+    ("position_row", lambda values: ["x"] * len(values), "not a recipe file"),
+    ("digit", lambda values: [float(v) for v in values], "not a recipe file")])
+def test_recipes(prepared, tmp_path, column, change, says):
+    path = rewritten(prepared.recipes("zgo", "shape-hue"), tmp_path / "recipes.parquet", **{column: change})
+    refused(read_recipes, path, says=("recipes.parquet", *([says] if isinstance(says, str) else says)))
+
+
+def test_recipes_name_the_row_of_the_file_also_where_a_later_split_is_asked_for(prepared, tmp_path):
+    table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
+    row = table["split"].to_pylist().index("test") + 3
+    for name, value in (("digit", 10**6), ("crop_row", 300), ("digit", -1)):
+        values = table[name].to_pylist()
+        values[row] = value
+        at = table.column_names.index(name)
+        path = tmp_path / "recipes.parquet"
+        pq.write_table(table.set_column(at, name, pa.array(values, table.schema.field(name).type)), path)
+        refused(RenderedRecipes, path, prepared.prepared, 64, torch.device("cpu"),
+                says=("recipes.parquet", f"row {row}", name))
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"{}", b"x" * 1000])
+@pytest.mark.parametrize("read", [read_recipes, read_images])
+def test_files_that_are_not_parquet(tmp_path, read, content):
+    (tmp_path / "x.parquet").write_bytes(content)
+    refused(read, tmp_path / "x.parquet", says="x.parquet")
+
+
+@pytest.mark.parametrize("metadata", [None, b"", b"[]", b"3", b"{", b"[" * 100000])
+def test_metadata_of_another_make(prepared, tmp_path, metadata):
+    table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
+    pq.write_table(table.replace_schema_metadata(metadata and {b"diagvib": metadata}), tmp_path / "x.parquet")
+    refused(read_recipes, tmp_path / "x.parquet", says="x.parquet")
+    refused(read_images, tmp_path / "x.parquet", says="x.parquet")
+
+
+@pytest.mark.parametrize("shape", ["x", [64], [64, 64], [10**9, 10**9, 3], [64, 64, 4], [64.0, 64.0, 3], [32, 32, 3],
+                                   None])
+def test_images_of_another_shape(tmp_path, shape):
+    write_dataset(tmp_path, "zgo", "hue-shape", 0, {"image_shape": shape})
+    refused(read_images, tmp_path / "0/test.parquet", says=("test.parquet", "shape"))
+
+
+@pytest.mark.parametrize(("column", "change", "says"), [
+    ("hue", first("pink"), ("row 5", "pink")), ("hue", None, "hue"), ("hue", first(None), "row 5"),
+    ("image", None, "not an image file"), ("image", first(None), "test.parquet"), ("image", first(b"x"), "bytes long")])
+def test_image_files(tmp_path, column, change, says):
+    write_dataset(tmp_path, "zgo", "hue-shape", 0)
+    rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
+    refused(load_split, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", "shape", 0), "test",
+            says=("test.parquet", *([says] if isinstance(says, str) else says)))
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"0/test.parquet": 3}', '{"0/test.parquet": "00"}'])
+def test_digests_of_image_files(tmp_path, content):
+    write_dataset(tmp_path, "zgo", "hue-shape", 0)
+    (tmp_path / "sha256.json").write_text(content)
+    refused(ImageFiles(tmp_path).load, 0, "test", says="sha256.json")
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("sources.json", b"[]"), ("sources.json", b"{"), ("sources.json", b"{}"), ("sources.json", None),
+    ("digits.parquet", b""), ("digits.parquet", None), ("textures/wood.png", b"x"), ("textures/wood.png", None)])
+def test_prepared_files(prepared, tmp_path, name, content):
+    folder = shutil.copytree(prepared.prepared, tmp_path / "prepared")
+    (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
+    refused(load_prepared, folder, says=str(folder))
+
+
+@pytest.mark.parametrize("column", ["label", "split"])
+def test_a_catalogue_of_another_make(prepared, tmp_path, column):
+    folder = shutil.copytree(prepared.prepared, tmp_path / "prepared")
+    rewritten(folder / "digits.parquet", folder / "digits.parquet", **{column: lambda values: ["x"] * len(values)})
+    refused(load_catalogue, folder, says=str(folder))
+
+
+@pytest.mark.parametrize("content", [
+    "[]", "{", '{"kind": "train"}', '{"kind": "train", "device": "cpu", "rows": "x"}',
+    '{"kind": "train", "device": "cpu", "rows": [3]}', '{"kind": "train", "device": "cpu", "rows": []}',
+    '{"kind": "train", "device": "cpu", "rows": [{"what": "x", "device": "cpu", "images_per_second": 0}]}',
+    '{"kind": "train", "device": "cpu", "rows": [{"device": "cpu", "images_per_second": 3}]}'])
+def test_rates(tmp_path, content):
+    (tmp_path / "rates.json").write_text(content)
+    refused(read_rates, "cpu", [tmp_path / "rates.json"], says="rates.json")
+
+
+EXPECTED = expected_runs(["net"], ["zso", "zgo"], ["shape-hue"], 2)
+
+
+def changed_json(**changes):
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def written(content: bytes):
+    return lambda path: path.write_bytes(content)
+
+
+def changed_history(**changes):
+    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text().splitlines()[0]), **changes}) + "\n")
+
+
+def remade(**columns):
+    return lambda path: rewritten(path, path, **columns)
+
+
+RUNS = [
+    ("metrics.json", written(b"[]")), ("metrics.json", written(b"{")), ("metrics.json", written(b"")),
+    ("metrics.json", changed_json(groups=[])), ("metrics.json", changed_json(groups={"id": 3})),
+    ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
+    ("metrics.json", changed_json(sample="0")), ("metrics.json", changed_json(baseline=["net"])),
+    ("run.json", written(b"3")), ("run.json", written(b"\xff")), ("run.json", written(b"[" * 100000)),
+    ("run.json", changed_json(versions=["x"])), ("run.json", changed_json(seconds=3)),
+    ("run.json", changed_json(seconds={"train": "x"})), ("run.json", changed_json(settings="x")),
+    ("run.json", changed_json(device=["cpu"])), ("run.json", changed_json(images_per_second="fast")),
+    ("history.jsonl", written(b"")), ("history.jsonl", written(b"3\n")), ("history.jsonl", written(b"{}\n")),
+    ("history.jsonl", written(b"\xff\xfe")), ("history.jsonl", changed_history(epoch=None)),
+    ("history.jsonl", changed_history(epoch="x")), ("history.jsonl", changed_history(val_loss=[1])),
+    ("predictions.parquet", written(b"x")), ("predictions.parquet", remade(prediction=None)),
+    ("predictions.parquet", remade(group=lambda values: [3] * len(values))),
+    ("predictions.parquet", remade(prediction=lambda values: [{"a": 1}] * len(values))),
+    ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
+    ("predictions.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
+    ("predictions.parquet", lambda path: pq.write_table(pq.read_table(path).replace_schema_metadata(
+        {b"diagvib": b"[1]"}), path)),
+    ("predictions.parquet", lambda path: (path.unlink(), path.mkdir())),
+    ("exhibits.parquet", written(b"x")), ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
+    ("exhibits.parquet", lambda path: (path.unlink(), path.mkdir()))]
+
+
+@pytest.fixture(scope="module")
+def good_runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("results") / "runs"
+    for run in EXPECTED:
+        write_run(folder, run)
+    return folder
+
+
+def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
+    for number, (name, spoil) in enumerate(RUNS):
+        runs = shutil.copytree(good_runs, tmp_path / str(number))
+        spoil(runs / "net/zgo/shape-hue/1" / name)
+        found = read_runs(runs, EXPECTED).frame
+        assert list(found["status"]) == ["ok", "ok", "ok", "damaged"], (number, name)
+        reason = found["reason"].iloc[-1]
+        assert name in reason and "\n" not in reason and len(reason) < 400, (number, reason)
+
+
+def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
+    """As above, all the way to the tables."""
+    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "pairs=[shape-hue]"]), "tabulate")
+    runs = shutil.copytree(good_runs, tmp_path / "runs")
+    changed_json(seconds={"train": [1]}, device={})(runs / "net/zgo/shape-hue/0/run.json")
+    changed_history(epoch=None)(runs / "net/zgo/shape-hue/1/history.jsonl")
+    remade(group=None)(runs / "net/zso/shape/0/predictions.parquet")
+    (runs / "net/zso/shape/1/exhibits.parquet").unlink()
+    frame = tabulate(runs, tmp_path / "tables", EXPECTED, settings)
+    assert sorted(frame["status"]) == ["damaged", "damaged", "damaged", "missing"]
+    text = (tmp_path / "tables/tables.md").read_text()
+    assert all(name in text for name in ("run.json", "history.jsonl", "predictions.parquet", "exhibits.parquet"))
+
+
+@pytest.mark.parametrize("spoil", [
+    lambda path: path.write_text(""), lambda path: path.unlink(), lambda path: path.write_bytes(b"\xff\x00"),
+    lambda path: path.write_text("a,b\n1,2\n"), lambda path: path.write_text(path.read_text().replace("0.", "x.")),
+    lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1]))])
+def test_tables_of_another_make(good_runs, tmp_path, spoil):
+    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "pairs=[shape-hue]"]), "tabulate")
+    tabulate(good_runs, tmp_path, EXPECTED, settings)
+    assert len(read_tables(tmp_path)["metrics"])
+    spoil(tmp_path / "metrics.csv")
+    refused(read_tables, tmp_path, says="metrics.csv")
+
+
+def test_comparing_folders_of_another_make(good_runs, tmp_path):
+    runs = shutil.copytree(good_runs, tmp_path / "runs")
+    shutil.move(runs / "net/zgo/shape-hue", runs / "net/zgo/shape-hu")
+    refused(compare_results, good_runs, runs, says="shape-hu")
