@@ -111,20 +111,21 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
     """Write a Parquet file whole (zstd), with `metadata` inside."""
     table = table.replace_schema_metadata(with_metadata(table.schema, metadata).metadata)
     with whole_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 @contextmanager
 def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError.
 
+    Its pages' checksums, which all files of ours have, are checked as they are read.
     options: pyarrow's, such as read_dictionary.
     """
     if not Path(path).exists():
         raise DiagvibError(f"{path}: no such file; the stage that makes it has not run yet "
                            "(`snakemake` runs them in order)")
     try:
-        with pq.ParquetFile(path, **options) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, **options) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         reason = " ".join(str(error).split())[:160]
