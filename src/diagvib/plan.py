@@ -156,7 +156,7 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
         ("disk", f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})"),
         ("disk with DVC", f"{_size(2 * sum(disk.values()))}; as above where copies share blocks (XFS, Btrfs)"),
-        *([("not known", f"weights of {', '.join(own)}, which a plan does not import; not in these sums")] if own else []),
+        *[("not known", f"weights of {name}, which a plan does not import; not in these sums") for name in own],
     ]
 
 
