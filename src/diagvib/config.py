@@ -1,5 +1,6 @@
 """The configuration: read, validated, resolved; and the part of it that each stage depends on."""
 
+import json
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -142,5 +143,6 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
             raise unknown_name("baseline", baseline, known, "the configuration's baselines")
         # The origin of the values is for readers; changing its words changes no result.
         settings["baseline"] = {key: value for key, value in known[baseline].items() if key != "origin"}
-    return settings
+    # As the workflow hands them over, so that a command by hand writes the same bytes.
+    return json.loads(json.dumps(settings, sort_keys=True))
 
