@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -245,7 +246,7 @@ def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
     assert "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs" in said
     (worked_in / "small.yaml").write_text(TOY.replace("root: .", "root: small"))
     said = snakemake(worked_in, "prepared", "--configfile", "small.yaml")
-    assert "ledger: not recorded: the ledger holds config/config.yaml, whose root is '.'; this run's is 'small'" in said
+    assert "files (0.0 GB) in small/SHA256SUMS; `diagvib verify --root small`" in said  # and not in dvc.lock
     said = snakemake(worked_in, "--touch")
     assert "ledger: not recorded: `--touch` vouches" in said
     assert (worked_in / "dvc.lock").read_bytes() == before
@@ -425,3 +426,121 @@ def test_prune_keeps_away_from_a_running_workflow(grown):
     touch(folder / ".snakemake/locks/0.input.lock")
     with pytest.raises(DiagvibError, match="a workflow is running here"):
         prune.prune([load_config(folder / "small.yaml")], yes=True, dry_run=False)
+
+
+def write_at_both_ends(folder: Path) -> tuple[Path, list[Path]]:
+    """A root with images of two studies; the second is asked for by a configuration that writes the root otherwise."""
+    root = folder / "mine"
+    for study in ("zso", "zgo", "chgo"):
+        touch(Layout(root).recipes(study, "hue" if study == "zso" else "hue-shape"))
+    return root, [Layout(root).recipes("zso", "hue"), Layout(root).recipes("zgo", "hue-shape")]
+
+
+@pytest.mark.parametrize("spelling", ["mine", "./mine", "other/../mine", "absolute", "link"])
+def test_prune_knows_a_root_however_it_is_written(tmp_path, monkeypatch, spelling):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    root, kept = write_at_both_ends(tmp_path)
+    (tmp_path / "link").symlink_to(root)
+    second = {"absolute": str(root)}.get(spelling, spelling)
+    for name, at, study in (("a", "mine", "zso"), ("b", second, "zgo")):
+        (tmp_path / f"{name}.yaml").write_text(TOY.replace("root: .", f"root: {at}").replace("[zso, zgo]", f"[{study}]")
+                                               .replace("[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
+    records = [touch(ledger._record("metadata", name)) for name in
+               ("mine/data/recipes/zso/hue.parquet", f"{second}/data/recipes/zgo/hue-shape.parquet",
+                "mine/data/recipes/chgo/hue-shape.parquet")]
+    for order in ("ab", "ba"):
+        configs = [load_config(tmp_path / f"{name}.yaml") for name in order]
+        found = prune.find_unneeded(configs)
+        assert [item.path.resolve() for item in found] == [root / "data/recipes/chgo"]
+        assert [path.resolve() for path in prune.find_records(configs)] == [records[2].resolve()]
+    prune.prune(configs, yes=True, dry_run=False)
+    assert all(path.exists() for path in kept) and not (root / "data/recipes/chgo").exists()
+
+
+def test_prune_follows_links_within_a_root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root, kept = write_at_both_ends(tmp_path)
+    (tmp_path / "large_disk").mkdir()
+    shutil.move(root / "data/recipes/zgo", tmp_path / "large_disk/zgo")
+    (root / "data/recipes/zgo").symlink_to(tmp_path / "large_disk/zgo")
+    (tmp_path / "a.yaml").write_text(TOY.replace("root: .", "root: mine").replace(
+        "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
+    prune.prune([load_config(tmp_path / "a.yaml")], yes=True, dry_run=False)
+    assert all(path.exists() for path in kept) and not (root / "data/recipes/chgo").exists()
+
+
+def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
+    before = (worked_in / "dvc.lock").read_bytes()
+    replace(worked_in / "config/config.yaml", "root: .", "root: mine")
+    replace(worked_in / "config/config.yaml", "max_epochs: 1", "max_epochs: 2")
+    said = diagvib(worked_in, "record", fails=True)
+    assert "error: mine: holds no data and no results yet" in said
+    said = diagvib(worked_in, "record", "--root", ".", fails=True)
+    assert "error: config/config.yaml: root is 'mine', but dvc.lock holds data/ and results/ of the current" in said
+    said = dvc(worked_in, "repro", fails=True)
+    assert "root is 'mine', but `dvc repro` records data/ and results/ of the current folder; set `root: .`" in said
+    said = snakemake(worked_in, "prepared")
+    assert "ledger: recorded" in said and "in mine/SHA256SUMS" in said
+    said = snakemake(worked_in, "prepared", "--config", "root=.", "--forcerun", "prepare")
+    assert "ledger: not recorded: config/config.yaml: root is 'mine'" in said
+    assert "0 recorded files are changed" in diagvib(worked_in, "verify")
+    assert (worked_in / "dvc.lock").read_bytes() == before
+
+
+def recorded_files(folder: Path) -> list[Path]:
+    """Every file that DVC records, and Snakemake's records of them."""
+    return sorted(path for top in ("data", "results", ".snakemake/metadata") for path in (folder / top).rglob("*")
+                  if path.is_file() and path.name != ".snakemake_timestamp")
+
+
+@pytest.mark.parametrize("where", ["worked in", "pulled"])
+def test_verify_finds_a_flipped_bit_in_any_recorded_file(where, recorded, pulled, tmp_path):
+    folder = shutil.copytree({"worked in": recorded, "pulled": pulled}[where], tmp_path / "flipped")
+    assert "0 recorded files are changed, 0 absent, 0 made anew" in diagvib(folder, "verify")
+    random, files = np.random.default_rng(11), recorded_files(folder)
+    chosen = [files[at] for at in random.permutation(len(files))[:100]]
+    metrics = [path for path in chosen if "metrics" in path.relative_to(folder).parts]
+    assert metrics and any(".snakemake" in path.parts for path in chosen)
+    for place, path in enumerate(chosen):
+        content, status = bytearray(path.read_bytes()), path.stat()
+        content[random.integers(len(content))] ^= 1 << int(random.integers(8))
+        path.write_bytes(content)
+        if place % 2:
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    said = diagvib(folder, "verify", fails=True)
+    found = {line.split()[1] for line in said.splitlines() if line.startswith("changed  ")}
+    assert found == {str(path.relative_to(folder)) for path in chosen if path not in metrics} | {"results/metrics"}
+
+
+def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
+    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    assert "ledger: not recorded" in snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
+    said = diagvib(worked_in, "verify")
+    assert "0 recorded files are changed, 0 absent" in said and "absent, 0 made anew" not in said
+    record = worked_in / ledger._record("metadata", "results/metrics")
+    before = record.read_text()
+    ended = str(json.loads(before)["endtime"])
+    record.write_text(before.replace(ended, "9" + ended[1:]))
+    assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
+    record.write_text(before[:100])
+    assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
+
+
+def test_by_hand_tables_and_page_are_the_workflows_byte_for_byte(worked_in):
+    made = {path: path.read_bytes() for folder in ("tables", "figures", "metrics")
+            for path in (worked_in / "results" / folder).rglob("*")
+            if path.is_file() and path.name != ".snakemake_timestamp"}
+    made[worked_in / "results/report.html"] = (worked_in / "results/report.html").read_bytes()
+    for path in made:
+        path.unlink()
+    for stage in ("tabulate", "plot"):
+        diagvib(worked_in, stage, "--config", "config/config.yaml")
+    assert [str(path) for path, content in made.items() if path.read_bytes() != content] == []
+    assert ledger_has_nothing_against(worked_in)
+
+
+def ledger_has_nothing_against(folder: Path) -> bool:
+    """Whether the workflow starts a job there."""
+    replace(folder / "src/diagvib/report.py", "import", "# why\nimport")
+    return "changed since by something else" not in snakemake(folder)

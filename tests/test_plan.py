@@ -144,3 +144,26 @@ def test_a_file_without_rates_is_named(tmp_path, content, says):
 
 def test_durations_are_said_as_people_do():
     assert [duration(s) for s in (12, 600, 36_000)] == ["12 s", "10 min", "10.0 h"]
+
+
+OWN = """
+Path(__file__).with_name("imported").touch()
+def make(n_classes, image_size):
+    return torch.nn.Linear(3 * image_size * image_size, n_classes)
+"""
+
+
+def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a_model_of_ones_own.py").write_text("import torch\nfrom pathlib import Path\n" + OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    own = {"kind": "a_model_of_ones_own:make", "batch_size": 32, "lr": 1e-3, "betas": [0.9, 0.999]}
+    config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
+    config["baselines"][0] |= {"name": "my_net", "settings": own}
+    plan = estimate(config)
+    print_plan(plan, config)
+    assert not (tmp_path / "imported").exists()
+    assert plan["weights_not_known"] == ["my_net"]
+    alone = estimate(small_config("keep_weights=true", "baselines=[resnet18]"))
+    assert plan["disk"]["weights"] == alone["disk"]["weights"] > 0
+    assert "weights of my_net, which a plan does not" in capsys.readouterr().out
+    assert estimate({**config, "keep_weights": False})["weights_not_known"] == alone["weights_not_known"] == []

@@ -3,10 +3,24 @@
 import numpy as np
 import pyarrow as pa
 
+# What the 32-bit offsets of a binary array can reach.
+_MOST_BYTES = 2**31 - 1
 
-def to_binary(arrays: np.ndarray) -> pa.Array:
-    """uint8[N, ...] as a binary array of N values, without a copy."""
+
+def to_binary(arrays: np.ndarray) -> pa.ChunkedArray:
+    """uint8[N, ...] as N binary values, without a copy, in chunks of less than 2 GiB each.
+
+    ValueError if one value is larger than that.
+    """
     bytes_each = int(np.prod(arrays.shape[1:]))
+    if bytes_each > _MOST_BYTES:
+        raise ValueError(f"values of {bytes_each:,} bytes; at most {_MOST_BYTES:,} fit into a binary column")
+    rows = _MOST_BYTES // max(bytes_each, 1)
+    return pa.chunked_array([_chunk(arrays[start:start + rows], bytes_each) for start in range(0, len(arrays), rows)],
+                            pa.binary())
+
+
+def _chunk(arrays: np.ndarray, bytes_each: int) -> pa.Array:
     offsets = np.arange(len(arrays) + 1, dtype=np.int32) * np.int32(bytes_each)
     return pa.Array.from_buffers(pa.binary(), len(arrays), [None, pa.py_buffer(offsets), pa.py_buffer(arrays)])
 

@@ -40,14 +40,20 @@ class Checkpoint:
         return None
 
     def write(self, state: dict) -> None:
-        with whole_file(self.path) as temporary:
-            torch.save({"digest": self.digest, "state": state}, temporary)
+        save_tensors(self.path, {"digest": self.digest, "state": state})
 
     def remove(self) -> None:
         """Remove the file, and its folder if nothing else is in it."""
         self.path.unlink(missing_ok=True)
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()
+
+
+def save_tensors(path: Path, value: object) -> None:
+    """`torch.save`, whole. DiagvibError if the disk is full."""
+    # Of a path that it opens itself, torch says that the position is unexpected, and not why.
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        torch.save(value, file)
 
 
 class Checkpoints:

@@ -183,18 +183,26 @@ def plan(config: Config = None, override: Override = None,
 
 
 @app.command()
-def record() -> None:
-    """Record the finished results of config/config.yaml in the ledger, dvc.lock, as a complete `snakemake` does."""
+def record(config: Config = None, root: Root = None) -> None:
+    """Record finished results as `snakemake` does: of config/config.yaml in dvc.lock, of another root in SHA256SUMS."""
     from diagvib.ledger import record
-    print(record("."))
+    print(record(_ledger_root(config, root)))
 
 
 @app.command()
-def verify() -> None:
-    """Hash every recorded file anew and name those that are not what dvc.lock says. Exit code 1 if there are any."""
+def verify(config: Config = None, root: Root = None) -> None:
+    """Hash every recorded file anew and name those that are not what was recorded. Exit code 1 if there are any."""
     from diagvib.ledger import print_verified, verify
-    if not print_verified(verify()):
+    chosen = _ledger_root(config, root)
+    if not print_verified(verify(chosen), chosen):
         raise typer.Exit(1)
+
+
+def _ledger_root(config: Path | None, root: Path | None) -> str:
+    from diagvib.ledger import configured_root
+    if root is None and config is None:
+        return configured_root()
+    return str(root or load_config(config)["root"])
 
 
 @app.command()

@@ -154,7 +154,8 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
             raise unknown_name("baseline", baseline, known, "the configuration's baselines")
         # The origin of the values is for readers; changing its words changes no result.
         settings["baseline"] = {key: value for key, value in known[baseline].items() if key != "origin"}
-    return settings
+    # As the workflow hands them over, so that a command by hand writes the same bytes.
+    return json.loads(json.dumps(settings, sort_keys=True))
 
 
 def read_settings(text: str, stage: str) -> dict:

@@ -1,9 +1,13 @@
 """Files as contracts: whole or absent, and carrying in their metadata what made them."""
 
 import errno
+import glob
 import hashlib
 import json
 import os
+import secrets
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +23,8 @@ from diagvib.errors import DiagvibError, one_line
 METADATA_KEY = b"diagvib"
 
 _PACKAGE = Path(__file__).parent
+# A temporary file from another machine is taken for left over after so long without a write.
+_ABANDONED_SECONDS = 86_400
 
 
 def definition_path(name: str) -> Path:
@@ -36,31 +42,81 @@ def checkout_path(name: str) -> Path:
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not.
 
-    Left-overs of a killed writer of the same file are removed first. A full disk becomes a DiagvibError.
+    The file is on disk, not only in memory, when the block has ended. Several processes, on several machines, may write
+    the same file: the last one wins. What killed writers of it left is removed. A full disk becomes a DiagvibError.
     """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for stale in path.parent.glob(f".{path.name}.*.tmp"):
-            stale.unlink(missing_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        _remove_left_over(path)
+        temporary = path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
+            _to_disk(temporary)
             os.replace(temporary, path)
+            _to_disk(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:
+        if readable := _readable(error, path):
+            raise readable from error
+        raise
+
+
+def _host() -> str:
+    """The machine's name, without the dots that separate the parts of a temporary file's name."""
+    return socket.gethostname().replace(".", "-").replace("/", "-")
+
+
+def _remove_left_over(path: Path) -> None:
+    """Remove the temporary files of `path` whose writer has ended, or cannot be asked and has been silent for a day."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        host, pid, *_ = [*left.name.removeprefix(f".{path.name}.").split("."), ""]
+        try:
+            if host == _host() and pid.isdecimal():
+                ended = not _is_alive(int(pid))
+            else:
+                ended = time.time() - left.stat().st_mtime > _ABANDONED_SECONDS
+        except FileNotFoundError:
+            continue
+        if ended:
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _to_disk(path: Path) -> None:
+    """Wait until a file's content, or a folder's entries, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
     except OSError as error:
-        raise _readable(error, path) from error
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it for folders
+            raise
+    finally:
+        os.close(descriptor)
 
 
-def _readable(error: OSError, path: Path) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiagvibError(f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
-                            "larger disk (`diagvib plan` says how much is needed), then run the same command again")
-    if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        return DiagvibError(f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
-                            "folder that you may write to")
-    return error
+def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
+    """What to tell the user if an error, or the one that led to it, is a full disk or a folder not to be written to."""
+    while error is not None:
+        number = getattr(error, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            return DiagvibError(f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
+                                "larger disk (`diagvib plan` says how much is needed), then run the same command again")
+        if number in (errno.EACCES, errno.EROFS, errno.EPERM):
+            return DiagvibError(f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
+                                "folder that you may write to")
+        error = error.__cause__ or error.__context__
+    return None
 
 
 def file_sha256(path: str | Path) -> str:
@@ -142,20 +198,21 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
     """Write a Parquet file whole (zstd), with `metadata` inside."""
     table = table.replace_schema_metadata(with_metadata(table.schema, metadata).metadata)
     with whole_file(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
 
 
 @contextmanager
 def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError.
 
+    Its pages' checksums, which all files of ours have, are checked as they are read.
     options: pyarrow's, such as read_dictionary.
     """
     if not Path(path).exists():
         raise DiagvibError(f"{path}: no such file; the stage that makes it has not run yet "
                            "(`snakemake` runs them in order)")
     try:
-        with pq.ParquetFile(path, **options) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True, **options) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         reason = " ".join(str(error).split())[:160]

@@ -88,7 +88,8 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
     # the thread closes before the writer: a batch being written when something fails must not lose its file
     with (whole_file(path) as temporary,
           pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=["group", "split", *FACTORS],
-                           write_statistics=columns) as writer, ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
+                           write_statistics=columns, write_page_checksum=True) as writer,
+          ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
         written, start = None, 0
         for pixels in render_batches(recipes, renderer):
             rows = recipes.slice(start, len(pixels))

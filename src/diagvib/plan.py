@@ -46,6 +46,7 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
         "datasets": config["samples"] * len(chosen), "images": images, "runs": len(all_runs),
         "runs_per_baseline": {b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]},
         "disk": _disk(config, images, stored, all_runs),
+        "weights_not_known": [b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)],
         "seconds": {stage: None if seconds is None else sum(seconds) for stage, seconds in stages.items()},
         "not_measured": [stage for stage, seconds in stages.items() if seconds is None],
         "wall_seconds": wall_seconds([seconds or [] for seconds in stages.values()], gpus),
@@ -64,18 +65,24 @@ def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, i
             "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES, "sources": SOURCE_BYTES}
     if not config["keep_weights"]:
         return disk
-    weights = {b["name"]: _weights_bytes(b["settings"], config["image_size"]) for b in config["baselines"]}
+    weights = {b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])
+               for b in config["baselines"]}
     return disk | {"weights": sum(weights[run.baseline] for run in all_runs)}
 
 
+def _is_own(baseline: dict) -> bool:
+    """Whether it is a function of the user's, which a plan does not call."""
+    return ":" in baseline["settings"]["kind"]
+
+
 def _weights_bytes(settings: dict, image_size: int) -> int:
-    """Bytes of a baseline's weights for ten classes. Nothing is downloaded; only a user's own model is really made."""
+    """Bytes of a baseline's weights for ten classes. Nothing is downloaded."""
     import torch  # seconds, which a plan without kept weights need not wait
 
     from diagvib.baselines import make_baseline
     if settings["kind"] == "torchvision_frozen":
         settings = {**settings, "kind": "torchvision", "options": {}}
-    with torch.device("cpu" if ":" in settings["kind"] else "meta"):
+    with torch.device("meta"):
         model = make_baseline(settings, n_classes=10, image_size=image_size, seed=0)
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
 
@@ -141,7 +148,7 @@ def print_plan(plan: dict, config: dict) -> None:
 
 
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
-    disk = plan["disk"]
+    disk, own = plan["disk"], plan["weights_not_known"]
     return [
         ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} of study and pair x {config['samples']} samples)"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
@@ -149,6 +156,7 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
         ("disk", f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})"),
         ("disk with DVC", f"{_size(2 * sum(disk.values()))}; as above where copies share blocks (XFS, Btrfs)"),
+        *[("not known", f"weights of {name}, which a plan does not import; not in these sums") for name in own],
     ]
 
 

@@ -1,7 +1,5 @@
 """Prune: list what no given configuration asks for, and delete it after a yes. Nothing else deletes results."""
 
-import base64
-import binascii
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +7,7 @@ from pathlib import Path
 
 from diagvib.errors import DiagvibError
 from diagvib.grid import Layout, datasets, train_jobs
-from diagvib.ledger import RECORDS
+from diagvib.ledger import RECORDS, recorded_path
 
 
 @dataclass(frozen=True)
@@ -50,21 +48,22 @@ def _agreed(question: str) -> bool:
 
 def find_unneeded(configs: list[dict]) -> list[Unneeded]:
     """What stands under the configurations' roots in data/recipes, images, checkpoints and results/runs beyond them."""
-    found = []
-    for root in sorted({Path(config["root"]) for config in configs}):
-        needed = {path for config in configs if Path(config["root"]) == root for path in _needed(config)}
-        above = {parent for path in needed for parent in path.parents}
-        found += [_measured(path) for top in _pruned_folders(root) if top.exists()
-                  for path in _beyond(top, needed, above)]
-    return found
+    needed = {path for config in configs for path in _needed(config)}
+    above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
+    needed = {path.resolve() for path in needed}
+    # However a root is written, and whatever links lead to it, a folder has one place.
+    tops = {top.resolve(): top for config in reversed(configs) for top in _pruned_folders(Path(config["root"]))}
+    return [_measured(path) for top in sorted(tops.values()) if top.exists() for path in _beyond(top, needed, above)]
 
 
 def find_records(configs: list[dict]) -> list[Path]:
     """Snakemake's records of files in those folders that no configuration asks for, whether or not they exist."""
-    needed = {path for config in configs for path in _needed(config)}
-    tops = {top for config in configs for top in _pruned_folders(Path(config["root"]))}
-    return [record for record in sorted((RECORDS / "metadata").glob("*")) if (path := _recorded_path(record))
-            and tops & set(path.parents) and not needed & {path, *path.parents}]
+    needed = {path.resolve() for config in configs for path in _needed(config)}
+    tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config["root"]))}
+    records = sorted(record for record in (RECORDS / "metadata").rglob("*") if record.is_file())
+    return [record for record in records if (path := recorded_path(record))
+            and not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
+            and needed.isdisjoint(places)]
 
 
 def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
@@ -101,10 +100,10 @@ def _needed(config: dict) -> Iterable[Path]:
 
 
 def _beyond(path: Path, needed: set[Path], above: set[Path]) -> list[Path]:
-    """The highest folders and files at or below `path` in which nothing is needed."""
-    if path in needed:
+    """The highest folders and files at or below `path` in which nothing is needed. needed, above: resolved."""
+    if path.resolve() in needed:
         return []
-    if path not in above:
+    if path.resolve() not in above:
         return [path]
     return [found for child in sorted(path.iterdir()) for found in _beyond(child, needed, above)]
 
@@ -112,14 +111,6 @@ def _beyond(path: Path, needed: set[Path], above: set[Path]) -> list[Path]:
 def _measured(path: Path) -> Unneeded:
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return Unneeded(path, len(files), sum(file.stat().st_size for file in files))
-
-
-def _recorded_path(record: Path) -> Path | None:
-    """The output that a record is of; None for a name that is none."""
-    try:
-        return Path(base64.urlsafe_b64decode(record.name).decode())
-    except (binascii.Error, UnicodeDecodeError):
-        return None
 
 
 def _remove_empty(folder: Path) -> None:

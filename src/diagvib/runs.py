@@ -19,13 +19,13 @@ from diagvib.accuracy import mean_per_class_accuracy, per_class_accuracy
 from diagvib.baselines import make_baseline
 from diagvib.baselines.base import Baseline
 from diagvib.batches import Batches, Scaling
-from diagvib.checkpoints import Checkpoint, digest
+from diagvib.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.code_digest import code_digest, git_state
 from diagvib.datasets import Datasets, ImageFiles
 from diagvib.errors import DiagvibError
 from diagvib.exhibits import write_exhibits
 from diagvib.factors import FACTORS, classes, parse_pair
-from diagvib.files import whole_file, write_json, write_table, write_text
+from diagvib.files import write_json, write_table, write_text
 from diagvib.grid import WEIGHTS_FILE, Run
 from diagvib.images import Images
 from diagvib.protocol import Protocol, enough_memory, run_name
@@ -219,8 +219,7 @@ def _write_weights(path: Path, model: Baseline, keep: bool) -> None:
     if not keep:
         path.unlink(missing_ok=True)
         return
-    with whole_file(path) as temporary:
-        torch.save({name: value.cpu().clone() for name, value in model.state_dict().items()}, temporary)
+    save_tensors(path, {name: value.cpu().clone() for name, value in model.state_dict().items()})
 
 
 def _group_metrics(table: pa.Table, target: str) -> dict:

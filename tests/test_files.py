@@ -1,0 +1,226 @@
+"""Files are whole or absent: real processes write the same one, are killed, and meet a disk that is really full."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from diagvib import files
+from diagvib.errors import DiagvibError
+from diagvib.files import file_sha256, read_table, whole_file, write_table, write_text
+
+# argv: path, letter. Says `ready` inside the block, and leaves it when told to.
+WAITING_WRITER = """
+import sys
+from diagvib.files import whole_file
+with whole_file(sys.argv[1]) as temporary:
+    temporary.write_text(sys.argv[2] * 1000)
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+BUSY_WRITER = """
+import sys
+from diagvib.files import write_text
+for _ in range(100):
+    write_text(sys.argv[1], sys.argv[2] * 1_000_000)
+"""
+
+
+def python(program: str, *arguments: object) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def waiting_writer(path: Path, letter: str) -> subprocess.Popen:
+    writer = python(WAITING_WRITER, path, letter)
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
+def test_two_writers_at_once_both_succeed_and_the_file_is_always_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    writers = [python(BUSY_WRITER, path, letter) for letter in "AB"]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            content = path.read_text()
+            assert len(content) == 1_000_000
+            seen.add("".join(sorted(set(content))))
+    for writer in writers:
+        assert writer.wait() == 0, writer.communicate()[1]
+    assert seen | {"A", "B"} == {"A", "B"}
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_living_writer_keeps_its_temporary_file_and_the_last_one_wins(tmp_path):
+    path = tmp_path / "a.txt"
+    slow = waiting_writer(path, "S")
+    write_text(path, "quick")
+    assert path.read_text() == "quick"
+    _, said = slow.communicate("\n")
+    assert slow.returncode == 0, said
+    assert path.read_text() == "S" * 1000
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
+    path, other = tmp_path / "a.txt", tmp_path / "a.txt.txt"
+    killed, living = waiting_writer(path, "K"), waiting_writer(other, "L")
+    killed.kill()
+    killed.communicate()
+    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 2
+    write_text(path, "next")
+    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 1, "that of the other file's writer stays"
+    living.communicate("\n")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "a.txt.txt"]
+
+
+def test_files_of_other_machines_stay_for_a_day(tmp_path):
+    fresh, old = tmp_path / ".a.txt.elsewhere.1.00ff.tmp", tmp_path / ".a.txt.elsewhere.2.00ff.tmp"
+    for path in (fresh, old):
+        path.write_text("x")
+    long_ago = time.time() - 90_000
+    os.utime(old, (long_ago, long_ago))
+    write_text(tmp_path / "a.txt", "x")
+    assert fresh.exists() and not old.exists()
+
+
+def test_two_writers_of_one_process_have_files_of_their_own(tmp_path):
+    path = tmp_path / "a.txt"
+    with whole_file(path) as outer:
+        outer.write_text("outer")
+        with whole_file(path) as inner:
+            inner.write_text("inner")
+        assert path.read_text() == "inner"
+    assert path.read_text() == "outer"
+
+
+def test_content_is_on_disk_before_the_name_and_the_name_after(tmp_path, monkeypatch):
+    done, fsync, replace = [], os.fsync, os.replace
+
+    def noted_fsync(descriptor):
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        fsync(descriptor)
+
+    def noted_replace(source, target):
+        done.append("renamed")
+        replace(source, target)
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("no /proc here to tell which file a descriptor is of")
+    monkeypatch.setattr(files.os, "fsync", noted_fsync)
+    monkeypatch.setattr(files.os, "replace", noted_replace)
+    write_text(tmp_path / "a.txt", "x")
+    assert done[0].startswith(".a.txt.") and done[1:] == ["renamed", tmp_path.name]
+
+
+def test_a_written_file_has_the_rights_that_the_user_wants(tmp_path):
+    (tmp_path / "plain").write_text("x")
+    write_text(tmp_path / "whole", "x")
+    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+# A disk of its own, in a namespace of its own.
+ON_A_SMALL_DISK = 'mkdir disk && mount -t tmpfs -o size=1M tmpfs disk && exec "$@"'
+FILL_IT = """
+import torch
+from pathlib import Path
+from diagvib.checkpoints import Checkpoint, Checkpoints
+from diagvib.errors import DiagvibError
+from diagvib.files import whole_file
+path, state = Path("disk/folder/0.pt"), {"a": [torch.zeros(1_000_000)]}
+
+def by_hand():
+    with whole_file(path) as temporary:
+        temporary.write_bytes(bytes(4_000_000))
+
+def aside():
+    with Checkpoints(Checkpoint(path, "x"), aside=True).finished() as checkpoints:
+        checkpoints.write(state)
+
+def aside_before_the_next():
+    with Checkpoints(Checkpoint(path, "x"), aside=True).finished() as checkpoints:
+        checkpoints.write(state)
+        checkpoints.write(state)
+
+for write in (by_hand, lambda: Checkpoint(path, "x").write(state), aside, aside_before_the_next):
+    try:
+        write()
+    except DiagvibError as error:
+        print(error)
+    assert list(path.parent.iterdir()) == []
+Checkpoint(path, "x").write({"a": torch.zeros(1000)})
+print(len(Checkpoint(path, "x").read()["a"]))
+"""
+
+
+def test_a_full_disk_is_told_also_by_checkpoints_and_leaves_nothing(tmp_path):
+    own_disk = ["unshare", "--mount", "--map-root-user", "sh", "-e", "-c"]
+    if not shutil.which("unshare") or subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False,
+                                                     capture_output=True).returncode:
+        pytest.skip("no file system can be mounted here, not even in a namespace, to be filled")
+    done = subprocess.run([*own_disk, ON_A_SMALL_DISK, "sh", sys.executable, "-c", FILL_IT], cwd=tmp_path,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    assert len(said) == 5 and said[4] == "1000"
+    assert all(line.startswith("disk/folder/0.pt: the disk is full; free some space") for line in said[:4]), said
+
+
+def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_path):
+    random = np.random.default_rng(0)
+    table = pa.table({"whole": random.integers(0, 1000, 5000), "fraction": random.random(5000),
+                      "name": random.choice(["red", "green", "blue"], 5000),
+                      "image": [random.bytes(20) for _ in range(5000)]})
+    path, found = tmp_path / "a.parquet", 0
+    write_table(path, table, {})
+    content = path.read_bytes()
+    body = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    for _ in range(100):
+        flipped, place = bytearray(content), int(random.integers(4, body))
+        flipped[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(flipped)
+        try:
+            read = read_table(path)
+        except DiagvibError as error:
+            assert "damaged" in str(error) and "delete it and run again" in str(error)
+            found += 1
+        else:
+            assert read.equals(table)
+    assert found > 95  # what is not found is in a page's header, where it changes no value
+
+
+def test_two_renders_of_one_data_set_at_once(tmp_path):
+    root, config = tmp_path / "root", tmp_path / "small.yaml"
+    config.write_text("sources: embedded\nstudies: [zgo]\npairs: [hue-shape]\nsamples: 2\nbaselines: [small_cnn]\n"
+                      "counts: {train: 640, val: 64, id: 64, ood: 64}\n")
+
+    def diagvib(*arguments: str) -> subprocess.Popen:
+        return subprocess.Popen([sys.executable, "-m", "diagvib", *arguments, "--config", str(config), "--root",
+                                 str(root)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def hashes() -> dict[str, str]:
+        return {str(p.relative_to(root)): file_sha256(p) for p in (root / "data/images").rglob("*") if p.is_file()}
+    for stage in (["prepare"], ["draw", "zgo", "hue-shape"], ["render", "zgo", "hue-shape"]):
+        process = diagvib(*stage)
+        assert process.wait() == 0, process.stdout.read()
+    alone = hashes()
+    shutil.rmtree(root / "data/images")
+    both = [diagvib("render", "zgo", "hue-shape") for _ in range(2)]
+    for process in both:
+        said, _ = process.communicate()
+        assert process.returncode == 0, said
+    assert hashes() == alone and len(alone) == 7
+
+
+def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path):
+    writer = waiting_writer(tmp_path / "a.txt", "I")
+    writer.send_signal(signal.SIGINT)
+    writer.communicate()
+    assert writer.returncode != 0 and list(tmp_path.iterdir()) == []
