@@ -62,8 +62,9 @@ def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_ow
     assert comparison["difference"].abs().max() < 1e-9
     agrees = comparison["verdict"] == "agrees"
     assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 300 < agrees.sum() < 600
-    assert verdict_sentence(comparison) == (f"Of 864 compared cells {agrees.sum()} agree with the paper within 5 points, "
-                                            f"0 differ, and {864 - agrees.sum()} cannot be told: all that it has.")
+    assert verdict_sentence(comparison) == (
+        f"Of 864 compared cells {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
+        f"{864 - agrees.sum()} cannot be told: all that it has.")
 
 
 @pytest.mark.parametrize("samples", [1, 2])
