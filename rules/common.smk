@@ -88,7 +88,7 @@ METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.f
 TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in
                 ("accuracy", "agreement", "collect", "comparability", "formats", "metrics", "paper", "reference", "scores",
                  "selection", "tables", "uncertainty", "verdicts")),
-              "config/paper_tables.csv"]
+              "config/paper_tables.csv", "config/reproductions.csv"]
 PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
                ("examples", "exhibit_sheets", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
              *(f"src/diagvib/report.{kind}" for kind in ("css", "html.j2", "js"))]

@@ -16,7 +16,7 @@ from diagvib.verdicts import COMPARED, DECIDED, LEAST_SAMPLES, MARGIN, PAPER_SAM
 MARKS = {"mean_difference": 0.04, "rms_z": 1.75, "agreeing": 0.6, "order": 0.85}
 # On less than this there is no `reproduced`: so many cells, so much of them decided.
 LEAST_CELLS, LEAST_DECIDED = 24, 0.15
-# Where samples are too few for `reproduced`, only so many times the mark of rms_z is `not reproduced`.
+# Where samples or cells are too few for `reproduced`, so many times the mark of rms_z is still `not reproduced`.
 FAR_OFF = 2
 STATEMENTS = ("reproduced", "not reproduced", "cannot tell")
 # Only cells that the paper has so far apart are asked for their order.
@@ -62,12 +62,12 @@ def order_agreement(ours: np.ndarray, paper: np.ndarray) -> float:
 
 def _state(scores: dict, samples: float) -> tuple[str, str]:
     missed = missed_marks(scores)
-    if samples < LEAST_SAMPLES:
-        if scores["rms_z"] > FAR_OFF * MARKS["rms_z"]:
-            return "not reproduced", f"far off: RMS z {scores['rms_z']:.1f}"
-        return "cannot tell", f"n = {samples:.0f}, of at least {LEAST_SAMPLES}"
-    if scores["cells"] < LEAST_CELLS:
-        return "cannot tell", f"{scores['cells']} cells, of at least {LEAST_CELLS}"
+    few = [f"n = {samples:.0f}, of at least {LEAST_SAMPLES}"] if samples < LEAST_SAMPLES else []
+    few += [f"{scores['cells']} cells, of at least {LEAST_CELLS}"] if scores["cells"] < LEAST_CELLS else []
+    if few and scores["rms_z"] > FAR_OFF * MARKS["rms_z"]:
+        return "not reproduced", f"far off: RMS z {scores['rms_z']:.1f}"
+    if few:
+        return "cannot tell", "; ".join(few)
     if missed:
         return "not reproduced", f"missed: {', '.join(missed)}"
     share = scores["decided"] / scores["cells"]

@@ -161,9 +161,9 @@ def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> 
     if paper["paper_low"].notna().any():
         x = np.arange(len(studies))
         axes.fill_between(x, paper["paper_low"], paper["paper_high"], color=RULE, alpha=0.6, linewidth=0, zorder=0,
-                          label="the paper's nine, lowest to highest (reference)")
+                          label="paper's nine, range (reference)")
         axes.plot(x, paper["paper_resnet18"], color=MUTED, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1,
-                  label="the paper's resnet18 (reference)")
+                  label="paper's resnet18 (reference)")
 
 
 def _panel_title(metrics: pd.DataFrame, target: str) -> str:
