@@ -92,9 +92,9 @@ METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.f
 
 # What tables, figures and the page are made by: they are made anew when it changes.
 TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in
-                ("accuracy", "collect", "formats", "metrics", "paper", "scores", "selection", "tables", "uncertainty",
-                 "verdicts")),
-              "config/paper_tables.csv"]
+                ("accuracy", "agreement", "collect", "comparability", "formats", "metrics", "paper", "reference", "scores",
+                 "selection", "tables", "uncertainty", "verdicts")),
+              "config/paper_tables.csv", "config/reproductions.csv"]
 PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
                ("examples", "exhibit_sheets", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
              *(f"src/diagvib/report.{kind}" for kind in ("css", "html.j2", "js"))]

@@ -47,7 +47,7 @@ def test_symmetry_needs_both_ways_of_a_pair():
 def test_the_scatter_shows_compared_cells_only():
     row = {"baseline": "resnet18", "metric": "faavg", "paper": 0.5, "ours": 0.4, "uncertainty": 0.05}
     cells = pd.DataFrame([{**row, "verdict": "agrees"}, {**row, "verdict": "differs"}, {**row, "verdict": "not run"}])
-    assert "1 of 2 agree" in paper_scatter(cells, ["resnet18"]).axes[0].get_title(loc="left")
+    assert "1 agrees, 1 differs, 0 cannot tell" in paper_scatter(cells, ["resnet18"]).axes[0].get_title(loc="left")
     assert paper_scatter(cells[cells["verdict"] == "not run"], ["resnet18"]) is None
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from diagvib.comparability import protocol_differences
 from diagvib.errors import DiagvibError
 from diagvib.factors import Pair
 from diagvib.figures import draw_figures, heat_map, study_curves
@@ -20,7 +21,6 @@ from diagvib.sheets import cell_shares, example_images, ood_cells, study_sheet
 from diagvib.studies import dataset_sample, study_cells
 from diagvib.style import accuracy_colours
 from diagvib.tables import read_tables, tabulate, telling_pairs
-from diagvib.verdicts import shortened_protocol
 from synthetic_runs import accuracy, expected_runs, write_run
 
 PAIRS = ["shape-hue", "hue-shape", "shape-position"]
@@ -127,15 +127,15 @@ def test_other_sources_and_a_shortened_protocol_are_announced_everywhere(results
     assert note in (results / "tables/tables.md").read_text()
     assert all(note in path.read_text() for path in (results / "figures").rglob("*.svg"))
     assert set(pd.read_csv(results / "tables/metrics.csv")["sources"]) == {"embedded"}
-    assert "4,374 training images (paper: 43,740)" in shortened_protocol(SETTINGS)
-    assert shortened_protocol({}) == []
+    assert "4,374 training images (paper: 43,740)" in protocol_differences(SETTINGS)
+    assert protocol_differences({}) == []
 
 
 def test_every_configured_figure_is_there_as_png_and_svg(results):
     names = {f"p_matrix/{study}_small_cnn" for study in STUDIES}
     names |= {f"sheets/{study}_{TELLING.name}" for study in STUDIES}
     names |= {"dominance/zgo", "asymmetry/zgo_small_cnn", "training/small_cnn"}
-    names |= {f"curves/{metric}_{route}" for metric in ("faavg", "famin") for route in ("cgo", "fgo")}
+    names |= {f"curves/{metric}_{route}" for metric in ("faavg", "famin") for route in ("fgo",)}
     assert {str(path.relative_to(results / "figures")) for path in (results / "figures").rglob("*.*")} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")}
 

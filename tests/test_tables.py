@@ -168,7 +168,9 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
         concerned = {"runs": ["baseline", "study", "pair", "sample"],
                      "p_matrix": ["study", "baseline", "target", "cue"],
                      "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"],
-                     "comparison": ["baseline", "target"], "summary": [], "overall": ["study", "baseline"],
+                     "comparison": ["baseline", "target"], "summary": [], "agreement": [],
+                     "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
+                     "overall": ["study", "baseline"],
                      "baselines": ["study"], "selection": ["study", "baseline", "target"],
                      "run_times": ["baseline", "study", "pair", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])].reset_index(

@@ -106,13 +106,26 @@ def _accuracy_bar(figure: Figure, axes: Axes) -> None:
     bar.outline.set_visible(False)
 
 
-def study_curves(metrics: pd.DataFrame, metric: str, route: str) -> Figure | None:
+def shown_routes(metrics: pd.DataFrame) -> dict[str, list[str]]:
+    """The configured studies of each route, two at least; without a route whose studies another one shows as well."""
+    there = {route: [s for s in studies if s in set(metrics["study"])] for route, studies in ROUTES.items()}
+    found: dict[str, list[str]] = {}
+    for route, studies in sorted(there.items(), key=lambda item: -len(item[1])):
+        if len(studies) > 1 and not any(set(studies) <= set(other) for other in found.values()):
+            found[route] = studies
+    return found
+
+
+def study_curves(metrics: pd.DataFrame, metric: str, route: str,
+                 reference: pd.DataFrame | None = None) -> Figure | None:
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline, bands of one stderr.
 
     metrics: the table of `tables.metrics_table`. Studies that are not configured are left out of the axis; a missing
-    point is a cross on the floor, an incomplete one hollow. None if fewer than two studies of the route are configured.
+    point is a cross on the floor, an incomplete one hollow. reference: the table of `reference.reference_table`; where
+    it has a row, the range of the paper's nine is a grey band and its resnet18 a dashed line.
+    None if fewer than two studies of the route are configured.
     """
-    rows = metrics[(metrics["metric"] == metric) | ((metrics["study"] == "zso") & (metrics["metric"] == "faavg"))]
+    rows = _of_metric(metrics, metric)
     studies = [study for study in ROUTES[route] if study in set(rows["study"])]
     targets = [factor for factor in FACTORS if factor in set(rows["target"])]
     if len(studies) < 2:
@@ -122,15 +135,35 @@ def study_curves(metrics: pd.DataFrame, metric: str, route: str) -> Figure | Non
         figure = new_figure(2.6 * columns + 1.2, 2.35 * -(-len(targets) // columns) + 0.7)
         grid = figure.subplots(-(-len(targets) // columns), columns, sharex=True, sharey=True, squeeze=False)
         for axes, target in zip(grid.flat, targets, strict=False):
+            if reference is not None:
+                _draw_reference(axes, _of_metric(reference[reference["target"] == target], metric), studies)
             _draw_panel(axes, rows[rows["target"] == target], studies, by_baseline(metrics["baseline"].unique()))
             axes.set_title(_panel_title(metrics, target))
         for axes in grid.flat[len(targets):]:
             axes.set_visible(False)
         for axes in grid[:, 0]:
             axes.set_ylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric])
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8.5)
+        drawn = [axes.get_legend_handles_labels() for axes in grid.flat]
+        handles = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+        labels = list(handles)
+        figure.legend(handles.values(), labels, loc="outside upper left", ncols=min(5, len(labels)), fontsize=8.5)
     return figure
+
+
+def _of_metric(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Of ZSO, which has no cue, its one number stands for every metric."""
+    return rows[(rows["metric"] == metric) | ((rows["study"] == "zso") & (rows["metric"] == "faavg"))]
+
+
+def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> None:
+    paper = reference.drop_duplicates("study").set_index("study")
+    paper = paper[["paper_low", "paper_high", "paper_resnet18"]].astype(float).reindex(studies)
+    if paper["paper_low"].notna().any():
+        x = np.arange(len(studies))
+        axes.fill_between(x, paper["paper_low"], paper["paper_high"], color=RULE, alpha=0.6, linewidth=0, zorder=0,
+                          label="paper's nine, range (reference)")
+        axes.plot(x, paper["paper_resnet18"], color=MUTED, linewidth=1.2, linestyle=(0, (4, 2)), zorder=1,
+                  label="paper's resnet18 (reference)")
 
 
 def _panel_title(metrics: pd.DataFrame, target: str) -> str:
@@ -182,8 +215,9 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
     # What takes longest comes first, so that all processes end together.
     tasks = list(chain(_examples(prepared, p, Path(out)), _training(frames["runs"], Path(tables)),
-                       exhibit_figures(frames["runs"], runs, pair) if runs else (), _curves(frames["metrics"]),
-                       _overviews(frames), _sheets(p, pair, images), _heat_maps(p)))
+                       exhibit_figures(frames["runs"], runs, pair) if runs else (),
+                       _curves(frames["metrics"], frames["reference"]), _overviews(frames), _sheets(p, pair, images),
+                       _heat_maps(p)))
     return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
 
 
@@ -235,11 +269,11 @@ def _heat_maps(p: pd.DataFrame) -> Iterator[Task]:
         yield f"p_matrix/{study}_{baseline}", partial(heat_map, p, study, baseline)
 
 
-def _curves(metrics: pd.DataFrame) -> Iterator[Task]:
+def _curves(metrics: pd.DataFrame, reference: pd.DataFrame) -> Iterator[Task]:
     # Over a single cue FAMin is FAAvg.
     for metric in ("faavg", "famin") if metrics["cues"].max() > 1 else ("faavg",):
-        for route in ROUTES:
-            yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route)
+        for route in shown_routes(metrics):
+            yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route, reference)
 
 
 def sheet_pair(p: pd.DataFrame) -> Pair | None:

@@ -5,17 +5,24 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from diagvib.agreement import SIMULATED, agreement_sentence, marks_sentence, simulated_lines, simulated_sentence
+from diagvib.comparability import NOT_TUNED
 from diagvib.factors import FACTORS
 from diagvib.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent, points
+from diagvib.reference import reference_note, reference_sentences
 from diagvib.selection import AS_RUN, RULES
-from diagvib.verdicts import KEYS, VERDICTS, verdict_sentence
+from diagvib.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
 # How a compared number is marked.
-MARKS = {"agrees": "=", "differs": "≠"}
-LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is given "
-          "where it is 1 or smaller than configured; `-` is a missing run. Beside the paper's numbers `=` agrees and "
-          "`≠` differs, judged by the 95 % interval of the difference (both standard errors and the paper's rounding "
-          "to whole percents): of cells that are the same in truth, about one in twenty is found to differ.")
+MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
+UNTUNED = "†"
+LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
+          "given where it is 1 or smaller than configured; `-` is a missing run. Spreads are over the dataset samples "
+          "of one factor's mean over cues, with divisor n - 1; the paper does not state its divisor, nor for Table 2 "
+          "over what its standard deviation is taken: here it is over the samples, of paired differences. Beside the "
+          f"paper's numbers `=` agrees: the whole 95 % interval of the difference lies within {100 * MARGIN:.0f} "
+          "points; `≠` differs: it does not, and excludes zero; `?` cannot tell: neither, or fewer than "
+          f"{LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
 
 
 @dataclass(frozen=True)
@@ -32,14 +39,20 @@ class Block:
 def blocks(tables: dict[str, pd.DataFrame]) -> Iterator[Block]:
     """The paper's tables, metric by metric and study by study; below each baseline the paper's row where it has one."""
     rows = with_chgo(tables["metrics"], tables["chgo_minus_zgo"])
-    verdicts = tables["comparison"].set_index(KEYS)["verdict"].to_dict()
+    verdicts, untuned = tables["comparison"].set_index(KEYS)["verdict"].to_dict(), untuned_baselines(tables)
     for metric in METRIC_TITLES:
         for study, table in rows[rows["metric"] == metric].groupby("study", sort=False):
             factors = [f for f in FACTORS if f in set(table["target"])]
             lines = []
             for baseline, own in table.groupby("baseline", sort=False):
-                lines += _lines(baseline, own.set_index("target"), factors, verdicts)
+                lines += _lines(baseline, own.set_index("target"), factors, verdicts, baseline in untuned)
             yield Block(metric, study, factors, lines, _notes(table, tables["runs"]))
+
+
+def untuned_baselines(tables: dict[str, pd.DataFrame]) -> set[str]:
+    """The baselines whose every verdict rests on settings that nobody tuned."""
+    told = [tables["comparison"][["baseline", "mentions"]], tables["reference"][["baseline", "protocol"]]]
+    return {name for table in told for name, text in table.itertuples(index=False, name=None) if NOT_TUNED in text}
 
 
 def with_chgo(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
@@ -49,7 +62,8 @@ def with_chgo(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([metrics, chgo]) if len(chgo) else metrics
 
 
-def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict) -> list[tuple[str, list[str]]]:
+def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict,
+           untuned: bool) -> list[tuple[str, list[str]]]:
     ours, theirs = [], []
     for factor in factors:
         row = own.loc[factor] if factor in own.index else None
@@ -58,7 +72,8 @@ def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict)
         text = "" if row is None else percent(*row[["mean", "stderr", "n", "expected"]])
         ours.append(f"{text} {mark}".strip())
         theirs.append(paper_percent(*row[["paper_mean", "paper_stderr"]]) if known else "")
-    return [(baseline, ours), *([("paper", theirs)] if any(theirs) else [])]
+    name = f"{baseline} {UNTUNED}" if untuned else baseline
+    return [(name, ours), *([("paper", theirs)] if any(theirs) else [])]
 
 
 def _notes(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
@@ -73,7 +88,8 @@ def _notes(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
 def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
     """Summary of the verdicts, then the paper's tables, holes and run times. note: what must stand above all else."""
     parts = ["# Tables", "", *([f"**{note}**", ""] if note else []), verdict_sentence(tables["comparison"]), "",
-             *_summary(tables["summary"]), "", LEGEND]
+             *_agreement(tables["agreement"]), *_reference(tables), *_summary(tables["summary"]), "", LEGEND, "",
+             simulated_sentence()]
     metric = None
     for block in blocks(tables):
         if block.metric != metric:
@@ -85,7 +101,7 @@ def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
     parts += _selection(tables["selection"])
     holes = describe_holes(tables["runs"])
     parts += ["", "## Missing runs", "", *([f"- {line}" for line in holes] or ["None: every configured run is there."])]
-    return "\n".join([*parts, *_run_times(tables["run_times"])]) + "\n"
+    return "\n".join([*parts, *_run_times(tables["run_times"]), *_simulated()]) + "\n"
 
 
 def markdown_table(heads: list[str], rows: list[list[str]]) -> list[str]:
@@ -97,6 +113,45 @@ def _summary(summary: pd.DataFrame) -> list[str]:
     rows = [[row["by"], row["name"], str(row["cells"]), *(str(row[c]) for c in columns)] for _, row in
             summary.iterrows()]
     return markdown_table(["by", "name", "cells", *VERDICTS], rows)
+
+
+def _agreement(agreement: pd.DataFrame) -> list[str]:
+    """The joint statements and what they rest on; nothing where no cell was compared."""
+    if not len(agreement):
+        return []
+    heads, rows = agreement_lines(agreement)
+    return [agreement_sentence(agreement), "", marks_sentence(), "", *markdown_table(heads, rows), ""]
+
+
+def agreement_lines(agreement: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Heads and texts of `agreement.agreement_table`."""
+    rows = [[r.by, r.name, str(r.cells), str(r.decided), points(r.mean_difference), f"{r.rms_z:.2f}", share(r.agreeing),
+             share(r.order), f"{r.statement}{f' ({r.reason})' if r.reason else ''}"]
+            for r in agreement.itertuples(index=False)]
+    return ["by", "name", "compared", "decided", "mean difference", "RMS z", "agree", "same order", "statement"], rows
+
+
+def share(value: float) -> str:
+    return "-" if value != value else f"{100 * value:.0f} %"
+
+
+def _reference(tables: dict[str, pd.DataFrame]) -> list[str]:
+    """Models without a comparable cell beside the paper's nine; nothing where every model has one."""
+    reference = tables["reference"]
+    if not len(reference):
+        return []
+    heads, rows = reference_lines(reference)
+    return ["## Beside the paper's nine", "", reference_note(reference), "",
+            *(f"- {line}" for line in reference_sentences(reference, tables["likeness"])), "",
+            *markdown_table(heads, rows), "", "## Verdicts", ""]
+
+
+def reference_lines(reference: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Heads and texts of `reference.reference_table`."""
+    rows = [[r.study.upper(), r.baseline, r.target, r.metric, f"{100 * r.ours:.1f}",
+             f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}", f"{100 * r.paper_resnet18:.0f}",
+             f"{r.rank} of {r.of}"] for r in reference.itertuples(index=False)]
+    return ["study", "baseline", "factor", "metric", "ours", "paper's nine", "paper's resnet18", "rank"], rows
 
 
 def _selection(selection: pd.DataFrame) -> list[str]:
@@ -136,10 +191,16 @@ def _run_times(times: pd.DataFrame) -> list[str]:
     return ["", "## Run times, mean over runs", "", *markdown_table(heads, rows)]
 
 
+def _simulated() -> list[str]:
+    heads, rows = simulated_lines()
+    return ["", "## What equal distributions and wrong reproductions score", "", SIMULATED, "",
+            *markdown_table(heads, rows)]
+
+
 def markdown_matrices(p: pd.DataFrame, note: str = "") -> str:
     """Every P_ij matrix: rows target factors, columns cue factors (ZSO: none), percent."""
     parts = ["# P_ij: accuracy on the group `ood` (ZSO: on its only group), rows target, columns cue factors", "",
-             *([f"**{note}**", ""] if note else []), LEGEND.split(" Beside")[0]]
+             *([f"**{note}**", ""] if note else []), LEGEND.split(" Spreads")[0]]
     for study, baseline, heads, rows in _matrices(p):
         parts += ["", f"## {study.upper()}, {baseline}", "", *markdown_table(heads, rows)]
     return "\n".join(parts) + "\n"
@@ -159,7 +220,10 @@ def _matrices(p: pd.DataFrame) -> Iterator[tuple[str, str, list[str], list[list[
 def latex_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
     """The paper's tables as LaTeX (needs booktabs): one table environment per study and metric."""
     parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else []),
-             f"% {_latex(verdict_sentence(tables['comparison']))}"]
+             f"% {_latex(verdict_sentence(tables['comparison']))}",
+             *(f"% {_latex(text)}" for text in [agreement_sentence(tables["agreement"])] if text),
+             *([f"% {reference_note(tables['reference'])}"] if len(tables["reference"]) else []),
+             f"% {UNTUNED} settings {NOT_TUNED}; = agrees, ≠ differs, ? cannot tell"]
     for block in blocks(tables):
         title = f"{block.study.upper()}. {METRIC_TITLES[block.metric]} (percent)."
         rows = [[r"\emph{paper}" if name == "paper" else _latex(name), *map(_latex, cells)]
@@ -188,6 +252,6 @@ def _latex_table(title: str, heads: list[str], rows: list[list[str]], notes: Seq
 
 def _latex(text: str) -> str:
     for plain, escaped in (("\\", r"\textbackslash{}"), ("_", r"\_"), ("%", r"\%"), ("&", r"\&"), ("±", r"$\pm$"),
-                           ("≠", r"$\neq$"), ("=", "$=$")):
+                           ("≠", r"$\neq$"), (UNTUNED, r"$\dagger$"), ("=", "$=$")):
         text = text.replace(plain, escaped)
     return text

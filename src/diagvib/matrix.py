@@ -68,8 +68,8 @@ def _paper(comparison: pd.DataFrame) -> dict:
         spread = row.paper_stderr * 5**0.5 if row.metric == "improvement_over_zgo" else row.paper_stderr
         ours = percent(row.ours, row.stderr, row.n, row.expected) if row.n > 0 else "-"
         mark = f" {MARKS.get(row.verdict, '')}".rstrip()
-        told = row.verdict in MARKS and row.n > 1  # then the reason is n, which stands beside the number
-        verdict = f"{row.verdict}{f': {row.reason}' if row.reason and row.n > 0 and not told else ''}"
+        why = [text for text in (row.reason, row.mentions) if text and row.n > 0]
+        verdict = ": ".join([row.verdict, *(["; ".join(why)] if why else [])])
         name = names[row.metric] if row.study != "zso" else "accuracy without a cue"
         text = f"{name}: paper {paper_percent(row.paper, spread)}, ours {ours}{mark} ({verdict})"
         found.setdefault(row.study, {}).setdefault(row.baseline, {}).setdefault(row.target, []).append(text)

@@ -10,7 +10,9 @@ from diagvib.accuracy import mean_per_class_accuracy, per_class_accuracy
 __all__ = ["CHANCE", "Estimate", "accuracy_array", "chgo_minus_zgo", "estimate", "faavg", "famin",
            "mean_per_class_accuracy", "per_class_accuracy"]
 
-# Three classes per factor, equally frequent in every tested group (paper, Sec. 3.2).
+# What guessing among the three trained classes gives, in the mean, in every tested group: the mean over the classes
+# present does not ask how frequent each is (in CGO-1 and CGO-2 they are not equally so in `ood`, and in CHGO there is
+# one class only). Naming always the same class gives 1/3 where all three are present; in CHGO 0 or 1.
 CHANCE = 1 / 3
 
 

@@ -10,15 +10,16 @@ from diagvib.factors import FACTORS
 from diagvib.metrics import CHANCE
 from diagvib.style import HELD_OUT, INK, MUTED, RULE, TESTED_ID, TESTED_OOD, TRAINED, by_baseline, new_figure, styled
 from diagvib.uncertainty import sample_interval
+from diagvib.verdicts import COMPARED, DECIDED
 
 
 def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | None:
     """Every compared cell: the paper's number across, ours up, the identity line; a panel per kind of number.
 
     comparison: the table of `verdicts.comparison_table`. Bars are the 95 % intervals of the difference; cells that
-    differ are ringed. None if nothing could be compared.
+    differ are ringed, those that cannot be told pale. None if nothing could be compared.
     """
-    rows = comparison[comparison["verdict"].isin(["agrees", "differs"])]
+    rows = comparison[comparison["verdict"].isin(COMPARED)]
     kinds = {"FAAvg (Tables A2-A9)": ["faavg"], "FAMin (Tables A3-A9)": ["famin"],
              "CHGO minus ZGO (Table 2)": ["improvement_over_zgo"]}
     panels = {title: rows[rows["metric"].isin(metrics)] for title, metrics in kinds.items()}
@@ -31,8 +32,8 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | No
         looks = by_baseline(baselines)
         for axes, (title, cells) in zip(grid, panels.items(), strict=True):
             _draw_scatter(axes, cells, looks)
-            agree = int((cells["verdict"] == "agrees").sum())
-            axes.set_title(f"{title}\n{agree} of {len(cells)} agree")
+            counts = [f"{(cells['verdict'] == verdict).sum()} {verdict}" for verdict in COMPARED]
+            axes.set_title(f"{title}\n{', '.join(counts)}", fontsize=9)
             axes.set_xlabel("paper")
         grid[0].set_ylabel("ours")
         handles = {label: handle for axes in grid for handle, label in zip(*axes.get_legend_handles_labels(),
@@ -51,9 +52,11 @@ def _draw_scatter(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, s
                   zorder=1)
     for baseline, (colour, marker) in looks.items():
         own = cells[cells["baseline"] == baseline]
-        if len(own):
-            axes.plot(own["paper"], own["ours"], linestyle="none", marker=marker, markersize=4, color=colour,
-                      markeredgewidth=0, label=baseline)
+        for told, alpha in ((True, 1), (False, 0.35)):
+            some = own[own["verdict"].isin(DECIDED) == told]
+            if len(some):
+                axes.plot(some["paper"], some["ours"], linestyle="none", marker=marker, markersize=4, color=colour,
+                          markeredgewidth=0, alpha=alpha, label=baseline if told else f"{baseline}, cannot tell")
     differ = cells[cells["verdict"] == "differs"]
     axes.plot(differ["paper"], differ["ours"], linestyle="none", marker="o", markersize=9, markerfacecolor="none",
               markeredgecolor=INK, markeredgewidth=0.6, alpha=0.7, label="differs" if len(differ) else "_")

@@ -12,18 +12,28 @@ import yaml
 from markupsafe import Markup, escape
 from PIL import Image
 
+from diagvib.agreement import agreement_sentence, marks_sentence, simulated_sentence
+from diagvib.comparability import NOT_TUNED, protocol_differences
 from diagvib.examples import example_addresses
 from diagvib.factors import FACTORS
-from diagvib.figures import ROUTES, sheet_pair
+from diagvib.figures import sheet_pair, shown_routes
 from diagvib.files import read_json, write_text
 from diagvib.matrix import matrix_data
 from diagvib.metrics import CHANCE
 from diagvib.paper import PAPER_CUES, describe_holes
-from diagvib.report_tables import comparison_rows, folded_tables, result_tables
+from diagvib.reference import reference_note, reference_sentences
+from diagvib.report_tables import (
+    agreement_rows,
+    comparison_rows,
+    folded_tables,
+    reference_rows,
+    result_tables,
+    simulated_rows,
+)
 from diagvib.studies import load_study
 from diagvib.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
 from diagvib.tables import read_tables, source_note, telling_pairs
-from diagvib.verdicts import VERDICTS, shortened_protocol, verdict_sentence
+from diagvib.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
 # In the page the figures' fixed colours give way to the theme's.
 _THEME = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", TRAINED: "var(--trained)",
@@ -47,12 +57,14 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
     frames, made = read_tables(tables), read_json(tables / "versions.json")
     runs, p, metrics = frames["runs"], frames["p_matrix"], frames["metrics"]
     return {
-        "runs": runs_summary(runs), "note": source_note(runs, settings), "shortened": shortened_protocol(settings),
+        "runs": runs_summary(runs), "note": source_note(runs, settings), "differences": protocol_differences(settings),
         "headlines": headlines(p), "chance": CHANCE, "factors": FACTORS, "studies": _study_titles(p),
         "sheets": _sheets(p, figures), "curves": _curves(figures, metrics),
         "matrix": matrix_data(frames, example_addresses(figures / "examples")),
         "first_study": next((study for study in p["study"].unique() if study != "zso"), "zso"),
-        "verdict": verdict(frames, figures), "overviews": _overviews(figures, runs["baseline"].unique()),
+        "verdict": verdict(frames, figures), "reference": reference(frames), "simulated": simulated_rows(),
+        "false_alarms": simulated_sentence(),
+        "overviews": _overviews(figures, runs["baseline"].unique()),
         "exhibits": _exhibits(figures, runs),
         "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
         "tables": result_tables(frames), "folded_tables": folded_tables(frames), "holes": describe_holes(runs),
@@ -131,11 +143,10 @@ def _curves(figures: Path, metrics: pd.DataFrame) -> list[dict]:
     names = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     found = []
     for metric, title in names.items():
-        for route, studies in ROUTES.items():
+        for route, studies in shown_routes(metrics).items():
             path = figures / "curves" / f"{metric}_{route}.svg"
-            there = [study.upper() for study in studies if study in set(metrics["study"])]
-            if path.exists() and len(there) > 1 and (metric == "faavg" or metrics["cues"].max() > 1):
-                caption = f"{title}: {' → '.join(there)}"
+            if path.exists() and (metric == "faavg" or metrics["cues"].max() > 1):
+                caption = f"{title}: {' → '.join(study.upper() for study in studies)}"
                 found.append({"title": caption, "panels": min(3, metrics["target"].nunique()),
                               "svg": inline_svg(path, f"Curves, a panel per factor: {caption}")})
     return found
@@ -189,20 +200,33 @@ def _smaller_pictures(svg: Markup) -> Markup:
 
 
 def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:
-    """The verdict in a sentence, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
+    """The verdict in sentences, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
     comparison, summary, scatter = frames["comparison"], frames["summary"], figures / "paper" / "scatter.svg"
     groups = [{"by": by, "rows": [_shares(row) for _, row in rows.iterrows()]}
               for by, rows in summary[summary["by"] != "overall"].groupby("by", sort=False)]
     why = comparison[comparison["verdict"] == "not comparable"]["reason"].value_counts()
-    return {"sentence": verdict_sentence(comparison), "groups": groups, "table": comparison_rows(comparison),
+    untuned = sorted({row.baseline for row in comparison[comparison["verdict"].isin(COMPARED)].itertuples()
+                      if NOT_TUNED in row.mentions})
+    return {"sentence": verdict_sentence(comparison), "joint": agreement_sentence(frames["agreement"]),
+            "marks": marks_sentence(), "margin": 100 * MARGIN, "least_samples": LEAST_SAMPLES, "untuned": untuned,
+            "agreement": agreement_rows(frames["agreement"]), "groups": groups, "table": comparison_rows(comparison),
             "reasons": [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()],
             "scatter": inline_svg(scatter, "The paper's numbers across, ours up") if scatter.exists() else ""}
 
 
 def _shares(row: pd.Series) -> dict:
-    kinds = ("agrees", "differs", "not_comparable", "not_run")
+    kinds = [verdict.replace(" ", "_") for verdict in VERDICTS]
     parts = [{"kind": kind, "cells": row[kind]} for kind in kinds if row[kind]]
     label = ", ".join(f"{row[verdict.replace(' ', '_')]} {verdict}" for verdict in VERDICTS)
-    compared = row["agrees"] + row["differs"]
-    return {"name": row["name"], "parts": parts, "count": f"{row['agrees']} of {compared}",
+    decided = row["agrees"] + row["differs"]
+    return {"name": row["name"], "parts": parts, "count": f"{row['agrees']} of {decided}",
             "label": f"{row['name']}: {label}"}
+
+
+def reference(frames: dict[str, pd.DataFrame]) -> dict | None:
+    """Models without a comparable cell beside the paper's nine; None where every model has one."""
+    table = frames["reference"]
+    if not len(table):
+        return None
+    return {"note": reference_note(table), "sentences": list(reference_sentences(table, frames["likeness"])),
+            "table": reference_rows(table)}

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from diagvib.agreement import SIMULATED, simulated_lines
 from diagvib.factors import FACTORS
-from diagvib.formats import selection_lines, with_chgo
+from diagvib.formats import UNTUNED, agreement_lines, reference_lines, selection_lines, untuned_baselines, with_chgo
 from diagvib.paper import METRIC_TITLES, paper_percent, percent, points
 from diagvib.uncertainty import FEWEST_FOR_P
 
@@ -18,14 +19,15 @@ def _cell(text: str, value: float | int | None = None, small: str = "", kind: st
 
 def result_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
     """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the cells."""
-    rows = with_chgo(frames["metrics"], frames["chgo_minus_zgo"])
+    rows, untuned = with_chgo(frames["metrics"], frames["chgo_minus_zgo"]), untuned_baselines(frames)
     tables = []
     for metric, title in METRIC_TITLES.items():
         table = rows[rows["metric"] == metric]
         if len(table):
             factors = [factor for factor in FACTORS if factor in set(table["target"])]
             groups = table.groupby(["baseline", "study"], sort=False)
-            lines = [[_cell(baseline), _cell(study.upper(), place), *(_result(group, factor) for factor in factors)]
+            lines = [[_cell(f"{baseline} {UNTUNED}" if baseline in untuned else baseline), _cell(study.upper(), place),
+                      *(_result(group, factor) for factor in factors)]
                      for place, ((baseline, study), group) in enumerate(groups)]
             tables.append({"title": title, "heads": ["baseline", "study", *factors], "rows": lines,
                            "paper": table["paper_mean"].notna().any()})
@@ -51,10 +53,35 @@ def comparison_rows(comparison: pd.DataFrame) -> dict:
     rows = [[_cell(r.table, place), _cell(r.study.upper()), _cell(r.baseline), _cell(r.target), _cell(r.metric),
              _cell(f"{100 * r.ours:.1f}", r.ours), _cell(f"{100 * r.paper:.0f}", r.paper),
              _cell(points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
-             _cell(r.verdict, small=r.reason, kind="hole" if r.verdict == "differs" else "")]
+             _cell(r.verdict, small="; ".join(filter(None, (r.reason, r.mentions))),
+                   kind="hole" if r.verdict == "differs" else "")]
             for place, r in enumerate(ran.itertuples(index=False))]
     return {"title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}", "rows": rows,
             "heads": ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference", "±", "verdict"]}
+
+
+def agreement_rows(agreement: pd.DataFrame) -> dict:
+    """The joint statements, with what they rest on."""
+    heads, lines = agreement_lines(agreement)
+    values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
+    rows = [[*map(_cell, line[:2]), *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
+             _cell(row["statement"], small=row["reason"], kind="hole" if row["statement"] == "not reproduced" else "")]
+            for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)]
+    return {"title": "Joint statements", "heads": heads, "rows": rows}
+
+
+def simulated_rows() -> dict:
+    heads, lines = simulated_lines()
+    return {"title": "Simulated reproductions", "note": SIMULATED, "heads": heads,
+            "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)]}
+
+
+def reference_rows(reference: pd.DataFrame) -> dict:
+    heads, lines = reference_lines(reference)
+    rows = [[_cell(line[0], place), *map(_cell, line[1:4]), _cell(line[4], row.ours), _cell(line[5], row.paper_low),
+             _cell(line[6], row.paper_resnet18), _cell(line[7], row.rank)]
+            for place, (line, row) in enumerate(zip(lines, reference.itertuples(index=False), strict=True))]
+    return {"title": "Every number beside the paper's nine", "heads": heads, "rows": rows}
 
 
 def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:

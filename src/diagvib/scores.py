@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.files import write_json
-from diagvib.verdicts import VERDICTS
+from diagvib.verdicts import DECIDED
 
 DIGITS = 4
 
@@ -22,13 +22,13 @@ def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
 def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
     """FAAvg, FAMin and in-distribution accuracy, each the mean over the target factors, and how far they agree.
 
-    agreeing: share of the compared cells of the paper's tables, compared: their number. What is not known is left out.
+    agreeing: share of the decided cells of the paper's tables, decided: their number. What is not known is left out.
     """
     own = {name: table[(table["baseline"] == baseline) & (table["study"] == study)] for name, table in tables.items()
            if name in ("metrics", "comparison")}
     values = own["metrics"].groupby("metric", sort=False)["mean"].mean().dropna().to_dict()
     verdicts = own["comparison"]["verdict"]
-    compared = verdicts[verdicts.isin(VERDICTS[:2])]
-    if len(compared):
-        values |= {"agreeing": (compared == "agrees").mean(), "compared": len(compared)}
-    return {name: round(float(value), DIGITS) if name != "compared" else value for name, value in values.items()}
+    decided = verdicts[verdicts.isin(DECIDED)]
+    if len(decided):
+        values |= {"agreeing": (decided == "agrees").mean(), "decided": len(decided)}
+    return {name: round(float(value), DIGITS) if name != "decided" else value for name, value in values.items()}

@@ -8,20 +8,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from diagvib.agreement import agreement_table
 from diagvib.collect import Collected, history_table, read_runs, run_times, versions
+from diagvib.comparability import judge_runs
 from diagvib.errors import DiagvibError, one_line
 from diagvib.files import open_parquet, read_table, write_json, write_table, write_text
 from diagvib.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.metrics import accuracy_array, chgo_minus_zgo, estimate, faavg, famin
 from diagvib.paper import beside_paper
+from diagvib.reference import likeness_table, reference_table
 from diagvib.selection import selection_table
 from diagvib.studies import GROUPS
 from diagvib.uncertainty import baseline_comparisons, overall_table, sample_interval
 from diagvib.verdicts import comparison_table, summary_table
 
 # The tidy tables, each as CSV and as Parquet.
-TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "overall", "baselines", "selection",
-        "run_times")
+TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "agreement", "reference", "likeness",
+        "overall", "baselines", "selection", "run_times")
 
 # What `tabulate` writes under results/tables.
 TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "history.parquet", "versions.json",
@@ -105,9 +108,12 @@ def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]
     frame = collected.frame
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
     metrics, chgo = metrics_table(frame), chgo_table(frame)
-    comparison = comparison_table(metrics, chgo, frame, settings)
+    judged = judge_runs(frame, collected.made, settings)
+    comparison = comparison_table(metrics, chgo, frame, settings, judged)
+    reference = reference_table(metrics, chgo, comparison, judged)
     aggregated = {"p_matrix": p_matrix(frame), "metrics": metrics, "chgo_minus_zgo": chgo, "comparison": comparison,
-                  "summary": summary_table(comparison), "overall": overall_table(frame),
+                  "summary": summary_table(comparison), "agreement": agreement_table(comparison),
+                  "reference": reference, "likeness": likeness_table(reference), "overall": overall_table(frame),
                   "baselines": baseline_comparisons(frame), "selection": selection_table(frame, collected.epochs)}
     return {"runs": frame, **{name: table.assign(sources=sources) for name, table in aggregated.items()},
             "run_times": run_times(collected)}
@@ -151,7 +157,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
         except (OSError, ValueError) as error:
             raise DiagvibError(f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again") from None
         _check_columns(frames[name], path)
-        for column in set(frames[name].columns) & {"cue", "reason", "sources"}:
+        for column in set(frames[name].columns) & {"cue", "reason", "sources", "mentions", "protocol"}:
             frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
     return frames
 
