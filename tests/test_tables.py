@@ -187,7 +187,7 @@ def test_a_whole_study_that_never_ran_is_one_line_and_dashes(runs):
     assert (rows["n"] == 0).all() and rows["mean"].isna().all()
     markdown = (runs.parent / "tables" / "tables.md").read_text()
     assert "small_cnn, fgo-20: all 30 runs: missing (not run)" in markdown
-    assert "| small_cnn | - | - |" in markdown
+    assert "| small_cnn † | - | - |" in markdown
 
 
 def test_nothing_ran_at_all_still_gives_every_table(tmp_path):
