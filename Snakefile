@@ -5,9 +5,9 @@ import gc
 import signal
 import threading
 
-from diagvib.failures import what_failed
-from diagvib.locks import give_up_dead_locks
-from diagvib.scheduler import wake_only_for_the_limit
+from diagvib.operations.failures import what_failed
+from diagvib.operations.locks import give_up_dead_locks
+from diagvib.operations.scheduler import wake_only_for_the_limit
 from snakemake.utils import min_version
 
 # A workflow of this size makes millions of objects that stay; looking through them for garbage is a sixth of its time.

@@ -23,10 +23,10 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
-from diagvib import jobs  # noqa: E402
-from diagvib.bench import save_result  # noqa: E402
-from diagvib.config import load_config, stage_settings  # noqa: E402
-from diagvib.grid import Layout, expected_runs  # noqa: E402
+from diagvib import stages as jobs
+from diagvib.bench.rendering import save_result  # noqa: E402
+from diagvib.settings.config import load_config, stage_settings  # noqa: E402
+from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2

@@ -24,10 +24,10 @@ import yaml
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-from diagvib.factors import classes  # noqa: E402
-from diagvib.fetch import load_sources  # noqa: E402
-from diagvib.grid import DIGESTS_FILE, IMAGE_FILES, RUN_FILES  # noqa: E402
-from diagvib.tables import TABLE_FILES  # noqa: E402
+from diagvib.results.tables import TABLE_FILES  # noqa: E402
+from diagvib.scenes.digits.factors import classes  # noqa: E402
+from diagvib.scenes.digits.fetch import load_sources  # noqa: E402
+from diagvib.settings.grid import DIGESTS_FILE, IMAGE_FILES, RUN_FILES  # noqa: E402
 
 # The paper's nine (Sec. 4).
 BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
@@ -139,7 +139,7 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
     # The run itself has recorded everything once; what a later one with few changes adds to it:
-    timed("ledger commit", [snakemake[0], "-c", "from diagvib.ledger import commit; commit()"], folder)
+    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.ledger import commit; commit()"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]
@@ -169,7 +169,9 @@ def main(options: Annotated[list[str] | None, typer.Argument(help="More options 
     measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
-    from diagvib.bench import save_result  # imports torch; a child's peak memory is at least its parent's at the start
+    from diagvib.bench.rendering import (
+        save_result,  # imports torch; a child's peak memory is at least its parent's at the start
+    )
     save_result("workflow", "cpu", timed.rows, out, load_before=load,
                 tools={name: version(name) for name in ("snakemake", "dvc")})
     if not keep:

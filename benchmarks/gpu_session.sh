@@ -19,7 +19,7 @@ mkdir -p "$OUT"
 limited() { [ "$SECONDS" -lt "$((SECONDS_EACH - 10))" ] && timeout -s INT -k 20 "$((SECONDS_EACH - SECONDS))" "$@"; }
 
 checks() {
-    limited "$PYTHON" -m diagvib.bench render --device cuda --out "$OUT"
+    limited "$PYTHON" -m diagvib.bench.rendering render --device cuda --out "$OUT"
     limited "$PYTHON" -m pytest -q tests/test_cuda.py
 }
 

@@ -19,11 +19,11 @@ import numpy as np
 import pandas as pd
 import typer
 
-from diagvib.agreement import RULE, STATEMENTS, agreement_table
-from diagvib.files import write_text
-from diagvib.paper import PAPER_CUES, read_paper_tables
-from diagvib.randomness import named_generator
-from diagvib.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
+from diagvib.foundation.files import write_text
+from diagvib.foundation.seeding import named_generator
+from diagvib.results.agreement import RULE, STATEMENTS, agreement_table
+from diagvib.results.paper import PAPER_CUES, read_paper_tables
+from diagvib.results.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
 
 DRAWS = 150
 CHANGE = "improvement_over_zgo"

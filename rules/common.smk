@@ -6,17 +6,17 @@ import shlex
 import sys
 from pathlib import Path
 
-from diagvib.baselines import KINDS, OWN
-from diagvib.config import resolve, stage_settings, typed
-from diagvib.devices import likely_gpu
-from diagvib.errors import DiagvibError
-from diagvib.factors import classes
-from diagvib.fetch import load_sources
-from diagvib.files import read_yaml
-from diagvib.grid import IMAGE_FILES, RUN_FILES, WEIGHTS_FILE, Layout, datasets, train_jobs
-from diagvib.ledger import changed_behind, record_run
-from diagvib.own_code import own_files
-from diagvib.tables import TABLE_FILES
+from diagvib.methods.registry import KINDS, OWN
+from diagvib.settings.config import resolve, stage_settings, typed
+from diagvib.foundation.devices import likely_gpu
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.fetch import load_sources
+from diagvib.foundation.files import read_yaml
+from diagvib.settings.grid import IMAGE_FILES, RUN_FILES, WEIGHTS_FILE, Layout, datasets, train_jobs
+from diagvib.operations.ledger import changed_behind, record_run
+from diagvib.foundation.own_code import own_files
+from diagvib.results.tables import TABLE_FILES
 
 try:
     for file in workflow.configfiles:
@@ -73,11 +73,11 @@ JOB_WEIGHTS = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{WEIG
 RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
 IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
           if CONFIG["images"] == "parquet"]
-RENDER_CODE = [f"src/diagvib/{module}.py" for module in ("datasets", "renderer", "cpu_kernel", "kernel", "images", "arrays")]
+RENDER_CODE = [f"src/diagvib/{module}.py" for module in ("images/datasets", "scenes/digits/renderer", "scenes/digits/cpu_kernel", "scenes/digits/triton_kernel", "images/files", "foundation/columns")]
 # What a train job depends on: the digests of image files, or recipes that it renders itself. It checks the files against
 # their digests as it reads them; were they inputs, Snakemake would read them again for each output of each job, alone.
 DATASET = {"parquet": [DIGESTS_FILE], "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
-DATASET_CODE = {"parquet": [], "render": [*RENDER_CODE, "src/diagvib/recipes.py"]}[CONFIG["images"]]
+DATASET_CODE = {"parquet": [], "render": [*RENDER_CODE, "src/diagvib/studies/recipes.py"]}[CONFIG["images"]]
 RUNS = [file.format(baseline=baseline, study=study, pair=pair)
         for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
 WEIGHTS = [file.format(baseline=baseline, study=study, pair=pair)
@@ -92,12 +92,11 @@ METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.f
 
 # What tables, figures and the page are made by: they are made anew when it changes.
 TABLE_CODE = [*(f"src/diagvib/{module}.py" for module in
-                ("accuracy", "agreement", "collect", "comparability", "formats", "metrics", "paper", "reference", "scores",
-                 "selection", "tables", "uncertainty", "verdicts")),
+                ("training/accuracy", "results/agreement", "results/read_runs", "results/comparability", "results/formats", "results/metrics", "results/paper", "results/reference", "results/scores", "results/selection", "results/tables", "results/uncertainty", "results/verdicts")),
               "config/paper_tables.csv", "config/reproductions.csv"]
 PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
-               ("examples", "exhibit_sheets", "figures", "matrix", "overviews", "report", "report_tables", "sheets", "style")),
-             *(f"src/diagvib/report.{kind}" for kind in ("css", "html.j2", "js"))]
+               ("report/examples", "report/visualisation_sheets", "report/figures", "report/matrix", "report/overviews", "report/page", "report/page_tables", "report/sheets", "report/style")),
+             *(f"src/diagvib/report/page.{kind}" for kind in ("css", "html.j2", "js"))]
 
 
 wildcard_constraints:

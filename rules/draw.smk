@@ -1,7 +1,7 @@
 rule draw:
     input:
         PREPARED,
-        code=[f"src/diagvib/{module}.py" for module in ("recipes", "studies", "factors", "randomness")],
+        code=[f"src/diagvib/{module}.py" for module in ("studies/recipes", "studies/study", "scenes/digits/factors", "foundation/seeding")],
     output:
         RECIPE_FILE,
     log:

@@ -1,6 +1,6 @@
 rule fetch:
     input:
-        code=["src/diagvib/fetch.py", "config/sources.yaml"],
+        code=["src/diagvib/scenes/digits/fetch.py", "config/sources.yaml"],
     output:
         RAW,
     log:

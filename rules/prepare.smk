@@ -1,7 +1,7 @@
 rule prepare:
     input:
         RAW,
-        code=[f"src/diagvib/{module}.py" for module in ("prepare", "digits", "textures", "embedded", "randomness", "arrays")],
+        code=[f"src/diagvib/{module}.py" for module in ("scenes/digits/prepare", "scenes/digits/digits", "scenes/digits/textures", "scenes/digits/embedded", "foundation/seeding", "foundation/columns")],
     output:
         PREPARED,
     log:

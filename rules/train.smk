@@ -2,8 +2,8 @@ rule train:
     input:
         DATASET,
         code=[
-            *(f"src/diagvib/{module}.py" for module in ("runs", "trainer", "adam", "protocol", "steps", "in_place", "exhibits", "batches", "checkpoints", "datasets", "accuracy", "randomness")),
-            "src/diagvib/baselines/base.py",
+            *(f"src/diagvib/{module}.py" for module in ("training/run", "training/trainer", "training/adam", "training/protocol", "training/steps", "training/in_place", "training/visualisations", "training/batches", "training/checkpoints", "images/datasets", "training/accuracy", "foundation/seeding")),
+            "src/diagvib/methods/method.py",
         ],
         dataset_code=DATASET_CODE,
         baseline=baseline_code,

@@ -1,7 +1,7 @@
 rule tune:
     input:
         TUNING_DATASETS,
-        code=[*rules.train.input.code, "src/diagvib/tuning.py"],
+        code=[*rules.train.input.code, "src/diagvib/training/tuning.py"],
         dataset_code=DATASET_CODE,
         baseline=baseline_code,
     output:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 
-from diagvib.baselines.base import Exhibit
-from diagvib.exhibits import SHOWN
-from diagvib.factors import FACTORS, all_pairs, classes
-from diagvib.files import METADATA_KEY
-from diagvib.randomness import named_generator
+from diagvib.foundation.files import METADATA_KEY
+from diagvib.foundation.seeding import named_generator
+from diagvib.methods.method import Exhibit
+from diagvib.scenes.digits.factors import FACTORS, all_pairs, classes
+from diagvib.training.visualisations import SHOWN
 from synthetic_runs import exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from diagvib.factors import FACTORS, classes
-from diagvib.files import write_table
+from diagvib.foundation.files import write_table
+from diagvib.scenes.digits.factors import FACTORS, classes
 
 SIZE = 64
 _COLOURS = np.array([[220, 40, 40], [40, 220, 40], [40, 40, 220]])

@@ -13,10 +13,10 @@ import pyarrow as pa
 import torch
 
 from diagvib import __version__
-from diagvib.baselines.base import Exhibit
-from diagvib.exhibits import exhibit_table
-from diagvib.factors import FACTORS, classes, parse_pair
-from diagvib.files import read_metadata, write_json, write_table, write_text
+from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
+from diagvib.methods.method import Exhibit
+from diagvib.scenes.digits.factors import FACTORS, classes, parse_pair
+from diagvib.training.visualisations import exhibit_table
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")

@@ -8,8 +8,8 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from diagvib.factors import classes
-from diagvib.files import file_sha256
+from diagvib.foundation.files import file_sha256
+from diagvib.scenes.digits.factors import classes
 
 
 def write_idx(path: Path, array: np.ndarray) -> None:

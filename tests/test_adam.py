@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from conftest import REPOSITORY
-from diagvib.adam import Adam
+from diagvib.training.adam import Adam
 
 
 def trained(make, fused: bool) -> tuple[list[torch.Tensor], dict]:
@@ -38,10 +38,10 @@ def test_it_steps_saves_and_restores_as_torch_does(fused):
 TRAINING = """
 import sys
 import torch
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.batches import Batches
-from diagvib.grid import Run
-from diagvib.trainer import Protocol, fit
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.training.batches import Batches
+from diagvib.settings.grid import Run
+from diagvib.training.trainer import Protocol, fit
 from synthetic_images import separable
 
 cpu = torch.device("cpu")

@@ -7,8 +7,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.agreement import MARKS, RULE, agreement_table, missed_marks, order_agreement, simulated_reproductions
-from diagvib.randomness import named_generator
+from diagvib.foundation.seeding import named_generator
+from diagvib.results.agreement import (
+    MARKS,
+    RULE,
+    agreement_table,
+    missed_marks,
+    order_agreement,
+    simulated_reproductions,
+)
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import reproductions

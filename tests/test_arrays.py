@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from diagvib import arrays as arrays_module
-from diagvib.arrays import from_binary, to_binary
+from diagvib.foundation import columns as arrays_module
+from diagvib.foundation.columns import from_binary, to_binary
 
 
 def back(column: pa.ChunkedArray, shape: tuple[int, ...]) -> np.ndarray:

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.asr import UNetLens, change, least_likely, least_likely_loss
-from diagvib.batches import Batches
+from diagvib.methods.asr import UNetLens, change, least_likely, least_likely_loss
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.training.batches import Batches
 from synthetic_images import SIZE, separable
 
 

@@ -16,24 +16,24 @@ import torch
 import yaml
 
 from diagvib import cli
-from diagvib.baseline_settings import load_settings
-from diagvib.baselines import make_baseline
-from diagvib.collect import read_runs
-from diagvib.compare import compare_results
-from diagvib.config import load_config, stage_settings
-from diagvib.datasets import ImageFiles, RenderedRecipes
-from diagvib.errors import DiagvibError
-from diagvib.fetch import load_sources
-from diagvib.files import definition_path
-from diagvib.grid import Layout, Run
-from diagvib.images import read_images
-from diagvib.jobs import draw_job, prepare_job
-from diagvib.prepare import load_catalogue, load_prepared
-from diagvib.rates import read_rates
-from diagvib.recipes import read_recipes
-from diagvib.runs import load_split
-from diagvib.studies import published_samples, study_definitions
-from diagvib.tables import read_tables, tabulate
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
+from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.images.files import read_images
+from diagvib.methods.registry import make_baseline
+from diagvib.operations.rates import read_rates
+from diagvib.results.compare import compare_results
+from diagvib.results.read_runs import read_runs
+from diagvib.results.tables import read_tables, tabulate
+from diagvib.scenes.digits.fetch import load_sources
+from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout, Run
+from diagvib.stages import draw_job, prepare_job
+from diagvib.studies.recipes import read_recipes
+from diagvib.studies.study import published_samples, study_definitions
+from diagvib.training.run import load_split
 from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
 

@@ -9,10 +9,10 @@ import torch
 import torchvision
 from scipy.stats import kstest
 
-from diagvib.baselines import KINDS, baseline_names, load_settings, make_baseline
-from diagvib.batches import Batches
-from diagvib.errors import DiagvibError
-from diagvib.files import definition_path, file_sha256, read_yaml
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, file_sha256, read_yaml
+from diagvib.methods.registry import KINDS, baseline_names, load_settings, make_baseline
+from diagvib.training.batches import Batches
 from synthetic_images import SIZE, separable
 
 CPU = torch.device("cpu")
@@ -164,7 +164,7 @@ def test_construction_leaves_the_global_random_state_alone():
 
 
 def test_names_and_settings_need_no_torch():
-    script = "import sys, diagvib.baselines as b; b.load_settings('asr'); print('torch' in sys.modules)"
+    script = "import sys, diagvib.methods.registry as b; b.load_settings('asr'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

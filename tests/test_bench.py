@@ -8,12 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from diagvib import bench
-from diagvib import bench_train as bench_train_module
-from diagvib.bench_train import GpuUse, bench_train
-from diagvib.errors import DiagvibError
-from diagvib.files import read_json
-from diagvib.rates import measured_rates
+from diagvib.bench.rendering import rendering as bench
+from diagvib.bench.rendering import training as bench_train_module
+from diagvib.bench.training import GpuUse, bench_train
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
+from diagvib.operations.rates import measured_rates
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_it_needs_nothing_that_a_bare_machine_lacks():
     import subprocess
     import sys
     heavy = "jsonschema pooch snakemake pandas skimage matplotlib torchvision"
-    code = f"import sys, diagvib.bench; print([m for m in {heavy.split()} if m in sys.modules])"
+    code = f"import sys, diagvib.bench.rendering; print([m for m in {heavy.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.code_digest import code_digest, git_state, own_module_files
-from diagvib.errors import DiagvibError
-from diagvib.files import read_json
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
+from diagvib.training.code_digest import code_digest, git_state, own_module_files
 from synthetic_images import write_dataset
 
 
@@ -26,7 +26,7 @@ def own(tmp_path, monkeypatch):
         "mine/parts/__init__.py": "",
         "mine/more.py": "def late():\n    import helpers.deep\n",
         "mine/unused.py": "",
-        "helpers/deep.py": "from diagvib.baselines.vae import Vae\n",
+        "helpers/deep.py": "from diagvib.methods.vae import Vae\n",
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def test_own_files_are_found_without_being_executed(own):
     files = own_module_files("mine.nets:make")
     assert [str(path.relative_to(own)) for path in files if path.is_relative_to(own)] == [
         "helpers/deep.py", "mine/__init__.py", "mine/more.py", "mine/nets.py", "mine/parts/__init__.py"]
-    assert REPOSITORY / "src/diagvib/baselines/vae.py" in files, "what it takes from here counts too"
+    assert REPOSITORY / "src/diagvib/methods/vae.py" in files, "what it takes from here counts too"
     assert not any("site-packages" in path.parts for path in files)
     assert own_module_files("small_cnn") == []
 
@@ -47,11 +47,11 @@ def test_own_files_are_found_without_being_executed(own):
 @pytest.mark.parametrize(("name", "counts"), [
     ("mine/nets.py", True), ("mine/__init__.py", True), ("helpers/deep.py", True), ("mine/unused.py", False)])
 def test_every_file_counts_that_is_imported(own, name, counts):
-    before = code_digest("mine.nets:make", "diagvib.runs")
-    assert code_digest("mine.nets:make", "diagvib.runs") == before
+    before = code_digest("mine.nets:make", "diagvib.training.run")
+    assert code_digest("mine.nets:make", "diagvib.training.run") == before
     with (own / name).open("a") as file:
         file.write("# a comment\n")
-    assert (code_digest("mine.nets:make", "diagvib.runs") != before) == counts
+    assert (code_digest("mine.nets:make", "diagvib.training.run") != before) == counts
 
 
 def test_own_module_that_is_not_there_or_no_python(own):
@@ -59,7 +59,7 @@ def test_own_module_that_is_not_there_or_no_python(own):
         own_module_files("mine.nest:make")
     (own / "mine/more.py").write_text("def (\n")
     with pytest.raises(DiagvibError, match=r"more.py: not valid Python"):
-        code_digest("mine.nets:make", "diagvib.runs")
+        code_digest("mine.nets:make", "diagvib.training.run")
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +73,10 @@ def elsewhere(tmp_path_factory):
 
 def digests(folder: Path) -> dict[str, str]:
     script = textwrap.dedent("""
-        from diagvib.code_digest import code_digest
+        from diagvib.training.code_digest import code_digest
         for kind in ("small_cnn", "torchvision", "vae", "factor_vae"):
-            print(kind, code_digest(kind, "diagvib.runs"))
-        print("tuning", code_digest("small_cnn", "diagvib.tuning"))
+            print(kind, code_digest(kind, "diagvib.training.run"))
+        print("tuning", code_digest("small_cnn", "diagvib.training.tuning"))
         """)
     done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")},
                           cwd=folder, capture_output=True, text=True, check=True)
@@ -103,9 +103,9 @@ TRAIN = """
     import os, signal, sys, torch
     from contextlib import contextmanager
     from pathlib import Path
-    from diagvib import runs
-    from diagvib.datasets import ImageFiles
-    from diagvib.trainer import Watcher
+    from diagvib.training import run as runs
+    from diagvib.images.datasets import ImageFiles
+    from diagvib.training.trainer import Watcher
 
     class Killer(Watcher):
         def on_epoch(self, row):
@@ -131,7 +131,7 @@ def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedPr
                           check=False)
 
 
-@pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/baselines/small_cnn.py"),
+@pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/models/small_cnn.py"),
                                             ("my_nets:make", "my_parts.py")])
 def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind, file):
     """SIGKILL behind the second epoch, ReLU becomes Sigmoid, again: the run is the one that Sigmoid makes alone."""
@@ -177,7 +177,7 @@ def test_git_state_tells_a_change(elsewhere, tmp_path):
                        capture_output=True)
 
     def found():
-        done = subprocess.run([sys.executable, "-c", "from diagvib.code_digest import git_state; print(git_state())"],
+        done = subprocess.run([sys.executable, "-c", "from diagvib.training.code_digest import git_state; print(git_state())"],
                               env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
                               capture_output=True, text=True, check=True, cwd=tmp_path)
         return done.stdout.strip()
@@ -190,5 +190,5 @@ def test_git_state_tells_a_change(elsewhere, tmp_path):
     (folder / "results").mkdir()
     (folder / "results/new.json").write_text("{}")
     assert found().endswith("'changed': False}"), "results are no code"
-    (folder / "src/diagvib/tuning.py").write_text("")
+    (folder / "src/diagvib/training/tuning.py").write_text("")
     assert found().endswith("'changed': True}")

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from diagvib.cli import app
-from diagvib.compare import _compare, compare_results, compare_sentence, write_comparison
-from diagvib.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError
+from diagvib.results.compare import _compare, compare_results, compare_sentence, write_comparison
 from synthetic_runs import PER_CLASS, expected_runs, write_run
 
 EXPECTED = expected_runs(["small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=3)

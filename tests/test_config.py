@@ -2,10 +2,10 @@
 
 import pytest
 
-from diagvib.config import load_config, stage_settings
-from diagvib.errors import DiagvibError
-from diagvib.files import definition_path
-from diagvib.grid import datasets, runs, train_jobs
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import datasets, runs, train_jobs
 
 CONFIGS = ["config", "demo", "ci"]
 

@@ -6,15 +6,16 @@ On the CPU `test_steps` and `test_runs` test the same with recorded operations i
 import pytest
 import torch
 
-from diagvib import batches, runs
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.base import Baseline, Optimiser, Outcome, initialised
-from diagvib.batches import Batches
-from diagvib.checkpoints import Checkpoint
-from diagvib.errors import DiagvibError
-from diagvib.grid import Run
-from diagvib.protocol import determined
-from diagvib.trainer import Protocol, Trainer, Watcher
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Baseline, Optimiser, Outcome, initialised
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.settings.grid import Run
+from diagvib.training import batches
+from diagvib.training import run as runs
+from diagvib.training.batches import Batches
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.protocol import determined
+from diagvib.training.trainer import Protocol, Trainer, Watcher
 from synthetic_images import SIZE, separable
 from test_runs import train, write_dataset
 from test_trainer import Interrupted, Interruption, two_phases

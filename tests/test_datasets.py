@@ -5,13 +5,13 @@ import shutil
 import pytest
 import torch
 
-from diagvib.config import load_config, stage_settings
-from diagvib.datasets import ImageFiles, RenderedRecipes
-from diagvib.errors import DiagvibError
-from diagvib.files import read_metadata, write_table
-from diagvib.grid import Layout
-from diagvib.jobs import draw_job, prepare_job, render_job
-from diagvib.recipes import read_recipes
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_metadata, write_table
+from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout
+from diagvib.stages import draw_job, prepare_job, render_job
+from diagvib.studies.recipes import read_recipes
 
 
 @pytest.fixture(scope="module")

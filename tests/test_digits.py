@@ -5,9 +5,9 @@ import gzip
 import numpy as np
 import pytest
 
-from diagvib.digits import RawDigits, prepare_digit, prepare_digits, read_mnist, split_names
-from diagvib.embedded import embedded_digits
-from diagvib.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.digits.digits import RawDigits, prepare_digit, prepare_digits, read_mnist, split_names
+from diagvib.scenes.digits.embedded import embedded_digits
 from synthetic_sources import write_idx, write_sources
 
 

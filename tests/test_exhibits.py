@@ -10,23 +10,23 @@ import pyarrow as pa
 import pytest
 import torch
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.base import Exhibit
-from diagvib.batches import Batches, Scaling
-from diagvib.datasets import ImageFiles
-from diagvib.errors import DiagvibError
-from diagvib.exhibit_sheets import exhibit_figures, exhibit_sheet, read_exhibits
-from diagvib.exhibits import SHOWN, pixels_again, shown_images
-from diagvib.factors import FACTORS, Pair, classes
-from diagvib.figures import draw_figures, sheet_pair
-from diagvib.files import read_json, read_metadata, read_table, write_table
-from diagvib.grid import RUN_FILES, Run
-from diagvib.protocol import Protocol
-from diagvib.report import write_report
-from diagvib.runs import train_runs
-from diagvib.style import save_figure
-from diagvib.tables import read_tables, tabulate
-from diagvib.trainer import predict
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
+from diagvib.images.datasets import ImageFiles
+from diagvib.methods.method import Exhibit
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.report.figures import draw_figures, sheet_pair
+from diagvib.report.page import write_report
+from diagvib.report.style import save_figure
+from diagvib.report.visualisation_sheets import exhibit_figures, exhibit_sheet, read_exhibits
+from diagvib.results.tables import read_tables, tabulate
+from diagvib.scenes.digits.factors import FACTORS, Pair, classes
+from diagvib.settings.grid import RUN_FILES, Run
+from diagvib.training.batches import Batches, Scaling
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import train_runs
+from diagvib.training.trainer import predict
+from diagvib.training.visualisations import SHOWN, pixels_again, shown_images
 from synthetic_images import SIZE, separable, write_dataset
 from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from diagvib import fetch
-from diagvib.errors import DiagvibError
-from diagvib.factors import classes
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.digits import fetch
+from diagvib.scenes.digits.factors import classes
 
 CONTENT = bytes(range(256)) * 300
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

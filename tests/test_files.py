@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from diagvib import files
-from diagvib.errors import DiagvibError
-from diagvib.files import file_sha256, read_table, whole_file, write_table, write_text
+from diagvib.foundation import files
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, read_table, whole_file, write_table, write_text
 
 # argv: path, letter. Says `ready` inside the block, and leaves it when told to.
 WAITING_WRITER = """
 import sys
-from diagvib.files import whole_file
+from diagvib.foundation.files import whole_file
 with whole_file(sys.argv[1]) as temporary:
     temporary.write_text(sys.argv[2] * 1000)
     print("ready", flush=True)
@@ -27,7 +27,7 @@ with whole_file(sys.argv[1]) as temporary:
 """
 BUSY_WRITER = """
 import sys
-from diagvib.files import write_text
+from diagvib.foundation.files import write_text
 for _ in range(100):
     write_text(sys.argv[1], sys.argv[2] * 1_000_000)
 """
@@ -131,9 +131,9 @@ ON_A_SMALL_DISK = 'mkdir disk && mount -t tmpfs -o size=1M tmpfs disk && exec "$
 FILL_IT = """
 import torch
 from pathlib import Path
-from diagvib.checkpoints import Checkpoint, Checkpoints
-from diagvib.errors import DiagvibError
-from diagvib.files import whole_file
+from diagvib.training.checkpoints import Checkpoint, Checkpoints
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import whole_file
 path, state = Path("disk/folder/0.pt"), {"a": [torch.zeros(1_000_000)]}
 
 def by_hand():

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torchvision
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.batches import Batches
-from diagvib.errors import DiagvibError
-from diagvib.files import file_sha256
-from diagvib.grid import Run
-from diagvib.trainer import Protocol, fit
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches
+from diagvib.training.trainer import Protocol, fit
 from synthetic_images import SIZE, separable
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.config import load_config
-from diagvib.files import definition_path
-from diagvib.grid import runs
+from diagvib.foundation.files import definition_path
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import runs
 from test_workflow import copy_of_the_repository, environment
 
 

@@ -8,14 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from diagvib import images as images_module
-from diagvib.errors import DiagvibError
-from diagvib.factors import parse_pair
-from diagvib.files import read_metadata
-from diagvib.images import class_indices, read_images, render_batches, write_images
-from diagvib.recipes import DigitPool, draw_recipes
-from diagvib.renderer import Renderer
-from diagvib.studies import dataset_sample, load_study
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_metadata
+from diagvib.images.files import class_indices, read_images, render_batches, write_images
+from diagvib.images.files import files as images_module
+from diagvib.scenes.digits.factors import parse_pair
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.studies.recipes import DigitPool, draw_recipes
+from diagvib.studies.study import dataset_sample, load_study
 
 
 @pytest.fixture(scope="module")

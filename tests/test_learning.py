@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from diagvib import jobs
-from diagvib.config import load_config, stage_settings
-from diagvib.files import read_json
-from diagvib.grid import Layout
+from diagvib import stages as jobs
+from diagvib.foundation.files import read_json
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout
 
 SMALL = ["image_size=64", "samples=1", "counts={train: 576, val: 90, id: 270, ood: 270}", "studies=[zso, zgo]",
          "pairs=[shape-position, position-hue, hue-shape]", "baselines=[resnet18]"]

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
-from diagvib import ledger, prune
-from diagvib.config import STAGE_KEYS, load_config
-from diagvib.errors import DiagvibError
-from diagvib.grid import Layout
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations import ledger, prune
+from diagvib.settings.config import STAGE_KEYS, load_config
+from diagvib.settings.grid import Layout
 from test_workflow import copy_of_the_repository, count, environment
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
@@ -174,10 +174,10 @@ CHANGES = {
                                    {"train": 1, "tabulate": 1, "plot": 1, "all": 1}),
     "a study's definition": ("config/studies.yaml", "weight: 1, cells: *all", "weight: 2, cells: *all",
                              {"draw": 1, "render": 1, "train": 1, "tabulate": 1, "plot": 1, "all": 1}),
-    "a texture": ("src/diagvib/embedded.py", "axis % side) for", "axis % side ) for",
+    "a texture": ("src/diagvib/scenes/digits/embedded.py", "axis % side) for", "axis % side ) for",
                   {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "an aggregate": ("src/diagvib/metrics.py", "def famin", "# why\ndef famin", {"tabulate": 1, "plot": 1, "all": 1}),
-    "the report's code": ("src/diagvib/report.py", "import", "# why\nimport", {"plot": 1, "all": 1}),
+    "an aggregate": ("src/diagvib/results/metrics.py", "def famin", "# why\ndef famin", {"tabulate": 1, "plot": 1, "all": 1}),
+    "the report's code": ("src/diagvib/report/page.py", "import", "# why\nimport", {"plot": 1, "all": 1}),
     "a comment in a rule": ("rules/train.smk", "    params:", "    # why\n    params:", {}),
 }
 
@@ -240,7 +240,7 @@ def test_what_is_deleted_is_made_again_alone_or_restored(pulled):
 
 def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
     before = (worked_in / "dvc.lock").read_bytes()
-    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
     snakemake(worked_in, "-n")
     said = snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
     assert "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs" in said
@@ -254,7 +254,7 @@ def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
 
 
 def test_a_run_started_by_dvc_is_recorded_by_dvc(worked_in):
-    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
     said = dvc(worked_in, "repro")
     assert "Running stage 'tabulate'" in said and "Running stage 'train'" not in said
     assert "ledger: not recorded: `dvc repro` runs this stage and records it itself" in said
@@ -320,10 +320,10 @@ def test_dvc_yaml_declares_what_the_rules_read(recorded):
         given = {path for rule in rules for path in read.get(rule, ()) if not path.startswith(("data/", "results/"))}
         declared = {dep for dep in stages[stage]["deps"] if not dep.startswith(("data/", "results/", "rules/"))}
         if stage == "train":  # whichever baselines a configuration names
-            given |= {*(path for path in read["render"] if path.startswith("src/")), "src/diagvib/recipes.py"}
+            given |= {*(path for path in read["render"] if path.startswith("src/")), "src/diagvib/studies/recipes.py"}
             given = {"src/diagvib/baselines" if path.startswith("src/diagvib/baselines/") else path for path in given}
         if stage == "fetch":  # embedded sources need none
-            given = {"src/diagvib/fetch.py", "config/sources.yaml"}
+            given = {"src/diagvib/scenes/digits/fetch.py", "config/sources.yaml"}
         if stage == "draw":
             given.add("config/dataset_samples.yaml")  # in its settings
         assert declared == given, f"dvc.yaml: {stage}: deps"
@@ -514,7 +514,7 @@ def test_verify_finds_a_flipped_bit_in_any_recorded_file(where, recorded, pulled
 
 
 def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
-    replace(worked_in / "src/diagvib/report.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
     assert "ledger: not recorded" in snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
     said = diagvib(worked_in, "verify")
     assert "0 recorded files are changed, 0 absent" in said and "absent, 0 made anew" not in said
@@ -542,5 +542,5 @@ def test_by_hand_tables_and_page_are_the_workflows_byte_for_byte(worked_in):
 
 def ledger_has_nothing_against(folder: Path) -> bool:
     """Whether the workflow starts a job there."""
-    replace(folder / "src/diagvib/report.py", "import", "# why\nimport")
+    replace(folder / "src/diagvib/report/page.py", "import", "# why\nimport")
     return "changed since by something else" not in snakemake(folder)

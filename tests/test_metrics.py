@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from diagvib.metrics import (
+from diagvib.results.metrics import (
     CHANCE,
     Estimate,
     chgo_minus_zgo,

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.collect import HISTORY
-from diagvib.examples import example_addresses, factor_sheet, render_classes, write_examples
-from diagvib.factors import FACTORS, Pair, classes
-from diagvib.overviews import asymmetry, dominance, dominance_table, paper_scatter, training_curves
-from diagvib.prepare import Prepared
+from diagvib.report.examples import example_addresses, factor_sheet, render_classes, write_examples
+from diagvib.report.overviews import asymmetry, dominance, dominance_table, paper_scatter, training_curves
+from diagvib.results.read_runs import HISTORY
+from diagvib.scenes.digits.factors import FACTORS, Pair, classes
+from diagvib.scenes.digits.prepare import Prepared
 
 
 def zgo_runs(accuracies: dict[tuple[str, str], float], samples: int = 3) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.own_code import own_files
+from diagvib.foundation.own_code import own_files
 from test_workflow import copy_of_the_repository, count, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -100,6 +100,6 @@ def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(rep
     modules = {f"src/diagvib/{name}.py" for name in ("renderer", "kernel", "cpu_kernel", "images", "arrays", "recipes")}
     for rule, inputs in read.items():
         assert inputs and all(modules <= files for files in inputs), rule
-    with (repository / "src/diagvib/renderer.py").open("a") as file:
+    with (repository / "src/diagvib/scenes/digits/renderer.py").open("a") as file:
         file.write("# changed\n")
     assert count(snakemake(repository, "-n", *call)) == {"train": 2, "tune": 1, "runs": 1}

@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
-from diagvib.figures import draw_figures
-from diagvib.report import write_report
-from diagvib.tables import tabulate
+from diagvib.report.figures import draw_figures
+from diagvib.report.page import write_report
+from diagvib.results.tables import tabulate
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
 pytestmark = pytest.mark.skipif(find_browser() is None or os.name != "posix",

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from diagvib import plan as plan_module
-from diagvib.config import load_config
-from diagvib.errors import DiagvibError
-from diagvib.files import definition_path
-from diagvib.plan import duration, estimate, print_plan, wall_seconds
-from diagvib.rates import measured_rates, read_rates
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
+from diagvib.operations import plan as plan_module
+from diagvib.operations.plan import duration, estimate, print_plan, wall_seconds
+from diagvib.operations.rates import measured_rates, read_rates
+from diagvib.settings.config import load_config
 
 # Two datasets of 180 images, two samples of each; four epochs.
 SMALL = ["studies=[zgo]", "pairs=[shape-hue, hue-shape]", "samples=2", "counts={train: 100, val: 20, id: 20, ood: 40}",

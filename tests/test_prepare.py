@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from diagvib.digits import prepare_digit, read_mnist
-from diagvib.embedded import embedded_texture
-from diagvib.errors import DiagvibError
-from diagvib.factors import classes
-from diagvib.fetch import fetch, load_sources
-from diagvib.files import file_sha256, read_json, read_table, write_json
-from diagvib.prepare import load_catalogue, load_prepared, prepare
-from diagvib.textures import write_texture
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, read_json, read_table, write_json
+from diagvib.scenes.digits.digits import prepare_digit, read_mnist
+from diagvib.scenes.digits.embedded import embedded_texture
+from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.fetch import fetch, load_sources
+from diagvib.scenes.digits.prepare import load_catalogue, load_prepared, prepare
+from diagvib.scenes.digits.textures import write_texture
 from synthetic_sources import assert_flat, write_definitions, write_sources
 
 
@@ -208,7 +208,7 @@ def test_missing_folder_says_prepare(tmp_path):
 def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
-    monkeypatch.setattr("diagvib.prepare.write_table", fail)
+    monkeypatch.setattr("diagvib.scenes.digits.prepare.write_table", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare(Path("nowhere"), copy, "embedded")
     with pytest.raises(DiagvibError, match="diagvib prepare"):
@@ -217,6 +217,6 @@ def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
 
 def test_importing_is_light():
     heavy = "('torch', 'skimage', 'sklearn', 'pooch', 'pandas')"
-    code = f"import sys, diagvib.prepare; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, diagvib.scenes.digits.prepare; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -9,8 +9,8 @@ import time
 import psutil
 import pytest
 
-from diagvib.errors import DiagvibError
-from diagvib.processes import in_processes
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.parallel import in_processes
 
 
 def square_and_process(number: int) -> tuple[int, int]:
@@ -43,7 +43,7 @@ def test_no_process_outlives_a_killed_parent(tmp_path):
     script = tmp_path / "parent.py"
     script.write_text("""
 import os, time
-from diagvib.processes import in_processes
+from diagvib.foundation.parallel import in_processes
 
 def wait(number):
     print(os.getpid(), flush=True)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diagvib.protocol import determined
+from diagvib.training.protocol import determined
 
 CPU = torch.device("cpu")
 

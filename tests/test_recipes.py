@@ -6,11 +6,11 @@ import pyarrow.compute as pc
 import pytest
 from scipy.stats import chi2_contingency, chisquare, kstest
 
-from diagvib.errors import DiagvibError
-from diagvib.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_pair
-from diagvib.randomness import named_generator
-from diagvib.recipes import DigitPool, draw_recipes, draw_split, read_recipes, write_recipes
-from diagvib.studies import Study, dataset_sample, load_study, study_definitions
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.seeding import named_generator
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_pair
+from diagvib.studies.recipes import DigitPool, draw_recipes, draw_split, read_recipes, write_recipes
+from diagvib.studies.study import Study, dataset_sample, load_study, study_definitions
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either always or never happens.

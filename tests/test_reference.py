@@ -3,12 +3,12 @@
 import pandas as pd
 import pytest
 
-from diagvib.comparability import judge_runs
-from diagvib.factors import FACTORS
-from diagvib.figures import shown_routes, study_curves
-from diagvib.reference import likeness_table, reference_note, reference_sentences, reference_table
-from diagvib.tables import chgo_table
-from diagvib.verdicts import comparison_table
+from diagvib.report.figures import shown_routes, study_curves
+from diagvib.results.comparability import judge_runs
+from diagvib.results.reference import likeness_table, reference_note, reference_sentences, reference_table
+from diagvib.results.tables import chgo_table
+from diagvib.results.verdicts import comparison_table
+from diagvib.scenes.digits.factors import FACTORS
 
 OURS = dict(zip(FACTORS, (1.0, 0.78, 0.48, 0.24, 0.35, 0.05), strict=True))
 SETTINGS = {"counts": {"train": 4374}, "samples": 1}

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from diagvib.files import read_yaml
+from diagvib.foundation.files import read_yaml
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))

@@ -11,11 +11,11 @@ import torch
 from skimage.io import imread
 from skimage.transform import resize as skimage_resize
 
-from diagvib import renderer as renderer_module
-from diagvib.errors import DiagvibError
-from diagvib.factors import classes
-from diagvib.plain_renderer import render_plain
-from diagvib.renderer import CANVAS, Renderer, resize_matrix
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.digits import renderer as renderer_module
+from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.plain_renderer import render_plain
+from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
 
 OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 
@@ -165,8 +165,8 @@ INTERPRETED = """
 import sys, numpy as np, torch
 sys.path.insert(0, sys.argv[1])
 from test_renderer import random_recipes
-from diagvib.kernel import Kernel
-from diagvib.renderer import Renderer
+from diagvib.scenes.digits.triton_kernel import Kernel
+from diagvib.scenes.digits.renderer import Renderer
 
 def by_triton(*stacks, size=128):
     renderer = Renderer(*stacks, size=size, fused=False)
@@ -217,7 +217,7 @@ def test_the_kernel_compiles_for_hopper(tmp_path, monkeypatch):
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    from diagvib.kernel import FILL, PIXELS, WARPS, render_image
+    from diagvib.scenes.digits.triton_kernel import FILL, PIXELS, WARPS, render_image
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     constants = {"size": 128, "sides": 129, "object_side": 40, "canvas": CANVAS, "guard": 1e-4, "fill": FILL,
                  "pixels": PIXELS}

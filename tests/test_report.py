@@ -10,17 +10,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from diagvib.comparability import protocol_differences
-from diagvib.errors import DiagvibError
-from diagvib.factors import Pair
-from diagvib.figures import draw_figures, heat_map, study_curves
-from diagvib.files import write_table
-from diagvib.metrics import CHANCE
-from diagvib.report import headlines, write_report
-from diagvib.sheets import cell_shares, example_images, ood_cells, study_sheet
-from diagvib.studies import dataset_sample, study_cells
-from diagvib.style import accuracy_colours
-from diagvib.tables import read_tables, tabulate, telling_pairs
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import write_table
+from diagvib.report.figures import draw_figures, heat_map, study_curves
+from diagvib.report.page import headlines, write_report
+from diagvib.report.sheets import cell_shares, example_images, ood_cells, study_sheet
+from diagvib.report.style import accuracy_colours
+from diagvib.results.comparability import protocol_differences
+from diagvib.results.metrics import CHANCE
+from diagvib.results.tables import read_tables, tabulate, telling_pairs
+from diagvib.scenes.digits.factors import Pair
+from diagvib.studies.study import dataset_sample, study_cells
 from synthetic_runs import accuracy, expected_runs, write_run
 
 PAIRS = ["shape-hue", "hue-shape", "shape-position"]
@@ -141,7 +141,7 @@ def test_every_configured_figure_is_there_as_png_and_svg(results):
 
 
 def test_the_same_tables_give_the_same_bytes_however_many_processes_draw(results, tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.figures.FIGURES_A_PROCESS", 4)
+    monkeypatch.setattr("diagvib.report.figures.FIGURES_A_PROCESS", 4)
     draw_figures(results / "tables", tmp_path, results / "images", SETTINGS, threads=2)
     for path in (results / "figures").rglob("*.*"):
         assert (tmp_path / path.relative_to(results / "figures")).read_bytes() == path.read_bytes(), path.name

@@ -13,16 +13,16 @@ from typing import ClassVar
 import pytest
 import torch
 
-from diagvib import runs
-from diagvib.baselines import load_settings
-from diagvib.datasets import ImageFiles
-from diagvib.devices import resolve_device
-from diagvib.errors import DiagvibError
-from diagvib.files import read_json, read_metadata, read_table, write_table
-from diagvib.read_ahead import ReadAhead
-from diagvib.runs import train_runs
-from diagvib.steps import WARM_UP
-from diagvib.trainer import Trainer
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
+from diagvib.images.datasets import ImageFiles
+from diagvib.images.prefetch import ReadAhead
+from diagvib.methods.registry import load_settings
+from diagvib.training import run as runs
+from diagvib.training.run import train_runs
+from diagvib.training.steps import WARM_UP
+from diagvib.training.trainer import Trainer
 from recorded_operations import RecordedOperations
 from synthetic_images import write_dataset
 
@@ -117,7 +117,7 @@ def test_killed_job_continues_to_the_same_bytes(root):
         import os, pathlib, signal, sys
         import test_runs
         from contextlib import contextmanager
-        from diagvib.trainer import Watcher
+        from diagvib.training.trainer import Watcher
 
         class Killer(Watcher):
             steps = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.factors import all_pairs
+from diagvib.scenes.digits.factors import all_pairs
 from test_workflow import copy_of_the_repository, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
@@ -99,6 +99,6 @@ def test_what_a_rate_limit_held_back_is_started_after_its_time(repository):
 
 def test_a_snakemake_without_that_scheduler_is_left_alone(repository):
     code = ("import snakemake.scheduling.job_scheduler as module; del module.JobScheduler._schedule_reevalutation; "
-            "from diagvib.scheduler import wake_only_for_the_limit as mend; mend(); "
+            "from diagvib.operations.scheduler import wake_only_for_the_limit as mend; mend(); "
             "assert not hasattr(module.JobScheduler, '_schedule_reevalutation')")
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, check=True)

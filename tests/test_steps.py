@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.base import Outcome
-from diagvib.batches import Batches
-from diagvib.checkpoints import Checkpoint
-from diagvib.grid import Run
-from diagvib.in_place import clear_optimiser, load_optimiser
-from diagvib.trainer import Protocol, Trainer, Watcher, fit
+from diagvib.methods.method import Outcome
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.in_place import clear_optimiser, load_optimiser
+from diagvib.training.trainer import Protocol, Trainer, Watcher, fit
 from recorded_operations import RecordedOperations
 from synthetic_images import SIZE, separable
 from test_trainer import Interrupted, Interruption, TwoPhases, small_cnn, two_phases

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from diagvib.errors import DiagvibError
-from diagvib.factors import FACTORS, classes
-from diagvib.schemas import validate
-from diagvib.studies import dataset_sample, load_study, parse_study, study_cells, study_definitions
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.schemas import validate
+from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.studies.study import dataset_sample, load_study, parse_study, study_cells, study_definitions
 
 DIAGONAL = {(0, 0), (1, 1), (2, 2)}
 EVERY = {(t, c) for t in range(3) for c in range(3)}

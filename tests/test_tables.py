@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.collect import collect_runs
-from diagvib.factors import FACTORS, all_pairs
-from diagvib.grid import RUN_FILES
-from diagvib.paper import percent, read_paper_tables
-from diagvib.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.results.paper import percent, read_paper_tables
+from diagvib.results.read_runs import collect_runs
+from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.scenes.digits.factors import FACTORS, all_pairs
+from diagvib.settings.grid import RUN_FILES
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
@@ -85,7 +85,7 @@ def test_the_papers_number_stands_beside_ours_where_it_has_one(runs):
 
 
 def test_the_same_runs_give_the_same_bytes_however_many_processes_read(complete, tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.collect.RUNS_A_PROCESS", 2)
+    monkeypatch.setattr("diagvib.results.read_runs.RUNS_A_PROCESS", 2)
     for threads in (1, 2):
         tabulate(complete, tmp_path / str(threads), EXPECTED, {}, threads)
     for name in TABLE_FILES:

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from diagvib.embedded import embedded_texture
-from diagvib.errors import DiagvibError
-from diagvib.factors import classes
-from diagvib.textures import prepare_texture, read_texture, write_texture
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.digits.embedded import embedded_texture
+from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.textures import prepare_texture, read_texture, write_texture
 from synthetic_sources import assert_flat
 
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.base import Baseline, Optimiser, Outcome, Phase, initialised
-from diagvib.batches import Batches, Scaling
-from diagvib.checkpoints import Checkpoint
-from diagvib.errors import DiagvibError
-from diagvib.grid import Run
-from diagvib.trainer import Protocol, Watcher, epoch_seed, fit, predict
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Baseline, Optimiser, Outcome, Phase, initialised
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches, Scaling
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.trainer import Protocol, Watcher, epoch_seed, fit, predict
 from synthetic_images import SIZE, separable
 
 CPU = torch.device("cpu")

@@ -12,14 +12,15 @@ import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
-from diagvib import jobs, tuning
-from diagvib.baselines import load_settings
-from diagvib.config import load_config, stage_settings
-from diagvib.errors import DiagvibError
-from diagvib.files import read_json
-from diagvib.grid import Layout
-from diagvib.schemas import validate
-from diagvib.tuning import COLUMNS, rank_candidates
+from diagvib import stages as jobs
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json
+from diagvib.foundation.schemas import validate
+from diagvib.methods.registry import load_settings
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout
+from diagvib.training import tuning
+from diagvib.training.tuning import COLUMNS, rank_candidates
 
 TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "pairs=[position-hue, hue-shape]",
        "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
@@ -123,7 +124,7 @@ def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
         return pd.read_csv(root / "results/tuning/small_cnn.csv")["val_loss"].item()
 
     first = validation_loss()
-    code = copy / "src/diagvib/baselines/small_cnn.py"
+    code = copy / "src/diagvib/models/small_cnn.py"
     code.write_text(code.read_text().replace("ReLU(inplace=True)", "Sigmoid()"))
     second = validation_loss()
     shutil.rmtree(root / "data/tuning")
@@ -141,7 +142,7 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
         import os, pathlib, signal, sys
         import test_tuning
         from contextlib import contextmanager
-        from diagvib.trainer import Watcher
+        from diagvib.training.trainer import Watcher
 
         trainings = 0
 

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.collect import collect_runs
-from diagvib.report_tables import folded_tables
-from diagvib.tables import metrics_table
-from diagvib.uncertainty import (
+from diagvib.report.page_tables import folded_tables
+from diagvib.results.read_runs import collect_runs
+from diagvib.results.tables import metrics_table
+from diagvib.results.uncertainty import (
     baseline_comparisons,
     crossed_interval,
     holm,

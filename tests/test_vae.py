@@ -6,16 +6,16 @@ import math
 import pytest
 import torch
 
-from diagvib.baselines import load_settings, make_baseline
-from diagvib.baselines.factor_vae import Discriminator, discriminator_loss, shuffled, total_correlation
-from diagvib.baselines.vae import halvings, kl_divergence
-from diagvib.batches import Batches
-from diagvib.checkpoints import Checkpoint
-from diagvib.datasets import ImageFiles
-from diagvib.files import read_json
-from diagvib.grid import Run
-from diagvib.runs import train_runs
-from diagvib.trainer import Protocol, Watcher, fit
+from diagvib.foundation.files import read_json
+from diagvib.images.datasets import ImageFiles
+from diagvib.methods.factor_vae import Discriminator, discriminator_loss, shuffled, total_correlation
+from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.vae import halvings, kl_divergence
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.run import train_runs
+from diagvib.training.trainer import Protocol, Watcher, fit
 from synthetic_images import SIZE, separable, write_dataset
 
 CPU = torch.device("cpu")

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from diagvib.collect import Collected
-from diagvib.comparability import judge_runs, protocol_differences
-from diagvib.factors import FACTORS
-from diagvib.paper import read_paper_tables
-from diagvib.tables import TABLE_FILES, chgo_table, make_tables, metrics_table, write_tables
-from diagvib.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
+from diagvib.results.comparability import judge_runs, protocol_differences
+from diagvib.results.paper import read_paper_tables
+from diagvib.results.read_runs import Collected
+from diagvib.results.tables import TABLE_FILES, chgo_table, make_tables, metrics_table, write_tables
+from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
+from diagvib.scenes.digits.factors import FACTORS
 from synthetic_grid import BASELINES, PAIRS, STUDIES
 from synthetic_runs import expected_runs
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from conftest import REPOSITORY
-from diagvib import ledger
-from diagvib.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations import ledger
 
 TOY = """
 root: toy
@@ -145,7 +145,7 @@ def test_rendering_on_the_training_device_gives_the_same_predictions(undisturbed
 def test_only_what_depends_on_a_change_runs_again(finished):
     assert count(toy(finished, "-n", "--config", "training={max_epochs: 3}")) == {
         "train": 3, "tabulate": 1, "plot": 1, "all": 1}
-    with (finished / "src/diagvib/report.py").open("a") as file:
+    with (finished / "src/diagvib/report/page.py").open("a") as file:
         file.write("# changed\n")
     assert count(toy(finished, "-n")) == {"plot": 1, "all": 1}
 

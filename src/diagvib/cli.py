@@ -9,11 +9,12 @@ from typing import Annotated
 
 import typer
 
-from diagvib import __version__, jobs
-from diagvib.config import check_root, load_config, read_settings, stage_settings
-from diagvib.errors import DiagvibError, one_line, unknown_name
-from diagvib.factors import parse_pair
-from diagvib.grid import Layout
+from diagvib import __version__
+from diagvib import stages as jobs
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.scenes.digits.factors import parse_pair
+from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
+from diagvib.settings.grid import Layout
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
@@ -156,7 +157,7 @@ def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
             runs_b: Annotated[Path, typer.Argument(help="Another one.")],
             out: Annotated[Path | None, typer.Option(help="Also write the table: .csv, .md or .html.")] = None) -> None:
     """Set the runs of two results folders side by side, cell by cell."""
-    from diagvib.compare import compare_results, print_comparison, write_comparison
+    from diagvib.results.compare import compare_results, print_comparison, write_comparison
     table = compare_results(runs_a, runs_b, _cores(None))
     print_comparison(table)
     if out:
@@ -171,7 +172,7 @@ def plan(config: Config = None, override: Override = None,
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
-    from diagvib.plan import estimate, print_plan
+    from diagvib.operations.plan import estimate, print_plan
     if device not in (None, "cpu", "cuda"):
         raise DiagvibError(f"--device {device}: cpu or cuda expected")
     resolved = load_config(config, override)
@@ -185,21 +186,21 @@ def plan(config: Config = None, override: Override = None,
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
     """Record finished results as `snakemake` does: of config/config.yaml in dvc.lock, of another root in SHA256SUMS."""
-    from diagvib.ledger import record
+    from diagvib.operations.ledger import record
     print(record(_ledger_root(config, root)))
 
 
 @app.command()
 def verify(config: Config = None, root: Root = None) -> None:
     """Hash every recorded file anew and name those that are not what was recorded. Exit code 1 if there are any."""
-    from diagvib.ledger import print_verified, verify
+    from diagvib.operations.ledger import print_verified, verify
     chosen = _ledger_root(config, root)
     if not print_verified(verify(chosen), chosen):
         raise typer.Exit(1)
 
 
 def _ledger_root(config: Path | None, root: Path | None) -> str:
-    from diagvib.ledger import configured_root
+    from diagvib.operations.ledger import configured_root
     if root is None and config is None:
         return configured_root()
     return str(root or load_config(config)["root"])
@@ -211,7 +212,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
           yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
           dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list.")] = False) -> None:
     """List the recipes, images, checkpoints and runs that no configuration asks for, and delete them if you agree."""
-    from diagvib.prune import prune
+    from diagvib.operations.prune import prune
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
@@ -225,7 +226,7 @@ def bench_render(device: Annotated[str, typer.Option(help="auto, cpu or cuda.")]
                  images: Annotated[int | None, typer.Option(min=1, help="How many for each figure.")] = None,
                  out: Out = Path("benchmarks/results")) -> None:
     """Rendering, writing and reading images, beside a plain implementation."""
-    from diagvib.bench import bench_render
+    from diagvib.bench.rendering import bench_render
     bench_render(device, images, out)
 
 
@@ -241,7 +242,7 @@ def bench_train(baselines: Annotated[list[str] | None,
                     "--full-run", help="Also train two runs of the paper's size, which takes their time.")] = False,
                 out: Out = Path("benchmarks/results")) -> None:
     """Training and prediction of baselines."""
-    from diagvib.bench_train import bench_train
+    from diagvib.bench.training import bench_train
     if precision not in ("bf16", "fp32"):
         raise unknown_name("precision", precision, ("bf16", "fp32"), "--precision")
     names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]

@@ -1,0 +1,282 @@
+"""Training speed on this machine, baseline by baseline, through the real trainer.
+
+Needs no Snakemake, and no package that checks configurations, so that it also runs on a bare GPU machine:
+`PYTHONPATH=src python -m diagvib.bench.training resnet18 --device cuda --full-run`.
+"""
+
+import multiprocessing
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from diagvib.bench.rendering import RESULTS, machine, random_recipes, result_row, save_result, stacks
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, file_sha256, read_yaml
+from diagvib.images.datasets import ImageFiles
+from diagvib.images.files import write_images
+from diagvib.methods.registry import make_baseline
+from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import train_runs
+from diagvib.training.trainer import Fitted, Trainer, predict
+
+# Images of the speed measurement: on a GPU an epoch of the paper, as fewer would be mostly start-up.
+_IMAGES = {"cpu": 512, "cuda": 43_740}
+_CLASSES = 10
+# A run of the paper (Sec. 3.2, A.2), and its test images, 10,000 of each group.
+FULL_RUN = {"train": 43_740, "val": 8_748, "test": 20_000}
+EPOCHS = 30
+# Of full runs: a study and pair as good as any, and two dataset samples, for the second finds everything warm.
+_STUDY, _PAIR, _SAMPLES = "zgo", "shape-hue", (0, 1)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one process measures. begun: when it was asked for, in seconds of `time.time()`."""
+
+    name: str
+    settings: dict
+    device: str
+    images: int
+    precision: str
+    cuda_graphs: bool
+    begun: float = 0.0
+
+    def protocol(self, epochs: int) -> Protocol:
+        return Protocol(max_epochs=epochs, patience=None, seed=0, precision=self.precision, threads=1)
+
+
+def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Sequence[int] = (),
+                images: int | None = None, precision: str = "bf16", full_run: bool = False,
+                out: str | Path = RESULTS) -> Path:
+    """Measure each baseline's training and prediction; print a table and return the JSON file written.
+
+    batch_sizes, images: default to the baseline's setting, and to 512 images on the CPU, an epoch of the paper on CUDA.
+    On a CPU, where a training takes one core, once alone and once with as many processes as cores, whose images are
+    counted together; on CUDA with and without graphs. full_run: also train two whole runs of the paper's size from
+    image files; without, their seconds are computed from the rates, and the rows say so.
+    """
+    resolved = resolve_device(device)
+    images = images or _IMAGES[resolved.type]
+    variants = [(1, True), (1, False)] if resolved.type == "cuda" else [
+        (count, False) for count in sorted({1, machine()["cores"]})]
+    rows: list[dict] = []
+    with TemporaryDirectory() as folder:
+        for name in baselines:
+            given = _settings(name, Path(folder))
+            for size in batch_sizes or [given["batch_size"]]:
+                for processes, graphs in variants:
+                    task = Task(name, given | {"batch_size": size}, resolved.type, images, precision, graphs)
+                    full = full_run and variants[0] == (processes, graphs)
+                    rows += _measure(task, processes, Path(folder) if full else None)
+            # After every baseline: a long measurement that is stopped leaves what it has.
+            path = save_result("train", resolved.type, rows, out)
+    _print_table(rows)
+    return path
+
+
+def _settings(name: str, folder: Path) -> dict:
+    """A baseline's settings for the measurement; published weights are replaced by random ones of the same shape."""
+    # A bare machine may lack the package that checks the file.
+    path = definition_path("baselines.yaml")
+    settings = load_settings(name) if find_spec("jsonschema") else read_yaml(path).get(name)
+    if settings is None:
+        raise DiagvibError(f"{path}: no baseline '{name}'")
+    if settings["kind"] == "torchvision_frozen":
+        import torchvision
+        path = folder / f"{settings['model']}.pth"
+        torch.save(torchvision.models.get_model(settings["model"], weights=None).state_dict(), path)
+        settings["options"] = {**settings.get("options", {}), "weights_file": str(path),
+                               "weights_sha256": file_sha256(path)}
+    return {key: value for key, value in settings.items() if key != "max_epochs"}
+
+
+def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
+    """Rows of one task in so many processes at once. folder: where full runs may put their files; None: no such run."""
+    parts = _at_once(_speed, processes, replace(task, begun=time.time()))
+    seconds = {what: sum(part["seconds"][what] for part in parts) / processes for what in parts[0]["seconds"]}
+    more = {"batch_size": task.settings["batch_size"], "processes": processes, "precision": parts[0]["precision"],
+            "cuda_graphs": task.cuda_graphs, "startup_seconds": max(part["startup"] for part in parts),
+            "peak_memory_mib": max(part["memory"] for part in parts), "gpu_utilisation": parts[0]["utilisation"],
+            **(_full_run(task, folder) if folder else _computed(seconds, task.images, parts[0]["startup"]))}
+    if task.settings["kind"] == "torchvision_frozen":
+        more["weights"] = "random ones in the place of the published, for speed alone"
+    return [result_row(f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}", task.device, processes,
+                       task.images * processes, each, **more) for what, each in seconds.items()]
+
+
+def _at_once(function: Callable, processes: int, *arguments) -> list:
+    """What `function` returns in each of so many new processes."""
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+        return [future.result() for future in [pool.submit(function, *arguments) for _ in range(processes)]]
+
+
+def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
+    """Seconds of a run of the paper's size from those of so many images."""
+    train = sum(each for what, each in seconds.items() if what != "predict") / images
+    phases = len(seconds) - 1
+    predicting = seconds["predict"] / images
+    later = EPOCHS * (FULL_RUN["train"] * train + phases * FULL_RUN["val"] * predicting) + FULL_RUN["test"] * predicting
+    return {"full_run": "computed", "full_run_seconds": round(startup + later, 1), "later_run_seconds": round(later, 1)}
+
+
+def _speed(task: Task) -> dict:
+    """In a process of its own: seconds of an epoch of each phase and of predicting, warm; start-up; memory; GPU use.
+
+    Start-up is what the first epoch took from the call on, more than the second one and making the images.
+    """
+    device = resolve_device(task.device)
+    start = time.perf_counter()
+    generator = torch.Generator(device).manual_seed(0)
+    pixels = torch.randint(0, 256, (task.images, PAPER_SIZE, PAPER_SIZE, 3), dtype=torch.uint8, generator=generator,
+                           device=device)
+    labels = torch.randint(0, _CLASSES, (task.images,), generator=generator, device=device)
+    making = time.perf_counter() - start
+    data = Batches(pixels, labels, device)
+    size = task.settings["batch_size"]
+    held_out = Batches(pixels[:size], labels[:size], device, data.scaling)
+    protocol, run = task.protocol(1), Run(task.name, "zso", "shape", "shape", None, 0)
+    trainer = Trainer(make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0), protocol, device, task.cuda_graphs)
+    trainer.fit(data, held_out, run)
+    first = time.time() - task.begun - making
+    with GpuUse(device) as use:
+        fitted = trainer.fit(data, held_out, run)
+    seconds = _epoch_seconds(fitted, task.images)
+    start = time.perf_counter()
+    predict(trainer.model, data, protocol)
+    predicting = time.perf_counter() - start
+    return {"seconds": {**seconds, "predict": predicting}, "startup": round(first - sum(seconds.values()), 2),
+            "memory": round(_peak_memory(device) / 2**20), "utilisation": use.percent,
+            "precision": protocol.on(device)}
+
+
+def _epoch_seconds(fitted: Fitted, images: int) -> dict[str, float]:
+    """By `train`, or `train PHASE` where there are several: an epoch over so many images, from the steps made."""
+    several = len(fitted.timings) > 1
+    return {f"train {timing.phase}" if several else "train": timing.seconds * images / timing.images
+            for timing in fitted.timings}
+
+
+def _peak_memory(device: torch.device) -> int:
+    """Bytes: on CUDA those that torch held there, recorded steps' own included; else the process's."""
+    return (torch.cuda.max_memory_reserved() if device.type == "cuda" else
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+
+
+class GpuUse:
+    """percent: the mean of what nvidia-smi says of the GPU while a `with` block runs, or None where it says nothing."""
+
+    def __init__(self, device: torch.device):
+        self.percent: float | None = None
+        self._samples: list[int] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, args=(shutil.which("nvidia-smi"),), daemon=True)
+        self._device = device
+
+    def __enter__(self) -> "GpuUse":
+        if self._device.type == "cuda" and shutil.which("nvidia-smi"):
+            self._thread.start()
+        return self
+
+    def _look(self, program: str) -> None:
+        uuid = torch.cuda.get_device_properties(self._device).uuid
+        while not self._over.wait(0.1):
+            said = subprocess.run([program, f"--id=GPU-{uuid}", "--query-gpu=utilization.gpu",
+                                   "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False)
+            if said.stdout.strip().isdigit():
+                self._samples.append(int(said.stdout))
+
+    def __exit__(self, *_) -> None:
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.percent = round(sum(self._samples) / len(self._samples), 1) if self._samples else None
+
+
+def _full_run(task: Task, folder: Path) -> dict:
+    """Two runs of the paper's size from image files, everything included, in a process of their own."""
+    images = folder / "images"
+    if not images.exists():
+        _write_datasets(images)
+    results = folder / "results" / str(time.time_ns())
+    return _at_once(_train_full_runs, 1, replace(task, begun=time.time()), images, results, EPOCHS)[0]
+
+
+def _write_datasets(folder: Path) -> None:
+    digits, textures = stacks()
+    renderer = Renderer(digits, textures)
+    facts = {"study": _STUDY, "pair": _PAIR, "sources": "bench", "comparable": False, "sources_digest": "bench"}
+    for sample in _SAMPLES:
+        for number, (split, count) in enumerate(FULL_RUN.items()):
+            recipes = random_recipes(count, len(digits), seed=10 * sample + number)
+            write_images(folder / str(sample) / f"{split}.parquet", recipes, renderer,
+                         {**facts, "sample": sample, "split": split})
+
+
+def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
+    device = resolve_device(task.device)
+    training = {"max_epochs": epochs, "patience": None, "seed": 0, "precision": task.precision, "threads": 1}
+    with GpuUse(device) as use:
+        train_runs(task.name, task.settings, _STUDY, _PAIR, _SAMPLES, ImageFiles(images), out, out / "checkpoints",
+                   training, device, cuda_graphs=task.cuda_graphs)
+    first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
+    return {"full_run": "measured", "full_run_seconds": round(first - task.begun, 1),
+            "later_run_seconds": round(second - first, 1), "full_run_gpu_utilisation": use.percent}
+
+
+def _print_table(rows: list[dict]) -> None:
+    table = Table("what", "batch", "processes", "graphs", "images/s", "start-up s", "run s", "later runs s", "MiB",
+                  "GPU %")
+    for row in rows:
+        about = "~" if row["full_run"] == "computed" else ""
+        table.add_row(row["what"], str(row["batch_size"]), str(row["processes"]), "yes" if row["cuda_graphs"] else "no",
+                      f"{row['images_per_second']:,.0f}", f"{row['startup_seconds']:.1f}",
+                      f"{about}{row['full_run_seconds']:,.0f}", f"{about}{row['later_run_seconds']:,.0f}",
+                      f"{row['peak_memory_mib']:,}", str(row["gpu_utilisation"] or ""))
+    console = Console()
+    console.print(table)
+    console.print(f"run: {EPOCHS} epochs of {FULL_RUN['train']:,} images; ~ computed from the rates, not measured")
+
+
+BatchSizes = Annotated[list[int] | None, typer.Option("--batch-size", min=2, help="Instead of the baseline's; "
+                                                      "repeatable.")]
+FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's size, which takes their time.")]
+
+
+def main() -> None:
+    def measure(baselines: Annotated[list[str], typer.Argument(help="Of config/baselines.yaml.")],
+                device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+                batch_size: BatchSizes = None,
+                images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
+                precision: Annotated[str, typer.Option(help="bf16 or fp32, on CUDA.")] = "bf16",
+                full_run: FullRun = False, out: Annotated[Path, typer.Option(help="Folder of the result.")] = RESULTS,
+                ) -> None:
+        """Measure the training and prediction of baselines."""
+        bench_train(baselines, device, batch_size or (), images, precision, full_run, out)
+    try:
+        typer.run(measure)
+    except DiagvibError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""Which device to compute on."""
+
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError, unknown_name
+
+
+def resolve_device(name: str):
+    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError where CUDA is asked for and absent."""
+    import torch
+    if name not in ("auto", "cpu", "cuda"):
+        raise unknown_name("device", name, ["auto", "cpu", "cuda"])
+    if name == "cuda" and not torch.cuda.is_available():
+        raise DiagvibError(f"device: cuda is not available to torch {torch.__version__} on this machine; set "
+                           "`device: auto` or `cpu`, or install a CUDA build of torch and its driver")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def likely_gpu(name: str) -> bool:
+    """Whether `resolve_device(name)` will probably be a GPU, without the seconds that importing torch takes."""
+    return name == "cuda" or (name == "auto" and Path("/proc/driver/nvidia/version").exists())

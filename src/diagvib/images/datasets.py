@@ -1,0 +1,113 @@
+"""Where training gets a dataset's images from: image files, or recipes rendered on the spot. Both give the same."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, read_json, read_metadata
+from diagvib.images.files import Images, pixel_format, read_images, render_batches
+from diagvib.scenes.digits.prepare import load_prepared
+from diagvib.scenes.digits.renderer import Renderer
+from diagvib.settings.grid import DIGESTS_FILE
+from diagvib.studies.recipes import read_recipes, select_recipes
+
+
+class Datasets(Protocol):
+    """The datasets of a (study, pair), one for each dataset sample, each with splits train, val and test."""
+
+    def place(self, sample: int, split: str) -> Path:
+        """The file to name in a message about a split."""
+
+    def metadata(self, sample: int, split: str) -> dict:
+        """What made a split: study, pair, sample, split, sources, comparable, digests, image_shape."""
+
+    def load(self, sample: int, split: str) -> Images:
+        """A split in memory."""
+
+
+class ImageFiles:
+    """Datasets as image files: `folder`/{sample}/{split}.parquet.
+
+    Where the folder has digests, DiagvibError on loading a file that is not the one that was rendered.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+
+    @staticmethod
+    def name(sample: int, split: str) -> str:
+        """A split's file within the folder."""
+        return f"{sample}/{split}.parquet"
+
+    def place(self, sample: int, split: str) -> Path:
+        return self.folder / self.name(sample, split)
+
+    def metadata(self, sample: int, split: str) -> dict:
+        return read_metadata(self.place(sample, split))
+
+    def load(self, sample: int, split: str) -> Images:
+        path = self.place(sample, split)
+        noted = self._digests.get(self.name(sample, split))
+        if noted and path.exists() and file_sha256(path) != noted:
+            raise DiagvibError(f"{path}: not the file that was rendered, its sha256 is another than in "
+                               f"{self.folder / DIGESTS_FILE}; delete it and run again, it will be made anew")
+        return read_images(path)
+
+    @cached_property
+    def _digests(self) -> dict[str, str]:
+        path = self.folder / DIGESTS_FILE
+        return read_json(path) if path.exists() else {}
+
+
+class RenderedRecipes:
+    """Datasets rendered from a recipe file on `device`, with the digits and textures of the folder `prepared`.
+
+    DiagvibError if the recipes were drawn for other digits or textures than those.
+    """
+
+    def __init__(self, path: str | Path, prepared: str | Path, size: int, device: torch.device):
+        self.path = Path(path)
+        self._recipes, self._noted = read_recipes(path)
+        sources = load_prepared(prepared)
+        if self._noted.get("sources_digest") != sources.digest:
+            raise DiagvibError(
+                f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
+                f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
+                "draw the recipes again, or give each configuration a `root:` of its own")
+        for key in ("study", "pair"):
+            if key not in self._noted:
+                raise DiagvibError(f"{path}: its metadata lack {key}; delete it and run again, it will be made anew")
+        digit = self._recipes["digit"].to_numpy()
+        if len(digit) and digit.max() >= len(sources.digits):
+            raise DiagvibError(f"{path}: row {digit.argmax()}: digit {digit.max()} is not among the "
+                               f"{len(sources.digits)} prepared ones; delete it and run again, it will be made anew")
+        self._shared = {"sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
+                        "recipe_digest": file_sha256(path), **pixel_format(size)}
+        self.renderer = Renderer(sources.digits, sources.textures, device, size)
+
+    def __len__(self) -> int:
+        """How many images all samples and splits hold."""
+        return len(self._recipes)
+
+    def place(self, sample: int, split: str) -> Path:
+        return self.path
+
+    def metadata(self, sample: int, split: str) -> dict:
+        return {"study": self._noted["study"], "pair": self._noted["pair"], "sample": sample, "split": split,
+                **self._shared}
+
+    def recipes(self, sample: int, split: str):
+        """The recipe table of a split."""
+        return select_recipes(self._recipes, sample, split, self.path)
+
+    def load(self, sample: int, split: str) -> Images:
+        rows = self.recipes(sample, split)
+        pixels = torch.empty(len(rows), *self._shared["image_shape"], dtype=torch.uint8, device=self.renderer.device)
+        start = 0
+        for batch in render_batches(rows, self.renderer):
+            pixels[start:start + len(batch)] = batch
+            start += len(batch)
+        return Images(pixels, rows, self.metadata(sample, split))

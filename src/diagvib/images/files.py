@@ -1,0 +1,160 @@
+"""Image files: recipes rendered to Parquet, and read back into one tensor.
+
+An image is its raw bytes in one `binary` column; shape and layout stand in the file's metadata. Every recipe column
+stands beside it, so that a file explains itself in pandas.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from diagvib.foundation.columns import from_binary, to_binary
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes
+from diagvib.scenes.digits.renderer import Renderer
+
+# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library takes blocks above
+# 32 MiB from the system anew each time, and clearing them costs more than drawing on them.
+BATCH = 512
+# Images decoded at a time: small enough to be copied while still in a core's cache.
+_DECODED = 128
+
+
+@dataclass(frozen=True)
+class Images:
+    """A dataset's split in memory: pixels uint8[N, H, W, 3], recipe columns, and the metadata.
+
+    The pixels are on the CPU when read from a file, on the renderer's device when rendered.
+    """
+
+    pixels: torch.Tensor
+    table: pa.Table
+    metadata: dict
+
+    def labels(self, factor: str) -> torch.Tensor:
+        """The class index of every image in the factor's full class list, int64[N]."""
+        return torch.from_numpy(class_indices(self.table, factor))
+
+
+def pixel_format(size: int) -> dict:
+    """What an image's bytes mean, as files of images note it in their metadata."""
+    return {"image_shape": [size, size, 3], "layout": "HWC", "dtype": "uint8"}
+
+
+def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
+    """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for an unknown name."""
+    lookup = {name: i for i, name in enumerate(classes(factor))}
+    if factor not in recipes.column_names:
+        raise DiagvibError(f"lacks the column {factor}")
+    values = recipes[factor].to_pylist()
+    try:
+        return np.array([lookup[v] for v in values], dtype=np.int64)
+    except KeyError as unknown:
+        row = values.index(unknown.args[0])
+        raise DiagvibError(f"row {row}: {factor} has no class {unknown}; known: {', '.join(lookup)}") from None
+
+
+def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
+    """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the renderer's device."""
+    texture = class_indices(recipes, "texture")
+    column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
+    pairs = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
+             "position": ("position_row", "position_column")}
+    stacked = {k: np.stack([column[a], column[b]], 1) for k, (a, b) in pairs.items()}
+    for start in range(0, len(recipes), BATCH):
+        at = slice(start, start + BATCH)
+        yield renderer.render(digit=column["digit"][at], texture=texture[at], hue=column["hue_degrees"][at],
+                              scale=column["scale_factor"][at], **{k: v[at] for k, v in stacked.items()})
+
+
+def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metadata: dict,
+                 advance: Callable[[int], None] = lambda n: None) -> None:
+    """Render a recipe table to an image file, written whole; a thread writes one batch while the next is rendered.
+
+    advance: told how many further images are written. Memory stays constant however many there are.
+    """
+    schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
+                           {**metadata, **pixel_format(renderer.size)})
+    columns = [name for name in schema.names if name != "image"]
+    # the thread closes before the writer: a batch being written when something fails must not lose its file
+    with (whole_file(path) as temporary,
+          pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=["group", "split", *FACTORS],
+                           write_statistics=columns, write_page_checksum=True) as writer,
+          ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
+        written, start = None, 0
+        for pixels in render_batches(recipes, renderer):
+            rows = recipes.slice(start, len(pixels))
+            start += len(pixels)
+            table = pa.table([*rows.columns, to_binary(pixels.cpu().numpy())], schema=schema)
+            if written:
+                written.result()
+            written = thread.submit(writer.write_table, table, row_group_size=BATCH)
+            advance(len(pixels))
+        if written:
+            written.result()
+
+
+@contextmanager
+def _all_cores_but_one() -> Iterator[None]:
+    """Leave the writing thread a core: torch's threads wait for each other, so one that shares its core stalls all."""
+    usual = torch.get_num_threads()
+    try:
+        torch.set_num_threads(max(usual - 1, 1))
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
+def read_images(path: str | Path) -> Images:
+    """An image file as one uint8 tensor, recipe columns and metadata.
+
+    Row groups are decoded straight into the tensor, in as many threads as torch may use. DiagvibError if the file is
+    absent, damaged, or holds images of another size than its metadata says.
+    """
+    with open_parquet(path) as file:
+        metadata = file_metadata(file, path)
+        if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
+            raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
+        _check_shape(metadata["image_shape"], path)
+        pixels = np.empty((file.metadata.num_rows, *metadata["image_shape"]), dtype=np.uint8)
+        lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
+    starts, threads = np.cumsum([0, *lengths]), torch.get_num_threads()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]]:]),
+                      np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1)) if lengths else []))
+    return Images(torch.from_numpy(pixels), table, metadata)
+
+
+def _check_shape(shape: object, path: str | Path) -> None:
+    square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
+    if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:
+        raise DiagvibError(f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
+                           "run again, it will be made anew")
+
+
+def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
+    """Decode consecutive row groups into the front of `into`, uint8[at least N, H, W, 3]."""
+    row = 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(batch_size=_DECODED, row_groups=groups, columns=["image"]):
+            chunk = _pixels(batch.column(0), list(into.shape[1:]), path)
+            into[row:row + len(chunk)] = chunk
+            row += len(chunk)
+
+
+def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
+    try:
+        return from_binary(column, tuple(shape))
+    except ValueError:
+        raise DiagvibError(f"{path}: holds images that are not {int(np.prod(shape))} bytes long (shape {shape}); "
+                           "delete it and run again, it will be made anew") from None

@@ -1,0 +1,52 @@
+"""Datasets read by a thread while a GPU trains on the ones before."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from diagvib.images.datasets import Datasets
+from diagvib.images.files import Images
+from diagvib.studies.study import SPLITS
+
+
+class ReadAhead:
+    """`datasets`, whose splits are loaded in the order in which a job asks for them, at most three before it does.
+
+    Three splits are one dataset, the next sample's: so much host memory it may take. What is asked for out of turn is
+    loaded on the spot. Close it, or use it in a `with` block.
+    """
+
+    def __init__(self, datasets: Datasets, samples: Sequence[int]):
+        self._datasets = datasets
+        self._to_come = deque((sample, split) for sample in samples for split in SPLITS)
+        self._loading: dict[tuple[int, str], Future] = {}
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
+
+    def place(self, sample: int, split: str) -> Path:
+        return self._datasets.place(sample, split)
+
+    def metadata(self, sample: int, split: str) -> dict:
+        return self._datasets.metadata(sample, split)
+
+    def load(self, sample: int, split: str) -> Images:
+        while self._to_come and len(self._loading) < len(SPLITS):
+            self._start()
+        future = self._loading.pop((sample, split), None)
+        if future is None:
+            return self._datasets.load(sample, split)
+        images = future.result()
+        if self._to_come:
+            self._start()
+        return images
+
+    def _start(self) -> None:
+        following = self._to_come.popleft()
+        self._loading[following] = self._thread.submit(self._datasets.load, *following)
+
+    def __enter__(self) -> "ReadAhead":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._thread.shutdown(cancel_futures=True)
+        self._loading.clear()

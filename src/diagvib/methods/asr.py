@@ -1,0 +1,121 @@
+"""`asr`, Automatic Shortcut Removal: a lens learns to take away what a classifier finds easiest to rely on."""
+
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Baseline, Batch, Exhibit, Optimiser, Outcome, ToPixels, Update
+
+
+class Asr(Baseline):
+    """A U-Net lens in front of a ResNet18 that classifies what the lens lets through (paper, Sec. 4 and A.2).
+
+    Per batch the classifier learns the labels of the lensed images, then the lens learns to make the classifier
+    give its least likely class while changing the image little. Neither step moves the other network's parameters.
+    Published: the classification task for both, ResNet18, a U-Net, the least-likely adversarial loss, equal weights,
+    the classifier trained on lensed images, selection by validation loss. Choices where the paper is silent:
+    the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
+    channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
+    identity, and the published ASR loses hue and lightness); the least likely class is sought among all classes of the
+    factor, as the head has them all; both networks take one Adam step a batch, with one learning rate.
+    Options: base_width and levels of the U-Net; reconstruction_weight; lens_lr (null: lr).
+    """
+
+    def __init__(self, settings: dict, n_classes: int, image_size: int):
+        super().__init__(settings)
+        self.chosen = self.options(base_width=32, levels=4, reconstruction_weight=1.0, lens_lr=None)
+        if image_size % 2**self.chosen["levels"]:
+            raise DiagvibError(f"kind: asr: image_size {image_size} cannot be halved {self.chosen['levels']} times; "
+                               "lower options.levels, or choose a multiple of 32")
+        self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
+        self.net = torchvision.models.resnet18(weights=None, num_classes=n_classes)
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        betas, lr = tuple(self.settings["betas"]), self.settings["lr"]
+        return {"net": Optimiser(list(self.net.parameters()), lr, betas),
+                "lens": Optimiser(list(self.lens.parameters()), self.chosen["lens_lr"] or lr, betas)}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+        lensed = self.lens(batch.inputs)
+        logits = self.net(lensed.detach())
+        loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
+        update("net", loss.mean())
+        # Another pass: the classifier has moved, and its answer to this lens is what the lens must learn from.
+        adversarial = least_likely_loss(self.net(lensed))
+        update("lens", (adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)).mean())
+        return Outcome(loss, logits)
+
+    def predict(self, batch: Batch) -> Tensor:
+        return self.net(self.lens(batch.inputs))
+
+    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+        """Images before and behind the lens, what the classifier says to each, and the change (paper, Figs. A4, A9)."""
+        lensed = self.lens(batch.inputs)
+        after = to_pixels(lensed)
+        change = (after.float() - batch.pixels.float()) / 2 + 127.5
+        return [Exhibit("input", batch.pixels, self.net(batch.inputs)), Exhibit("lensed", after, self.net(lensed)),
+                Exhibit("difference", change.round().to(torch.uint8))]
+
+
+def least_likely(logits: Tensor) -> Tensor:
+    """The class of lowest probability, int64[B], of logits [B, classes]; no gradient passes."""
+    return logits.detach().argmin(1)
+
+
+def least_likely_loss(logits: Tensor) -> Tensor:
+    """Cross entropy float[B] to the least likely class: low where the classifier is led furthest astray."""
+    return F.cross_entropy(logits.float(), least_likely(logits), reduction="none")
+
+
+def change(lensed: Tensor, inputs: Tensor) -> Tensor:
+    """Mean squared difference float[B] over channels and pixels of float[B, 3, H, W]."""
+    return (lensed.float() - inputs.float()).square().mean((1, 2, 3))
+
+
+class UNetLens(nn.Module):
+    """x + U(x), float[B, 3, H, W] to the same; U is a U-Net of bottleneck blocks with `levels` halvings.
+
+    Widths double at every level from `base_width`. The last convolution starts small, hence the lens near identity.
+    """
+
+    def __init__(self, base_width: int, levels: int):
+        super().__init__()
+        widths = [base_width * 2**level for level in range(levels + 1)]
+        self.down = nn.ModuleList(_Bottleneck(before, width)
+                                  for before, width in zip([3, *widths], widths, strict=False))
+        self.up = nn.ModuleList(_Bottleneck(below + width, width)
+                                for width, below in zip(widths[-2::-1], widths[:0:-1], strict=True))
+        self.last = nn.Conv2d(base_width, 3, 3, padding=1)
+        nn.init.normal_(self.last.weight, std=1e-3)
+        nn.init.zeros_(self.last.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        code, skips = self.down[0](x), []
+        for block in self.down[1:]:
+            skips.append(code)
+            code = block(F.max_pool2d(code, 2))
+        for block, skip in zip(self.up, reversed(skips), strict=True):
+            larger = F.interpolate(code, scale_factor=2.0, mode="bilinear", align_corners=False)
+            code = block(torch.cat([larger, skip], 1))
+        return x + self.last(code)
+
+
+class _Bottleneck(nn.Module):
+    """Convolutions 1 x 1, 3 x 3, 1 x 1 beside a shortcut, which is a 1 x 1 convolution where the width changes."""
+
+    def __init__(self, width_in: int, width_out: int):
+        super().__init__()
+        self.body = nn.Sequential(*_convolution(width_in, width_out, 1), nn.ReLU(inplace=True),
+                                  *_convolution(width_out, width_out, 3), nn.ReLU(inplace=True),
+                                  *_convolution(width_out, width_out, 1))
+        self.shortcut = nn.Sequential(*_convolution(width_in, width_out, 1)) if width_in != width_out else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.body(x) + self.shortcut(x))
+
+
+def _convolution(width_in: int, width_out: int, kernel: int) -> list[nn.Module]:
+    # No bias: batch norm brings its own.
+    return [nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False), nn.BatchNorm2d(width_out)]

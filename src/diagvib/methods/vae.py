@@ -1,0 +1,153 @@
+"""`vae`: images are first compressed to twelve numbers without labels; a small network then classifies those."""
+
+from itertools import pairwise
+from math import log2
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Baseline, Batch, Exhibit, Optimiser, Outcome, Phase, ToPixels, Update
+
+_HIDDEN = 256
+# What a latent dimension is set to for pictures: standard deviations of the prior.
+_TRAVERSED = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
+
+
+class Vae(Baseline):
+    """A variational autoencoder, then a classifier on the means of its latent code (paper, Sec. 4 and A.2).
+
+    Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1, batch 64, Adam with
+    lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels get one more stage for 128, so that the
+    code is again read from a map of 4 x 4; Bernoulli reconstruction on pixels in 0..1, summed over pixels, as theirs;
+    the phase `encode` uses no labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the
+    negative ELBO, with one draw of noise, the same in every epoch); in the phase `classify` encoder and decoder are
+    frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is not trained on labels
+    is inferred: the paper explains the low texture accuracy by what the decoder cannot reconstruct.
+    Options: latent; beta; vae_epochs (null: as many as the classifier's); head_width; head_lr.
+    DiagvibError for an image size that cannot be halved to a map of 4 to 7 cells a side.
+    """
+
+    # Options of a subclass beside these, with their defaults.
+    more_options: ClassVar[dict] = {}
+
+    def __init__(self, settings: dict, n_classes: int, image_size: int):
+        super().__init__(settings)
+        self.chosen = self.options(latent=12, beta=1.0, vae_epochs=None, head_width=256, head_lr=1e-3,
+                                   **self.more_options)
+        stages = halvings(image_size, settings["kind"])
+        cells, latent, width = image_size // 2**stages, self.chosen["latent"], self.chosen["head_width"]
+        self.encoder = _encoder(stages, cells, latent)
+        self.decoder = _decoder(stages, cells, latent)
+        self.net = nn.Sequential(nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, n_classes))
+        for module in (self.encoder, self.decoder):
+            module.apply(_initialise)
+
+    def phases(self) -> list[Phase]:
+        epochs = self.settings.get("max_epochs")
+        return [Phase("encode", self.chosen["vae_epochs"] or epochs), Phase("classify", epochs)]
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        betas = tuple(self.settings["betas"])
+        if phase == "classify":
+            return {"net": Optimiser(list(self.net.parameters()), self.chosen["head_lr"], betas)}
+        return {"vae": Optimiser([*self.encoder.parameters(), *self.decoder.parameters()], self.settings["lr"], betas)}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+        if phase == "classify":
+            return super().training_step(phase, batch, update)
+        loss, _ = self.negative_elbo(batch)
+        update("vae", loss.mean())
+        return Outcome(loss.detach())
+
+    def validation_step(self, phase: str, batch: Batch) -> Outcome:
+        return super().validation_step(phase, batch) if phase == "classify" else Outcome(self.negative_elbo(batch)[0])
+
+    def predict(self, batch: Batch) -> Tensor:
+        with torch.no_grad():
+            mean, _ = self.posterior(_unit(batch))
+        return self.net(mean)
+
+    def posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log variance float32[B, latent] of q(z | x), for float[B, 3, H, W] in 0..1."""
+        return self.encoder(images).float().chunk(2, 1)
+
+    def negative_elbo(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Reconstruction + beta KL, float[B], and the latent code drawn for it, float[B, latent].
+
+        The noise comes from torch's global generator, which the trainer seeds for every epoch.
+        """
+        images = _unit(batch)
+        mean, log_variance = self.posterior(images)
+        code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
+        error = F.binary_cross_entropy_with_logits(self.decoder(code).float(), images, reduction="none")
+        return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
+
+    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+        """Images beside their reconstructions; then each latent dimension traversed, the most informative first, by
+        mean KL over these images (paper, Figs. A2, A3)."""
+        mean, log_variance = self.posterior(_unit(batch))
+        information = kl_per_dimension(mean, log_variance).mean(0)
+        return [Exhibit("input", batch.pixels, self.net(mean)), Exhibit("reconstruction", self._drawn(mean)),
+                *(self._traversal(mean[0], dimension, information[dimension].item())
+                  for dimension in information.argsort(descending=True).tolist())]
+
+    def _traversal(self, code: Tensor, dimension: int, kl: float) -> Exhibit:
+        codes = code.repeat(len(_TRAVERSED), 1)
+        codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
+        return Exhibit("traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl)
+
+    def _drawn(self, code: Tensor) -> Tensor:
+        """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
+        return (self.decoder(code).float().sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def _unit(batch: Batch) -> Tensor:
+    """The pixels as float32[B, 3, H, W] in 0..1: a Bernoulli likelihood needs these, not z-scores."""
+    return batch.pixels.permute(0, 3, 1, 2).float() / 255
+
+
+def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """KL(q || standard normal) float[B] of diagonal Gaussians, from float[B, latent]."""
+    return kl_per_dimension(mean, log_variance).sum(1)
+
+
+def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
+    """The same for every dimension alone, float[B, latent]."""
+    return (mean.square() + log_variance.exp() - log_variance - 1) / 2
+
+
+def halvings(image_size: int, kind: str) -> int:
+    """How often the convolutions halve the image until it is 4 to 7 cells a side."""
+    stages = int(log2(image_size / 4)) if image_size >= 64 else 0
+    if not stages or image_size % 2**stages:
+        raise DiagvibError(f"kind: {kind}: image_size {image_size} does not fit; it must be a multiple of 32, from 64 "
+                           "upwards")
+    return stages
+
+
+def _encoder(stages: int, cells: int, latent: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    widths = [3, 32, 32, *[64] * (stages - 2)]
+    for stage, (before, after) in enumerate(pairwise(widths)):
+        # Kernels of 4, then of 2, as in Locatello et al.'s code.
+        layers += [nn.Conv2d(before, after, 4, 2, 1) if stage < 2 else nn.Conv2d(before, after, 2, 2), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * cells**2, _HIDDEN), nn.ReLU(),
+                         nn.Linear(_HIDDEN, 2 * latent))
+
+
+def _decoder(stages: int, cells: int, latent: int) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for before, after in pairwise([64, *[64] * (stages - 3), 32, 32, 3]):
+        layers += [nn.ConvTranspose2d(before, after, 4, 2, 1), nn.ReLU()]
+    return nn.Sequential(nn.Linear(latent, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 64 * cells**2), nn.ReLU(),
+                         nn.Unflatten(1, (64, cells, cells)), *layers[:-1])
+
+
+def _initialise(module: nn.Module) -> None:
+    # Glorot uniform and no bias, the default of the framework that Locatello et al. used.
+    if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        nn.init.zeros_(module.bias)

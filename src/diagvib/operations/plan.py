@@ -1,0 +1,201 @@
+"""What a configuration will make, what it will cost, and from which measurements that is known."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from diagvib.foundation.devices import likely_gpu
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
+from diagvib.settings.grid import datasets, runs, train_jobs
+from diagvib.studies.recipes import split_counts
+from diagvib.studies.study import SPLITS, load_study
+
+# Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels; larger images compress
+# in proportion to their side, as most of an image is background).
+IMAGE_BYTES = 920
+RECIPE_BYTES = 55
+PREDICTION_BYTES = 12
+OTHER_RUN_BYTES = 12_000
+SOURCE_BYTES = 60_000_000
+# `diagvib bench` measures images of this size.
+_MEASURED_SIZE = 128
+
+
+def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files: list[Path] | None = None) -> dict:
+    """Numbers of everything, disk in bytes and seconds per stage (None where no rate was measured on such a device).
+
+    config: resolved. device: cpu or cuda; default: that of `rate_files`, or the configuration's. Rates come from
+    `rate_files`, or the newest files of `benchmarks/results` for the device. `seconds` are of one GPU, or of the whole
+    machine on a CPU, whatever `gpus`; `wall_seconds` what `gpus` GPUs need for them together. DiagvibError for
+    several GPUs where the device is a CPU, and for bad `rate_files`.
+    """
+    device = device or (file_device(rate_files[0]) if rate_files else
+                        "cuda" if likely_gpu(config["device"]) else "cpu")
+    if gpus > 1 and device != "cuda":
+        raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
+    rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
+    chosen, all_runs = datasets(config), runs(config)
+    images = config["samples"] * sum(sum(_dataset_size(config, study).values()) for study, _ in chosen)
+    stored = images if config["images"] == "parquet" else 0
+    stages = _job_seconds(config, device, rates)
+    return {
+        "device": device, "gpus": gpus if device == "cuda" else 0,
+        "jobs": {"draw": len(chosen), "render": len(chosen) if stored else 0, "train": len(train_jobs(config))},
+        "datasets": config["samples"] * len(chosen), "images": images, "runs": len(all_runs),
+        "runs_per_baseline": {b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]},
+        "disk": _disk(config, images, stored, all_runs),
+        "weights_not_known": [b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)],
+        "seconds": {stage: None if seconds is None else sum(seconds) for stage, seconds in stages.items()},
+        "not_measured": [stage for stage, seconds in stages.items() if seconds is None],
+        "wall_seconds": wall_seconds([seconds or [] for seconds in stages.values()], gpus),
+        "rates_from": list(rates.files), "measured_on": list(rates.machines),
+    }
+
+
+def _dataset_size(config: dict, study: str) -> dict[str, int]:
+    return {split: sum(split_counts(load_study(study), config["counts"], split).values()) for split in SPLITS}
+
+
+def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, int]:
+    """Bytes by what they hold. DVC keeps a second copy of all of it, unless the file system can share blocks."""
+    predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
+    disk = {"recipes": images * RECIPE_BYTES, "images": int(stored * IMAGE_BYTES * config["image_size"] / 128),
+            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES, "sources": SOURCE_BYTES}
+    if not config["keep_weights"]:
+        return disk
+    weights = {b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])
+               for b in config["baselines"]}
+    return disk | {"weights": sum(weights[run.baseline] for run in all_runs)}
+
+
+def _is_own(baseline: dict) -> bool:
+    """Whether it is a function of the user's, which a plan does not call."""
+    return ":" in baseline["settings"]["kind"]
+
+
+def _weights_bytes(settings: dict, image_size: int) -> int:
+    """Bytes of a baseline's weights for ten classes. Nothing is downloaded."""
+    import torch  # seconds, which a plan without kept weights need not wait
+
+    from diagvib.methods.registry import make_baseline
+    if settings["kind"] == "torchvision_frozen":
+        settings = {**settings, "kind": "torchvision", "options": {}}
+    with torch.device("meta"):
+        model = make_baseline(settings, n_classes=10, image_size=image_size, seed=0)
+    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+
+
+def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[float] | None]:
+    """Stage -> seconds of each of its jobs: render, and training by baseline. None where a rate is missing."""
+    if config["image_size"] != _MEASURED_SIZE:
+        rates = Rates()
+    training = {f"train {baseline['name']}": _training_seconds(config, baseline, device, rates)
+                for baseline in config["baselines"]}
+    render = rates.best("render to Parquet")
+    if config["images"] == "render":
+        return {"render": [], **training}
+    return {"render": [config["samples"] * sum(_dataset_size(config, study).values()) / render["images_per_second"]
+                       for study, _ in datasets(config)] if render else None, **training}
+
+
+def _training_seconds(config: dict, baseline: dict, device: str, rates: Rates) -> list[float] | None:
+    """Seconds of each train job of a baseline: its start, then every phase's epochs and the test for every sample."""
+    name, settings = baseline["name"], baseline["settings"]
+    precision = config["training"]["precision"] if device == "cuda" else "fp32"  # as trainings have it
+    like = {"batch_size": settings["batch_size"], "precision": precision}
+    phases = [(rates.best(f"train {name} {phase}".strip(), **like), _epochs(config, settings, phase))
+              for phase in rates.phases(name) or [""]]
+    predict = rates.best(f"predict {name}", **like)
+    if not predict or not all(row for row, _ in phases):
+        return None
+    test = predict["images_per_second"]
+    start = phases[0][0].get("startup_seconds", 0) / phases[0][0].get("processes", 1)
+
+    def job(study: str) -> float:
+        size = _dataset_size(config, study)
+        epochs = sum(n * (size["train"] / row["images_per_second"] + size["val"] / test) for row, n in phases)
+        return start + config["samples"] * (epochs + size["test"] / test)
+    return [job(study) for other, study, _ in train_jobs(config) if other == name]
+
+
+def _epochs(config: dict, settings: dict, phase: str) -> int:
+    epochs = settings.get("max_epochs", config["training"]["max_epochs"])
+    return settings.get("options", {}).get("vae_epochs") or epochs if phase == "encode" else epochs
+
+
+def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:
+    """What jobs take on so many equal workers, one job at a time on each: in the best order, and in any.
+
+    stages: seconds of each stage's jobs, rendering first; a training waits for one rendering. No worker idles while a
+    job is ready, so no order takes longer than Graham's bound: an equal share, and what the longest chain of two jobs
+    has of the others' shares.
+    """
+    total = sum(map(sum, stages))
+    first, *others = [max(stage, default=0) for stage in stages] or [0]
+    chain = first + max(others, default=0)
+    return {"at_least": max(total / workers, chain), "at_most": total / workers + chain * (1 - 1 / workers)}
+
+
+def print_plan(plan: dict, config: dict) -> None:
+    """The plan as a table for people."""
+    table = Table(title=f"Plan: root {config['root']}, sources {config['sources']}, device {plan['device']}",
+                  show_header=False, title_justify="left")
+    for what, value in _quantities(plan, config) + _times(plan):
+        table.add_row(what, value)
+    Console().print(table)
+
+
+def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
+    disk, own = plan["disk"], plan["weights_not_known"]
+    return [
+        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} of study and pair x {config['samples']} samples)"),
+        ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
+        ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
+        ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
+        ("disk", f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})"),
+        ("disk with DVC", f"{_size(2 * sum(disk.values()))}; as above where copies share blocks (XFS, Btrfs)"),
+        *[("not known", f"weights of {name}, which a plan does not import; not in these sums") for name in own],
+    ]
+
+
+def _times(plan: dict) -> list[tuple[str, str]]:
+    """Rows on time: every stage, all together, on several GPUs, and what that is known from."""
+    unit = "GPU: " if plan["device"] == "cuda" else ""
+    stages = [(f"{unit}{stage}", "not measured on this kind of device" if seconds is None else duration(seconds))
+              for stage, seconds in plan["seconds"].items()]
+    known = [seconds for seconds in plan["seconds"].values() if seconds is not None]
+    without = f", without {', '.join(plan['not_measured'])}" if plan["not_measured"] else ""
+    rows = [*stages, (f"{unit}in all", duration(sum(known)) + without)] if known else stages
+    if known and plan["gpus"]:
+        wall = _between(**plan["wall_seconds"])
+        rows.append((f"on {plan['gpus']} GPU{'s' * (plan['gpus'] > 1)}",
+                     f"{wall}{without}; each takes one job at a time (profiles/slurm)"))
+    rows.append(("rates from", ", ".join(plan["rates_from"]) or
+                 "no measurement here; `diagvib bench` makes one, --rates takes one from another machine"))
+    if plan["measured_on"]:
+        rows.append(("measured on", "; ".join(plan["measured_on"])))
+    return rows
+
+
+def _between(at_least: float, at_most: float) -> str:
+    least, most = duration(at_least), duration(at_most)
+    return least if least == most else f"{least} to {most}"
+
+
+def _size(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}"
+        n /= 1000
+    return f"{n:,.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} h"

@@ -1,0 +1,120 @@
+"""Prune: list what no given configuration asks for, and delete it after a yes. Nothing else deletes results."""
+
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations.ledger import RECORDS, recorded_path
+from diagvib.settings.grid import Layout, datasets, train_jobs
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """A folder or file that no configuration asks for: number of files, bytes."""
+
+    path: Path
+    files: int
+    size: int
+
+
+def prune(configs: list[dict], yes: bool, dry_run: bool) -> None:
+    """List what none of the resolved configurations asks for, with sizes; delete it after a yes."""
+    unneeded, records = find_unneeded(configs), find_records(configs)
+    for item in unneeded:
+        print(f"{item.size / 1e6:12,.1f} MB  {item.files:7,} files  {item.path}")
+    total, roots = sum(item.size for item in unneeded), ", ".join(sorted({config["root"] for config in configs}))
+    what = f"{sum(item.files for item in unneeded):,} files ({total / 1e9:.1f} GB) and {len(records):,} records"
+    if not unneeded and not records:
+        print(f"nothing to prune under {roots}: everything is asked for")
+    elif dry_run:
+        print(f"{what} could be deleted; nothing was")
+    elif yes or _agreed(f"Delete these {what}? [y/N] "):
+        delete(unneeded, records)
+        print(f"deleted {what}. `diagvib record` brings the ledger up to date; what was recorded before stays in DVC's "
+              "cache until `dvc gc --workspace`")
+    else:
+        print("nothing was deleted")
+
+
+def _agreed(question: str) -> bool:
+    """The answer typed in; no answer, as in a script, is a no."""
+    try:
+        return input(question).strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+def find_unneeded(configs: list[dict]) -> list[Unneeded]:
+    """What stands under the configurations' roots in data/recipes, images, checkpoints and results/runs beyond them."""
+    needed = {path for config in configs for path in _needed(config)}
+    above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
+    needed = {path.resolve() for path in needed}
+    # However a root is written, and whatever links lead to it, a folder has one place.
+    tops = {top.resolve(): top for config in reversed(configs) for top in _pruned_folders(Path(config["root"]))}
+    return [_measured(path) for top in sorted(tops.values()) if top.exists() for path in _beyond(top, needed, above)]
+
+
+def find_records(configs: list[dict]) -> list[Path]:
+    """Snakemake's records of files in those folders that no configuration asks for, whether or not they exist."""
+    needed = {path.resolve() for config in configs for path in _needed(config)}
+    tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config["root"]))}
+    records = sorted(record for record in (RECORDS / "metadata").rglob("*") if record.is_file())
+    return [record for record in records if (path := recorded_path(record))
+            and not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
+            and needed.isdisjoint(places)]
+
+
+def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
+    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running here."""
+    if any((RECORDS / "locks").glob("*")):
+        raise DiagvibError(f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
+                           "wait for its end (after a crash: `snakemake --unlock`)")
+    for record in records:
+        record.unlink(missing_ok=True)
+    for item in unneeded:
+        if item.path.is_dir():
+            shutil.rmtree(item.path)
+        else:
+            item.path.unlink(missing_ok=True)
+        _remove_empty(item.path.parent)
+
+
+def _pruned_folders(root: Path) -> list[Path]:
+    layout = Layout(root)
+    return [layout.all_recipes, layout.all_images, layout.all_checkpoints, layout.all_runs]
+
+
+def _needed(config: dict) -> Iterable[Path]:
+    """Files and folders that a configuration asks for, whole."""
+    layout = Layout(Path(config["root"]))
+    for study, pair in datasets(config):
+        yield layout.recipes(study, pair)
+        if config["images"] == "parquet":
+            yield layout.digests(study, pair)
+            yield from (layout.images(study, pair) / str(sample) for sample in range(config["samples"]))
+    for job in train_jobs(config):
+        yield layout.checkpoints(*job)
+        yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))
+
+
+def _beyond(path: Path, needed: set[Path], above: set[Path]) -> list[Path]:
+    """The highest folders and files at or below `path` in which nothing is needed. needed, above: resolved."""
+    if path.resolve() in needed:
+        return []
+    if path.resolve() not in above:
+        return [path]
+    return [found for child in sorted(path.iterdir()) for found in _beyond(child, needed, above)]
+
+
+def _measured(path: Path) -> Unneeded:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return Unneeded(path, len(files), sum(file.stat().st_size for file in files))
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove empty folders upwards, but none of the stages' own, such as data/images."""
+    while not {folder.name, folder.parent.name} & {"data", "results"} and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent

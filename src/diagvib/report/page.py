@@ -1,0 +1,232 @@
+"""One page that says what was run and what came out: numbers, pictures, curves, matrices, tables, holes, settings."""
+
+import base64
+import io
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+import yaml
+from markupsafe import Markup, escape
+from PIL import Image
+
+from diagvib.foundation.files import read_json, write_text
+from diagvib.report.examples import example_addresses
+from diagvib.report.figures import sheet_pair, shown_routes
+from diagvib.report.matrix import matrix_data
+from diagvib.report.page_tables import (
+    agreement_rows,
+    comparison_rows,
+    folded_tables,
+    reference_rows,
+    result_tables,
+    simulated_rows,
+)
+from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
+from diagvib.results.agreement import agreement_sentence, marks_sentence, simulated_sentence
+from diagvib.results.comparability import NOT_TUNED, protocol_differences
+from diagvib.results.metrics import CHANCE
+from diagvib.results.paper import PAPER_CUES, describe_holes
+from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.tables import read_tables, source_note, telling_pairs
+from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
+from diagvib.scenes.digits.factors import FACTORS
+from diagvib.studies.study import load_study
+
+# In the page the figures' fixed colours give way to the theme's.
+_THEME = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", TRAINED: "var(--trained)",
+          HELD_OUT: "var(--held-out)", "#ffffff": "var(--paper)", "#4d4d4d": "var(--muted)"}
+
+
+def write_report(tables: Path, figures: Path, out: Path, settings: dict) -> None:
+    """Write the page: one file, everything embedded, nothing fetched.
+
+    tables, figures: what `tabulate` and `draw_figures` wrote; settings: the configuration. DiagvibError for absent or
+    damaged tables.
+    """
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
+                                     undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["upper_study"] = str.upper
+    page = environment.get_template("page.html.j2").render(_context(Path(tables), Path(figures), settings))
+    write_text(out, page)
+
+
+def _context(tables: Path, figures: Path, settings: dict) -> dict:
+    frames, made = read_tables(tables), read_json(tables / "versions.json")
+    runs, p, metrics = frames["runs"], frames["p_matrix"], frames["metrics"]
+    return {
+        "runs": runs_summary(runs), "note": source_note(runs, settings), "differences": protocol_differences(settings),
+        "headlines": headlines(p), "chance": CHANCE, "factors": FACTORS, "studies": _study_titles(p),
+        "sheets": _sheets(p, figures), "curves": _curves(figures, metrics),
+        "matrix": matrix_data(frames, example_addresses(figures / "examples")),
+        "first_study": next((study for study in p["study"].unique() if study != "zso"), "zso"),
+        "verdict": verdict(frames, figures), "reference": reference(frames), "simulated": simulated_rows(),
+        "false_alarms": simulated_sentence(),
+        "overviews": _overviews(figures, runs["baseline"].unique()),
+        "exhibits": _exhibits(figures, runs),
+        "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
+        "tables": result_tables(frames), "folded_tables": folded_tables(frames), "holes": describe_holes(runs),
+        "cues": int(metrics["cues"].max()), "paper_cues": PAPER_CUES, "versions": made["versions"],
+        "settings": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100),
+        "baseline_settings": yaml.safe_dump(made["baselines"], sort_keys=False, allow_unicode=True, width=100),
+    }
+
+
+def runs_summary(runs: pd.DataFrame) -> dict:
+    """What was asked for and how much of it is there."""
+    counts = {name: int(runs[name].nunique()) for name in ("baseline", "study", "sample")}
+    pairs = int(runs.loc[runs["cue"] != "", "pair"].nunique())
+    done = runs["status"].value_counts()
+    return {**counts, "pair": pairs, "expected": len(runs), "ok": int(done.get("ok", 0)),
+            "missing": int(done.get("missing", 0)), "damaged": int(done.get("damaged", 0)),
+            "baselines": list(runs["baseline"].unique())}
+
+
+def headlines(p: pd.DataFrame, most: int = 3) -> list[dict]:
+    """The most telling pair of each baseline in words and bars; only baselines and studies that ran."""
+    pairs = telling_pairs(p)
+    best = pairs[pairs["zgo"].notna()].drop_duplicates("baseline").head(most)
+    return [{"text": _headline(row, pairs), "bars": _bars(row), "baseline": row.baseline}
+            for row in best.itertuples(index=False)]
+
+
+def _headline(row, pairs: pd.DataFrame) -> str:
+    model, target, cue = row.baseline, row.target, row.cue
+    text = f"Without a shortcut (ZSO), {model} recognises {target} in {_percent(row.zso)} of the test images. " \
+        if row.zso == row.zso else ""
+    text += (f"When {cue} gives {target} away in training (ZGO), {'it' if text else model} is right in "
+             f"{_percent(row.zgo)} of the images in which {cue} misleads; chance is {_percent(CHANCE)}.")
+    if row.zgo < CHANCE / 2:
+        text += f" It has learnt {cue} instead of {target}."
+    if row.recovered == row.recovered:
+        verb = "bring it back to" if row.recovered > row.zgo + 0.05 else "do not bring it back:"
+        text += f" {_opportunities(row.by)} {verb} {_percent(row.recovered)}."
+    reverse = pairs[(pairs["baseline"] == model) & (pairs["target"] == cue) & (pairs["cue"] == target)]["zgo"].dropna()
+    if len(reverse):
+        text += (f" The other way round, with {target} as the cue, {cue} is recognised in "
+                 f"{_percent(reverse.iloc[0])} of such images.")
+    return text
+
+
+def _opportunities(study: str) -> str:
+    kind, _, number = study.partition("-")
+    if kind == "fgo":
+        return f"Counter-examples, {number} % of the training images ({study.upper()}),"
+    return f"Images of {number} further combinations ({study.upper()})" if kind == "cgo" else study.upper()
+
+
+def _bars(row) -> list[dict]:
+    points = [("zso", row.zso), ("zgo", row.zgo), (row.by, row.recovered)]
+    return [{"study": study.upper(), "meaning": load_study(study).meaning, "value": value, "text": _percent(value),
+             "colour": accuracy_colours(value)[0]} for study, value in points if study and value == value]
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.0f} %"
+
+
+def _study_titles(p: pd.DataFrame) -> dict[str, str]:
+    return {study: load_study(study).meaning for study in p["study"].unique()}
+
+
+def _sheets(p: pd.DataFrame, figures: Path) -> list[dict]:
+    pair = sheet_pair(p)
+    paths = {study: figures / "sheets" / f"{study}_{pair.name}.svg" for study in p["study"].unique()} if pair else {}
+    return [{"study": study, "target": pair.target, "cue": pair.cue, "svg": inline_svg(
+        path, f"{study.upper()}: example images of the nine combinations of {pair.target} and {pair.cue}")}
+        for study, path in paths.items() if path.exists()]
+
+
+def _curves(figures: Path, metrics: pd.DataFrame) -> list[dict]:
+    names = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
+    found = []
+    for metric, title in names.items():
+        for route, studies in shown_routes(metrics).items():
+            path = figures / "curves" / f"{metric}_{route}.svg"
+            if path.exists() and (metric == "faavg" or metrics["cues"].max() > 1):
+                caption = f"{title}: {' → '.join(study.upper() for study in studies)}"
+                found.append({"title": caption, "panels": min(3, metrics["target"].nunique()),
+                              "svg": inline_svg(path, f"Curves, a panel per factor: {caption}")})
+    return found
+
+
+def inline_svg(path: Path, title: str) -> Markup:
+    """An SVG figure as part of the page: the theme's colours, ids of its own, a title for screen readers."""
+    svg = path.read_text(encoding="utf-8")
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
+    used = set(re.findall(r"#([A-Za-z][\w-]*)\"", svg)) | set(re.findall(r"url\(#([\w-]+)\)", svg))
+    svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{path.stem}-{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(r'(href="|url\()#', rf"\1#{path.stem}-", svg)
+    for colour, variable in _THEME.items():
+        svg = svg.replace(colour, variable)
+    opening = svg.index(">")
+    return Markup(f'{svg[:opening]} role="img" aria-label="{escape(title)}"{svg[opening:]}')
+
+
+def _overviews(figures: Path, baselines: Iterable[str]) -> list[dict]:
+    """Dominance, symmetry and training curves, as far as they were drawn."""
+    wanted = [("dominance/zgo", "Factors ranked by how they fare against the others (ZGO)", 3, False)]
+    for name in baselines:
+        wanted += [(f"asymmetry/zgo_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1, True),
+                   (f"training/{name}", f"{name}: training curves of every run", 3, True)]
+    return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
+            for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
+
+
+def _exhibits(figures: Path, runs: pd.DataFrame) -> list[dict]:
+    """The sheets of what baselines make of test images, ZGO first; the first of each baseline is open."""
+    found = []
+    for baseline, own in runs.groupby("baseline", sort=False):
+        jobs = own[["study", "pair"]].drop_duplicates().sort_values("study", key=lambda s: s == "zso", kind="stable")
+        paths = {f"{study.upper()} {pair}": figures / "exhibits" / f"{baseline}_{study}_{pair}.svg"
+                 for study, pair in jobs.itertuples(index=False, name=None)}
+        there = [(name, path) for name, path in paths.items() if path.exists()]
+        for place, (name, path) in enumerate(there):
+            title = f"{baseline}, {name}"
+            svg = inline_svg(path, f"{title}: what the model makes of test images")
+            found.append({"title": title, "folded": place > 0, "svg": _smaller_pictures(svg)})
+    return found
+
+
+def _smaller_pictures(svg: Markup) -> Markup:
+    """An SVG figure with its pixels as WebP, a tenth of the size."""
+    def smaller(found: re.Match) -> str:
+        picture, file = Image.open(io.BytesIO(base64.b64decode(found[1]))), io.BytesIO()
+        picture.save(file, format="webp", quality=75, method=4)
+        return f'href="data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"'
+    return Markup(re.sub(r'href="data:image/png;base64,\s*([^"]+)"', smaller, svg))
+
+
+def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:
+    """The verdict in sentences, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
+    comparison, summary, scatter = frames["comparison"], frames["summary"], figures / "paper" / "scatter.svg"
+    groups = [{"by": by, "rows": [_shares(row) for _, row in rows.iterrows()]}
+              for by, rows in summary[summary["by"] != "overall"].groupby("by", sort=False)]
+    why = comparison[comparison["verdict"] == "not comparable"]["reason"].value_counts()
+    untuned = sorted({row.baseline for row in comparison[comparison["verdict"].isin(COMPARED)].itertuples()
+                      if NOT_TUNED in row.mentions})
+    return {"sentence": verdict_sentence(comparison), "joint": agreement_sentence(frames["agreement"]),
+            "marks": marks_sentence(), "margin": 100 * MARGIN, "least_samples": LEAST_SAMPLES, "untuned": untuned,
+            "agreement": agreement_rows(frames["agreement"]), "groups": groups, "table": comparison_rows(comparison),
+            "reasons": [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()],
+            "scatter": inline_svg(scatter, "The paper's numbers across, ours up") if scatter.exists() else ""}
+
+
+def _shares(row: pd.Series) -> dict:
+    kinds = [verdict.replace(" ", "_") for verdict in VERDICTS]
+    parts = [{"kind": kind, "cells": row[kind]} for kind in kinds if row[kind]]
+    label = ", ".join(f"{row[verdict.replace(' ', '_')]} {verdict}" for verdict in VERDICTS)
+    decided = row["agrees"] + row["differs"]
+    return {"name": row["name"], "parts": parts, "count": f"{row['agrees']} of {decided}",
+            "label": f"{row['name']}: {label}"}
+
+
+def reference(frames: dict[str, pd.DataFrame]) -> dict | None:
+    """Models without a comparable cell beside the paper's nine; None where every model has one."""
+    table = frames["reference"]
+    if not len(table):
+        return None
+    return {"note": reference_note(table), "sentences": list(reference_sentences(table, frames["likeness"])),
+            "table": reference_rows(table)}

@@ -1,0 +1,78 @@
+"""How every figure looks: one scale for accuracies, colours that colour-blind readers tell apart, files that repeat."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.figure import Figure
+
+from diagvib.foundation.files import whole_file
+from diagvib.results.metrics import CHANCE
+
+INK = "#1f2933"
+MUTED = "#66727f"
+RULE = "#d5dbe1"
+NOT_CONFIGURED = "#e6e9ed"
+TRAINED = "#0072b2"
+HELD_OUT = "#d55e00"
+TESTED_ID = "#009e73"
+TESTED_OOD = "#7a4fa3"
+
+# Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it knows the target.
+ACCURACY = LinearSegmentedColormap.from_list("accuracy", [
+    (0, "#b1420c"), (CHANCE / 2, "#e89a68"), (CHANCE, "#f8efda"), (0.62, "#8ab8dc"), (1, "#0c4a80")])
+
+# Okabe and Ito's palette without its yellow, which is lost on white paper; markers repeat what colours say.
+BASELINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#7a4fa3", "#8c6d31")
+BASELINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+
+_STYLE = {
+    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 9, "text.color": INK,
+    "axes.edgecolor": MUTED, "axes.labelcolor": INK, "axes.linewidth": 0.7, "axes.spines.top": False,
+    "axes.spines.right": False, "axes.titlesize": 10, "axes.titlelocation": "left", "xtick.color": INK,
+    "ytick.color": INK, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "hatch.color": MUTED, "hatch.linewidth": 0.7, "figure.dpi": 100, "savefig.dpi": 160,
+    # Text stays text (small files, readable aloud), ids repeat from run to run.
+    "svg.fonttype": "none", "svg.hashsalt": "diagvib",
+}
+
+
+def styled():
+    """The context in which figures are drawn and saved."""
+    return mpl.rc_context(_STYLE)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of width x height inches that belongs to no window system."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write {path}.png and {path}.svg, whole and without dates; returns both paths."""
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    written = []
+    for kind in metadata:
+        target = path.with_name(f"{path.name}.{kind}")
+        with styled(), whole_file(target) as temporary:
+            figure.savefig(temporary, format=kind, metadata=metadata[kind])
+        figure.set_layout_engine("none")  # everything has its place by now, and finding it takes half of the time
+        written.append(target)
+    return written
+
+
+def accuracy_colours(value: float) -> tuple[str, str]:
+    """Fill and text colour (hex) of an accuracy on the fixed scale."""
+    red, green, blue, _ = ACCURACY(value)
+    dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
+    return to_hex((red, green, blue)), "#ffffff" if dark else INK
+
+
+def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of every baseline, by its place in the configuration."""
+    return {name: (BASELINE_COLOURS[i % len(BASELINE_COLOURS)], BASELINE_MARKERS[i % len(BASELINE_MARKERS)])
+            for i, name in enumerate(baselines)}

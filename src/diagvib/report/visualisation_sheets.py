@@ -1,0 +1,170 @@
+"""Exhibit sheets: a run's pictures of what its model makes of test images - lens outputs, reconstructions, latent
+traversals (paper, Figs. A2, A3, A4, A9)."""
+
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from PIL import Image, UnidentifiedImageError
+
+from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.files import read_table
+from diagvib.report.style import HELD_OUT, INK, MUTED, TRAINED, new_figure, styled
+from diagvib.scenes.digits.factors import Pair, parse_pair
+
+_COLUMNS = ["what", "image", "dimension", "kl", "value", "prediction", "group", "picture"]
+# Inches of a picture: 128 pixels at the resolution of the PNG files. Between pictures, a share of that.
+_SIDE, _GAP = 0.8, 0.04
+_GROUPS = {"id": "id: as in training", "ood": "ood: the cue misleads"}
+
+
+def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None
+                    ) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Sheets of the baselines that offer pictures, each as its name and what draws it: of ZSO all targets, of ZGO the
+    given pair, dataset sample 0.
+
+    runs: the frame of `collect.collect_runs`; folder: of all runs. A run whose pictures are missing or damaged has a
+    sheet that says so, provided that another one shows that its baseline has any.
+    """
+    shown = runs[(runs["sample"] == 0) & ((runs["study"] == "zso") | (
+        (runs["study"] == "zgo") & (runs["pair"] == (pair.name if pair else ""))))]
+    for baseline, own in shown.groupby("baseline", sort=False):
+        found = [(run, *_pictures(run, folder)) for run in own.itertuples(index=False)]
+        if any(len(rows) for _, rows, _ in found):
+            for run, rows, hole in found:
+                title = f"{run.study.upper()} {run.pair}, {baseline}"
+                yield (f"exhibits/{baseline}_{run.study}_{run.pair}",
+                       partial(_sheet, rows, parse_pair(run.pair), title) if len(rows)
+                       else partial(_missing_sheet, title, hole))
+
+
+def _sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
+    """A run's sheet; one that says so where its exhibits do not fit together, as those of another's making may."""
+    try:
+        return exhibit_sheet(rows, pair, title)
+    except Exception as error:
+        return _missing_sheet(title, f"exhibits.parquet cannot be shown ({type(error).__name__}: {one_line(error)})")
+
+
+def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
+    """A run's exhibits, pictures decoded (none for a hole), and what is wrong with them."""
+    place = Path(folder) / run.baseline / run.study / run.pair / str(run.sample)
+    if run.status != "ok":
+        return pd.DataFrame(), f"{run.status} ({run.reason})"
+    try:
+        return read_exhibits(place / "exhibits.parquet", parse_pair(run.pair)), "no pictures in exhibits.parquet"
+    except Exception as error:  # of another's making; one run must not end all figures
+        return pd.DataFrame(), one_line(str(error).replace(f"{place}/", ""))
+
+
+def read_exhibits(path: Path, pair: Pair) -> pd.DataFrame:
+    """An exhibits file: the columns that `exhibits.write_exhibits` names, of the factors only the pair's; pictures as
+    uint8[H, W, 3]. DiagvibError if the file or a picture is absent or damaged."""
+    frame = read_table(path, [*_COLUMNS, *_factors(pair)]).to_pandas()
+    try:
+        frame["picture"] = [np.asarray(Image.open(io.BytesIO(content)).convert("RGB")) for content in frame["picture"]]
+    except (OSError, UnidentifiedImageError, TypeError) as error:
+        raise DiagvibError(f"{path}: holds a damaged picture ({error}); delete this folder and run again") from None
+    return frame.assign(prediction=frame["prediction"].fillna(""))
+
+
+def _factors(pair: Pair) -> list[str]:
+    return [pair.target, *([pair.cue] if pair.cue else [])]
+
+
+def exhibit_sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
+    """A strip of pictures for each kind, an image a column; below them each latent dimension's traversal in a column.
+
+    rows: of `read_exhibits`. Below a picture stands what the classifier says to it.
+    """
+    strips = [strip for _, strip in rows[rows["dimension"].isna()].groupby("what", sort=False)]
+    latent = rows[rows["dimension"].notna()]
+    columns = max(len(strips[0]), latent["dimension"].nunique())
+    head = 1.05 if pair.cue else 0.5
+    below = sum(_strip_height(strip) for strip in strips) + (latent["value"].nunique() + 0.7 if len(latent) else 0)
+    with styled():
+        figure = new_figure(_SIDE * (columns + 1.6), _SIDE * (head + below + 0.4))
+        axes = figure.add_subplot()
+        _head_columns(axes, strips[0], pair)
+        top = 0.0
+        for strip in strips:
+            _draw_strip(axes, strip, pair, top)
+            top += _strip_height(strip)
+        if len(latent):
+            _draw_traversals(axes, latent, top + 0.6)
+        axes.set(xlim=(-1.5, columns), ylim=(below, -head), aspect="equal")
+        axes.set_axis_off()
+        figure.suptitle(title, x=0.01, ha="left", fontsize=11)
+    return figure
+
+
+def _strip_height(strip: pd.DataFrame) -> float:
+    return 1.4 if (strip["prediction"] != "").any() else 1.12
+
+
+def _head_columns(axes: Axes, strip: pd.DataFrame, pair: Pair) -> None:
+    """The images' classes above the first strip, and the groups above these."""
+    for column, image in enumerate(strip.to_dict("records")):
+        _write(axes, column + 0.5, -0.06, "\n".join(image[factor] for factor in _factors(pair)), va="bottom")
+    if pair.cue:
+        for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
+            left, right = columns.min() + _GAP, columns.max() + 1 - _GAP
+            axes.plot([left, right], [-0.6, -0.6], color=MUTED, linewidth=0.8)
+            _write(axes, left, -0.66, _GROUPS[group], ha="left", va="bottom", color=MUTED)
+
+
+def _draw_strip(axes: Axes, strip: pd.DataFrame, pair: Pair, top: float) -> None:
+    _show(axes, [list(strip["picture"])], top)
+    _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right", va="center")
+    for column, (said, truth) in enumerate(zip(strip["prediction"], strip[pair.target], strict=True)):
+        if said:
+            mark, colour = ("✓", TRAINED) if said == truth else ("✗", HELD_OUT)
+            _write(axes, column + 0.5, top + 1.04, f"{mark} {said}", va="top", color=colour)
+
+
+def _draw_traversals(axes: Axes, latent: pd.DataFrame, top: float) -> None:
+    dimensions, values = latent["dimension"].unique(), sorted(latent["value"].unique())
+    picture = latent.set_index(["value", "dimension"])["picture"]
+    _show(axes, [[picture[value, dimension] for dimension in dimensions] for value in values], top)
+    kl = latent.drop_duplicates("dimension")["kl"]
+    for column, (dimension, nats) in enumerate(zip(dimensions, kl, strict=True)):
+        _write(axes, column + 0.5, top - 0.06, f"z{dimension:.0f}\n{nats:.1f} nats", va="bottom")
+    for row, value in enumerate(values):
+        _write(axes, -0.1, top + row + 0.5, f"{value:g}", ha="right", va="center")
+    _write(axes, -0.65, top + len(values) / 2, "one number of the first image's code, set to", rotation=90, va="center")
+
+
+def _write(axes: Axes, x: float, y: float, text: str, **look) -> None:
+    axes.text(x, y, text, **{"ha": "center", "fontsize": 9.5, **look})
+
+
+def _show(axes: Axes, pictures: list[list[np.ndarray]], top: float) -> None:
+    """Pictures uint8[H, W, 3] in rows and columns of one unit each from `top` on, as one image with clear gaps."""
+    side = pictures[0][0].shape[0]
+    gap = max(2, round(side * _GAP))
+    tile = side + gap
+    whole = np.zeros((tile * len(pictures), tile * len(pictures[0]), 4), dtype=np.uint8)
+    for i, row in enumerate(pictures):
+        for j, picture in enumerate(row):
+            down, right = i * tile + gap // 2, j * tile + gap // 2
+            whole[down:down + side, right:right + side] = np.dstack([picture, np.full((side, side), 255, np.uint8)])
+    axes.imshow(whole, interpolation="none", extent=(0, len(pictures[0]), top + len(pictures), top))
+
+
+def _missing_sheet(title: str, reason: str) -> Figure:
+    with styled():
+        figure = new_figure(6.4, 1.1)
+        axes = figure.add_subplot()
+        axes.add_patch(Rectangle((0, 0), 1, 1, facecolor="white", hatch="////", edgecolor=MUTED, linewidth=0))
+        axes.text(0.5, 0.5, f"pictures missing: {reason}", ha="center", va="center", fontsize=7.5, color=INK, wrap=True,
+                  bbox={"facecolor": "white", "edgecolor": "none", "pad": 2})
+        axes.set(xticks=[], yticks=[], xlim=(0, 1), ylim=(0, 1))
+        axes.spines[:].set_visible(False)
+        axes.set_title(title)
+    return figure

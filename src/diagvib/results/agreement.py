@@ -1,0 +1,140 @@
+"""The joint statement: do the cells of a baseline, of a study, or all of them come out as in the paper?
+
+A statement rests on four numbers and a mark for each. The marks were set by simulation; what equal distributions and
+wrong reproductions score: docs/agreement.md.
+"""
+
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from diagvib.foundation.files import definition_path
+from diagvib.results.verdicts import COMPARED, DECIDED, LEAST_SAMPLES, MARGIN, PAPER_SAMPLES
+
+# At most (mean_difference in either direction, rms_z) or at least (agreeing, order) so much for `reproduced`.
+MARKS = {"mean_difference": 0.04, "rms_z": 1.75, "agreeing": 0.6, "order": 0.85}
+# On less than this there is no `reproduced`: so many cells, so much of them decided.
+LEAST_CELLS, LEAST_DECIDED = 24, 0.15
+# Where samples or cells are too few for `reproduced`, so many times the mark of rms_z is still `not reproduced`.
+FAR_OFF = 2
+STATEMENTS = ("reproduced", "not reproduced", "cannot tell")
+# Only cells that the paper has so far apart are asked for their order.
+APART = 0.1
+# A printed spread of 0 is no certainty.
+_LEAST_SPREAD = 0.01
+COLUMNS = ["by", "name", "cells", "decided", "mean_difference", "rms_z", "agreeing", "order", "statement", "reason"]
+
+
+def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
+    """One row overall, for each baseline and each study with compared cells.
+
+    comparison: the table of `verdicts.comparison_table`. Columns: by, name, cells (compared), decided, mean_difference
+    (signed), rms_z, agreeing (share of the decided cells), order, statement (one of STATEMENTS), reason.
+    """
+    compared = comparison[comparison["verdict"].isin(COMPARED)]
+    groups = [("overall", "all", compared)] if len(compared) else []
+    groups += [(by, name, cells) for by in ("baseline", "study") for name, cells in compared.groupby(by, sort=False)]
+    return pd.DataFrame([{"by": by, "name": name, **_score(cells)} for by, name, cells in groups], columns=COLUMNS)
+
+
+def _score(cells: pd.DataFrame) -> dict:
+    difference, decided = cells["difference"].to_numpy(), cells["verdict"].isin(DECIDED)
+    # In units of the paper's spread alone: that ours is wide must not make a difference small.
+    scale = np.sqrt((cells["paper_stderr"] ** 2 + _LEAST_SPREAD**2) * (1 + PAPER_SAMPLES / cells["n"]))
+    scores = {"cells": len(cells), "decided": int(decided.sum()), "mean_difference": float(difference.mean()),
+              "rms_z": float(np.sqrt(np.mean((difference / scale) ** 2))),
+              "agreeing": float((cells["verdict"][decided] == "agrees").mean()),
+              "order": order_agreement(cells["ours"].to_numpy(), cells["paper"].to_numpy())}
+    statement, reason = _state(scores, float(cells["n"].median()))
+    return {**scores, "statement": statement, "reason": reason}
+
+
+def order_agreement(ours: np.ndarray, paper: np.ndarray) -> float:
+    """Of every two cells that the paper has more than APART apart, the share that ours order alike (ties half).
+
+    Kendall's concordance without the pairs whose order in the paper is chance: 1 for the same order, 0.5 for none.
+    """
+    above = paper[:, None] - paper > APART
+    alike = np.sign(ours[:, None] - ours)[above]
+    return float((alike + 1).mean() / 2) if alike.size else float("nan")
+
+
+def _state(scores: dict, samples: float) -> tuple[str, str]:
+    missed = missed_marks(scores)
+    few = [f"n = {samples:.0f}, of at least {LEAST_SAMPLES}"] if samples < LEAST_SAMPLES else []
+    few += [f"{scores['cells']} cells, of at least {LEAST_CELLS}"] if scores["cells"] < LEAST_CELLS else []
+    if few and scores["rms_z"] > FAR_OFF * MARKS["rms_z"]:
+        return "not reproduced", f"far off: RMS z {scores['rms_z']:.1f}"
+    if few:
+        return "cannot tell", "; ".join(few)
+    if missed:
+        return "not reproduced", f"missed: {', '.join(missed)}"
+    share = scores["decided"] / scores["cells"]
+    if share < LEAST_DECIDED:
+        return "cannot tell", f"{100 * share:.0f} % of the cells are decided, of at least {100 * LEAST_DECIDED:.0f} %"
+    return "reproduced", ""
+
+
+def missed_marks(scores: dict) -> list[str]:
+    """Names of the marks that a statement's numbers miss; a number that is NaN misses none."""
+    return [name for name, missed in (
+        ("mean difference", abs(scores["mean_difference"]) > MARKS["mean_difference"]),
+        ("RMS z", scores["rms_z"] > MARKS["rms_z"]), ("share that agrees", scores["agreeing"] < MARKS["agreeing"]),
+        ("order", scores["order"] < MARKS["order"])) if missed]
+
+
+def marks_sentence() -> str:
+    """The pass marks in words."""
+    return (f"Reproduced: mean difference within {100 * MARKS['mean_difference']:.0f} points, RMS z at most "
+            f"{MARKS['rms_z']}, at least {100 * MARKS['agreeing']:.0f} % of the decided cells agree, and of every two "
+            f"cells that the paper has more than {100 * APART:.0f} points apart at least {100 * MARKS['order']:.0f} % "
+            f"stand in the same order; over at least {LEAST_CELLS} cells, {100 * LEAST_DECIDED:.0f} % of them decided.")
+
+
+def agreement_sentence(agreement: pd.DataFrame) -> str:
+    """The statement on all cells, then those on baselines: `Together: reproduced (...). resnet18: ...`; '' for none."""
+    if not len(agreement):
+        return ""
+    overall = agreement.iloc[0]
+    why = f" ({overall['reason']})" if overall["reason"] else ""
+    each = agreement[agreement["by"] == "baseline"].groupby("statement", sort=False)["name"]
+    return "; ".join([f"All compared cells together: {overall['statement']}{why}",
+                      *(f"{statement}: {', '.join(names)}" for statement, names in each)]) + "."
+
+
+# What the simulations were made under; the columns of `config/reproductions.csv` that say so.
+RULE = {"margin": MARGIN, "least samples": LEAST_SAMPLES, "least cells": LEAST_CELLS, "least decided": LEAST_DECIDED,
+        **{f"mark {name}": value for name, value in MARKS.items()}}
+SIMULATED = ("Simulated from the paper's own numbers and spreads (docs/agreement.md): the share of cells with each "
+             "verdict; the share of simulations in which all cells together, a baseline, or a study counts as "
+             "reproduced (of a wrong reproduction those baselines and studies whose numbers are wrong); and the median "
+             "over simulations of what the statement on all cells rests on.")
+
+
+@cache
+def simulated_reproductions() -> pd.DataFrame:
+    """What `benchmarks/reproductions.py` found: a row for each kind of reproduction, of all baselines or resnet18."""
+    return pd.read_csv(definition_path("reproductions.csv"))
+
+
+def simulated_sentence() -> str:
+    """How often cells of equal distributions are found to differ."""
+    rows = simulated_reproductions()
+    rows = rows[(rows["baselines"] == "all nine") & rows["reproduction"].str.startswith("equal")]
+    differ = rows.set_index("reproduction")["cells differs"]
+    same = 100 * differ["equal: same dataset samples"]
+    return (f"In simulations of equal distributions {same:.1f} % of the cells are found to differ when both sides use "
+            f"the same dataset samples, as they do by default, and at most {100 * differ.max():.1f} % otherwise.")
+
+
+def simulated_lines() -> tuple[list[str], list[list[str]]]:
+    """Heads and texts of `simulated_reproductions`."""
+    heads = ["baselines", "reproduction", "agree", "differ", "cannot tell", "all reproduced", "baselines reproduced",
+             "studies reproduced", "mean difference", "RMS z", "same order"]
+    shares = [*(f"cells {verdict}" for verdict in COMPARED), *(f"{by}: reproduced" for by in
+                                                               ("overall", "baseline", "study"))]
+    rows = [[row["baselines"], row["reproduction"], *(f"{100 * row[name]:.1f} %" for name in shares),
+             f"{100 * row['median mean_difference']:.1f}", f"{row['median rms_z']:.2f}",
+             f"{100 * row['median order']:.0f} %"] for _, row in simulated_reproductions().iterrows()]
+    return heads, rows

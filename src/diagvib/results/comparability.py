@@ -1,0 +1,125 @@
+"""Whether a cell's runs were made as the paper's were: what forbids a comparison, and what a verdict must mention.
+
+Both directions count: 60 epochs instead of 30 are as little comparable as 10. What a run recorded of itself goes before
+what the configuration says.
+"""
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from diagvib.foundation.schemas import validate
+from diagvib.settings.baselines import baseline_names, load_settings
+
+NOT_TUNED = "not tuned"
+# Settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). Of the others what they are.
+PUBLISHED = {
+    "resnet18": {"kind": "torchvision", "model": "resnet18", "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]},
+    **{name: {"kind": "torchvision", "model": name} for name in ("resnet50", "wide_resnet50_2", "densenet161",
+                                                                 "alexnet")},
+    "resnet50_in": {"kind": "torchvision_frozen", "model": "resnet50"},
+    "asr": {"kind": "asr"},
+    "vae": {"kind": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
+    "factor_vae": {"kind": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
+                   "discriminator_lr": 1e-5},
+}
+# Neither is stated for its own sake: the published trainer knows no autocast, and its seed is in its settings.
+PUBLISHED_PRECISION, PUBLISHED_SEED = "fp32", 1332
+_WORDS = {"batch_size": "batch size", "lr": "learning rate", "discriminator_lr": "discriminator's learning rate"}
+
+
+def protocol_differences(settings: dict) -> list[str]:
+    """How the configuration differs from the paper's protocol: `4,374 training images (paper: 43,740)`, ..."""
+    counts, of_paper = settings.get("counts", {}), _defaults()
+    samples = settings.get("samples")
+    sizes = [("test images per group", counts.get("ood"), of_paper["counts"]["ood"]),
+             ("dataset samples" if samples != 1 else "dataset sample", samples, of_paper["samples"])]
+    return [*_obstacles(_configured(settings, None)), *_unequal(sizes)]
+
+
+def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[tuple, tuple[list, list]]:
+    """Per (baseline, study, target) what forbids setting its runs beside the paper's, and what verdicts must mention.
+
+    frame: of `collect.collect_runs`; made: each of its rows' run.json, None for holes and where none was kept;
+    settings: the configuration, which says what a run does not.
+    """
+    configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
+    origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
+    found, judged = {}, {}
+    cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
+    for cell, run in zip(cells, made, strict=True):
+        facts = configured[cell[0]] | _recorded(run or {})
+        key = cell[0], repr(facts)
+        if key not in judged:
+            judged[key] = _obstacles(facts, cell[0]), _mentions(facts)
+        obstacles, mentions = found.setdefault(cell, ([], [*origins[cell[0]]]))
+        obstacles += [what for what in judged[key][0] if what not in obstacles]
+        mentions += [what for what in judged[key][1] if what not in mentions]
+    return found
+
+
+def is_untuned(baseline: str, settings: dict) -> bool:
+    """Whether the origin of a baseline's settings says that they, or some of them, are starting points."""
+    return NOT_TUNED in _entry(settings, baseline).get("origin", "")
+
+
+def _defaults() -> dict:
+    return validate({}, "config", "defaults")
+
+
+def _entry(settings: dict, baseline: str) -> dict:
+    """A baseline's settings as configured; else as `config/baselines.yaml` has them; {} for one that it lacks."""
+    usual = load_settings(baseline) if baseline in baseline_names() else {}
+    for entry in settings.get("baselines", []):
+        if isinstance(entry, dict) and entry["name"] == baseline:
+            short = {"max_epochs": entry["max_epochs"]} if "max_epochs" in entry else {}
+            return usual | entry.get("settings", {}) | short
+    return usual
+
+
+def _configured(settings: dict, baseline: str | None) -> dict:
+    """What decides a training, as far as the configuration says it; baseline None: what all of them share."""
+    counts, training = settings.get("counts", {}), settings.get("training", {})
+    own = _entry(settings, baseline) if baseline else {}
+    return {"train": counts.get("train"), "val": counts.get("val"), "image_size": settings.get("image_size"),
+            "epochs": own.get("max_epochs", training.get("max_epochs")), "patience": training.get("patience"),
+            "seed": training.get("seed"), "precision": None, "settings": own}
+
+
+def _recorded(run: dict) -> dict:
+    """The same as far as a run recorded it."""
+    training, own = run.get("training") or {}, run.get("settings") or {}
+    facts = {"train": run.get("train_images"), "precision": run.get("precision"), "seed": run.get("seed"),
+             "settings": own or None, "epochs": own.get("max_epochs", training.get("max_epochs"))}
+    if "patience" in training:
+        facts["patience"] = training["patience"]
+    return {name: value for name, value in facts.items() if value is not None or name == "patience"}
+
+
+def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
+    paper = _defaults()
+    epochs = paper["training"]["max_epochs"]
+    found = _unequal([
+        ("training images", facts["train"], paper["counts"]["train"]),
+        ("validation images", facts["val"], paper["counts"]["val"]),
+        ("pixels a side", facts["image_size"], paper["image_size"]),
+        ("epochs at most", facts["epochs"], epochs)])
+    # A patience that cannot run out changes nothing.
+    if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
+        found.append(f"stops after {facts['patience']} epochs without a better validation loss (paper: never)")
+    own = facts["settings"] | facts["settings"].get("options", {})
+    return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {value})"
+                    for key, value in PUBLISHED.get(baseline, {}).items() if key in own and own[key] != value]
+
+
+def _mentions(facts: dict) -> list[str]:
+    found = []
+    if facts["precision"] not in (None, PUBLISHED_PRECISION):
+        found.append(f"{facts['precision']} (paper: {PUBLISHED_PRECISION})")
+    if facts["seed"] not in (None, PUBLISHED_SEED):
+        found.append(f"seed {facts['seed']} (paper: {PUBLISHED_SEED})")
+    return found
+
+
+def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
+    return [f"{ours:,} {what} (paper: {theirs:,})" for what, ours, theirs in measures if ours and ours != theirs]

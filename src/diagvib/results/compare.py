@@ -1,0 +1,154 @@
+"""Two results folders side by side: another code version, another seed, another machine."""
+
+from html import escape
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from scipy.stats import t
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import write_text
+from diagvib.results.formats import markdown_table
+from diagvib.results.metrics import Estimate, estimate
+from diagvib.results.paper import describe_holes, percent, points
+from diagvib.results.read_runs import collect_runs
+from diagvib.results.uncertainty import LEVEL, corrected
+from diagvib.scenes.digits.factors import parse_pair
+from diagvib.studies.study import GROUPS
+
+KEYS = ["study", "baseline", "target", "cue", "group"]
+HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "p", "verdict"]
+# A standard error below it is rounding.
+_NO_SPREAD = 1e-12
+
+
+def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
+    """Every cell of P_ij that either folder has: a, b, their standard errors and n, difference (b minus a) and verdict.
+
+    first, second: results folders (or their `runs`); threads: the most processes that read. Where both folders have the
+    same dataset samples the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
+    n common samples. p: paired t test, corrected over all cells that changed (Benjamini and Hochberg 1995). Both are
+    NaN where a change has no spread to be judged by: one sample, or the same change in each. Verdict:
+    same (equal in every common sample) | differs (p below 0.05; in the mean at most one in twenty of these is wrong) |
+    cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no common sample.
+    `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
+    """
+    folders = [runs_folder(Path(path)) for path in (first, second)]
+    expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
+    found = [collect_runs(folder, expected.values(), threads) for folder in folders]
+    table = _compare(*(_long(frame) for frame in found))
+    table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
+                              for line in describe_holes(frame[frame["status"] != "missing"])]
+    return table
+
+
+def runs_folder(path: Path) -> Path:
+    """The folder of runs in a results folder, in the root above it, or itself. DiagvibError if there is none."""
+    for folder in (path / "results" / "runs", path / "runs", path):
+        if next(folder.glob("*/*/*/*/metrics.json"), None):
+            return folder
+    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which runs/{{baseline}}/{{study}}/{{pair}}/"
+                       "{sample}/metrics.json stand")
+
+
+def find_runs(folder: Path) -> list[dict]:
+    """The runs that lie in a folder of runs, as `grid.expected_runs` names them. DiagvibError for unknown pairs."""
+    runs = []
+    for place in sorted(folder.glob("*/*/*/*")):
+        baseline, study, name, sample = place.relative_to(folder).parts
+        if place.is_dir() and sample.isdecimal():
+            pair = parse_pair(name)
+            runs.append({"baseline": baseline, "study": study, "pair": name, "target": pair.target, "cue": pair.cue,
+                         "sample": int(sample)})
+    return runs
+
+
+def _long(frame: pd.DataFrame) -> pd.DataFrame:
+    """One accuracy per run and group, over cells and samples."""
+    tables = [frame[["study", "baseline", "target", "cue", "sample"]].assign(
+        group=group, accuracy=frame[f"{group}_accuracy"]) for group in GROUPS]
+    return pd.concat(tables).set_index([*KEYS, "sample"])["accuracy"].unstack("sample", sort=False)
+
+
+def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    rows = []
+    for key, first, second in zip(a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True):
+        if np.isnan(first).all() and np.isnan(second).all() and key[-1] == "ood" and not key[-2]:
+            continue
+        ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
+        stderr = change.stderr if change.stderr > _NO_SPREAD else np.nan
+        same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
+        rows.append({**dict(zip(KEYS, key, strict=True)), "a": ours.mean, "a_stderr": ours.stderr, "a_n": ours.n,
+                     "b": theirs.mean, "b_stderr": theirs.stderr, "b_n": theirs.n, "difference": change.mean,
+                     "uncertainty": t.ppf((1 + LEVEL) / 2, change.n - 1) * stderr, "n": change.n,
+                     "p": 2 * t.sf(abs(change.mean) / stderr, change.n - 1),
+                     "verdict": "same" if same else _without_test(ours, theirs, change)})
+    table = pd.DataFrame(rows)
+    table["p"] = corrected(table["p"], "fdr_bh")
+    table.loc[table["p"] < 1 - LEVEL, "verdict"] = "differs"
+    return table
+
+
+def _without_test(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
+    if change.n:
+        return "cannot tell"
+    return "no common sample" if ours.n and theirs.n else "only A" if ours.n else "only B" if theirs.n else "missing"
+
+
+def compare_sentence(table: pd.DataFrame) -> str:
+    counts = table["verdict"].value_counts()
+    text = f"{len(table)} cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+    if "cannot tell" in counts:
+        text += " Cannot tell: the difference is no larger than chance explains; the cells need not be equal."
+    return " ".join([text, *(f"Left out, {line}." for line in table.attrs.get("damaged", []))])
+
+
+def print_comparison(table: pd.DataFrame) -> None:
+    """The comparison on the terminal."""
+    shown = Table(title="A and B side by side (percent)", title_justify="left")
+    for head in HEADS:
+        shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left", no_wrap=True)
+    for row in _texts(table):
+        shown.add_row(*row)
+    console = Console()
+    # Into a file or pipe a table keeps its width instead of being cut at 80 columns.
+    Console(width=console.width if console.is_terminal else 140).print(shown)
+    print(compare_sentence(table))
+
+
+def write_comparison(table: pd.DataFrame, path: Path) -> None:
+    """Write as CSV, Markdown or HTML, as the name ends. DiagvibError for another ending."""
+    writers = {".csv": lambda: table.to_csv(index=False, float_format="%.10g"), ".md": lambda: _markdown(table),
+               ".html": lambda: _html(table)}
+    if path.suffix not in writers:
+        raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")
+    write_text(path, writers[path.suffix]())
+
+
+def _texts(table: pd.DataFrame) -> list[list[str]]:
+    return [[r.study.upper(), r.baseline, r.target, r.cue or "-", r.group, percent(r.a, r.a_stderr, r.a_n, r.a_n),
+             percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
+             "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n),
+             "-" if np.isnan(r.p) else f"{r.p:.4f}", r.verdict]
+            for r in table.itertuples(index=False)]
+
+
+def _markdown(table: pd.DataFrame) -> str:
+    return "\n".join(["# A and B side by side (percent)", "", compare_sentence(table), "",
+                      *markdown_table(HEADS, _texts(table))]) + "\n"
+
+
+def _html(table: pd.DataFrame) -> str:
+    def row(cells: list[str], kind: str) -> str:
+        return f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
+    style = ("<style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:2rem}"
+             "table{border-collapse:collapse}th,td{text-align:left;padding:.2rem .8rem .2rem 0;"
+             "border-bottom:1px solid #8884}</style>")
+    return "\n".join([
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+        f"<title>A and B side by side</title>{style}<h1>A and B side by side (percent)</h1>",
+        f"<p>{escape(compare_sentence(table))}</p><table><thead>{row(HEADS, 'th')}</thead><tbody>",
+        *(row(cells, "td") for cells in _texts(table)), "</tbody></table></html>"]) + "\n"

@@ -1,0 +1,34 @@
+"""The few numbers of a result that are small enough for git: results/metrics/{baseline}/{study}.json.
+
+`dvc metrics show` lists them, `dvc metrics diff` compares them between commits; no data need be pulled for that.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from diagvib.foundation.files import write_json
+from diagvib.results.verdicts import DECIDED
+
+DIGITS = 4
+
+
+def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
+    """One JSON file for each baseline and study of the table `metrics`. tables: as of `tables.make_tables`."""
+    for baseline, study in tables["metrics"][["baseline", "study"]].drop_duplicates().itertuples(index=False):
+        write_json(Path(out) / baseline / f"{study}.json", score(tables, baseline, study))
+
+
+def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
+    """FAAvg, FAMin and in-distribution accuracy, each the mean over the target factors, and how far they agree.
+
+    agreeing: share of the decided cells of the paper's tables, decided: their number. What is not known is left out.
+    """
+    own = {name: table[(table["baseline"] == baseline) & (table["study"] == study)] for name, table in tables.items()
+           if name in ("metrics", "comparison")}
+    values = own["metrics"].groupby("metric", sort=False)["mean"].mean().dropna().to_dict()
+    verdicts = own["comparison"]["verdict"]
+    decided = verdicts[verdicts.isin(DECIDED)]
+    if len(decided):
+        values |= {"agreeing": (decided == "agrees").mean(), "decided": len(decided)}
+    return {name: round(float(value), DIGITS) if name != "decided" else value for name, value in values.items()}

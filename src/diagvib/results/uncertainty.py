@@ -1,0 +1,164 @@
+"""How sure an aggregate is: intervals, paired comparisons, effect sizes.
+
+The unit is the dataset sample: all runs of one share its classes, so that 30 pairs of two samples are two observations,
+not 60. The pairs are fixed: they are all the ordered pairs of six factors (or those configured), and another sample
+would meet the same ones. So every statement is about the mean over these pairs in a new dataset sample, and its
+uncertainty is the spread of the samples' means.
+"""
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import permutation_test, t
+from statsmodels.stats.multitest import multipletests
+
+from diagvib.foundation.seeding import named_generator
+from diagvib.results.metrics import estimate
+
+LEVEL = 0.95
+# Of n samples there are 2^n sign flips: the smallest two-sided p is 2 / 32 for five, 2 / 64 for six.
+FEWEST_FOR_P = 6
+# Beyond 13 samples the sign flips are drawn, not enumerated.
+_FLIPS = 9999
+
+
+def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) -> tuple[float, float]:
+    """95 % t interval of the mean over dataset samples; (nan, nan) for fewer than two.
+
+    values: float[samples], NaN for a missing run; within: the values that a mean can have, where the interval is cut
+    off. It covers as often as it says where the samples' values are about normal, and less often close to 0 or 1 with
+    few samples (figures: benchmarks/README.md). Equal values give an interval of no width: no spread was seen, which
+    does not mean that there is none.
+    """
+    mean, stderr, n = estimate(values)
+    half = t.ppf((1 + LEVEL) / 2, n - 1) * stderr
+    # Rounded, as equal values have a computed spread of some 1e-17.
+    low, high = np.clip(np.round([mean - half, mean + half], 12), *within)
+    return float(low), float(high)
+
+
+def sample_means(values: np.ndarray) -> np.ndarray:
+    """The mean over all pairs of every dataset sample that has runs: float64[samples with runs].
+
+    values: float[samples, pairs], NaN for a missing run; pairs without any run are left out. A missing run is taken to
+    be what the additive model (sample plus pair, least squares) says, so that a sample that lacks a hard pair does not
+    look good for it. NaN where no chain of common pairs links the samples.
+    """
+    there = ~np.isnan(values)
+    samples, pairs = there.any(axis=1), there.any(axis=0)
+    values, there = values[samples][:, pairs], there[samples][:, pairs]
+    n, k = values.shape
+    if there.all():
+        return values.sum(axis=1) / k
+    design = np.hstack([np.repeat(np.eye(n), k, axis=0), np.tile(np.eye(k), (n, 1))])[there.ravel()]
+    effects, _, rank, _ = np.linalg.lstsq(design, values[there])
+    return effects[:n] + effects[n:].mean() if rank == n + k - 1 else np.full(n, np.nan)
+
+
+def crossed_interval(values: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the mean of float[samples, pairs]: `sample_interval` of `sample_means`."""
+    return sample_interval(sample_means(values))
+
+
+def corrected(p: np.ndarray, method: str) -> np.ndarray:
+    """P-values corrected for their number; NaN stays NaN and does not count. method: as statsmodels names it."""
+    p = np.array(p, dtype=np.float64)
+    there = ~np.isnan(p)
+    if there.any():
+        p[there] = multipletests(p[there], method=method)[1]
+    return p
+
+
+def holm(p: np.ndarray) -> np.ndarray:
+    """P-values corrected after Holm (1979): the chance that any of them is falsely small stays below the level."""
+    return corrected(p, "holm")
+
+
+def sign_flip_p(means: np.ndarray) -> float:
+    """Two-sided p of float[samples], differences whose mean is zero by hypothesis; NaN for fewer than FEWEST_FOR_P.
+
+    How many of all ways to give every sample's difference a sign have a mean as far from zero, up to 13 samples
+    exactly. Every sample counts as one observation, however many runs are in its mean. Assumes that a difference and
+    its negative are equally likely, as they are where neither baseline is better and both spread alike.
+    """
+    if len(means) < FEWEST_FOR_P or np.isnan(means).any():
+        return np.nan
+    return float(permutation_test((means,), np.mean, permutation_type="samples", vectorized=True, n_resamples=_FLIPS,
+                                  rng=named_generator("sign flips")).pvalue)
+
+
+def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
+    """How two baselines differ on the same datasets: first minus second, over those runs that both have.
+
+    first, second: float[samples, pairs], NaN where a run is missing. Returns difference, low, high (95 %, as
+    `crossed_interval`), p (`sign_flip_p`), effect (Cohen's d of the pairs' mean differences: how alike the pairs are,
+    no test), superiority (share of datasets on which the first is better, ties half), samples and pairs with runs. NaN
+    where fewer than two samples (p: FEWEST_FOR_P; effect: two pairs) are there.
+    """
+    change = first - second
+    there = ~np.isnan(change)
+    samples, pairs = int(there.any(axis=1).sum()), int(there.any(axis=0).sum())
+    result = {"difference": np.nan, "low": np.nan, "high": np.nan, "p": np.nan, "effect": np.nan,
+              "superiority": np.nan, "samples": samples, "pairs": pairs}
+    if not samples:
+        return result
+    seen, means = change[there], sample_means(change)
+    low, high = sample_interval(means, within=(-1, 1))
+    result |= {"difference": _mean(seen, means), "low": low, "high": high, "p": sign_flip_p(means),
+               "superiority": float(((seen > 0) + 0.5 * (seen == 0)).mean())}
+    if pairs > 1:
+        by_pair = np.nanmean(change[:, there.any(axis=0)], axis=0)
+        result["effect"] = _ratio(by_pair.mean(), by_pair.std(ddof=1))
+    return result
+
+
+def _mean(seen: np.ndarray, means: np.ndarray) -> float:
+    """Every sample counts alike; where `sample_means` cannot compare them, every run."""
+    return float(seen.mean() if np.isnan(means).any() else means.mean())
+
+
+def _ratio(mean: float, std: float) -> float:
+    return float(mean / std) if std > 0 else float("nan")
+
+
+def accuracy_by_pair(runs: pd.DataFrame) -> pd.DataFrame:
+    """`ood` accuracy (ZSO: `id`) of one study and baseline: rows samples, columns pairs, NaN for missing runs."""
+    column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
+    return runs.pivot(index="sample", columns="pair", values=column).astype(np.float64)
+
+
+def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each baseline's mean over all samples and pairs of a study: mean, low, high (95 %), n runs, expected runs."""
+    rows = []
+    for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
+        values = accuracy_by_pair(runs).to_numpy()
+        there, means = ~np.isnan(values), sample_means(values)
+        low, high = sample_interval(means)
+        rows.append({"study": study, "baseline": baseline,
+                     "mean": _mean(values[there], means) if there.any() else np.nan,
+                     "low": low, "high": high, "n": int(there.sum()), "expected": len(runs),
+                     "samples": int(there.any(axis=1).sum()), "pairs": int(there.any(axis=0).sum())})
+    return pd.DataFrame(rows, columns=["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "pairs"])
+
+
+def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
+    """Every two baselines on every study, paired by dataset; p_holm is corrected over the comparisons of a study.
+
+    The smallest p of n samples, 2 / 2^n, is corrected as well: to find anything among the 36 comparisons of nine
+    baselines takes at least eleven samples.
+    """
+    columns = ["study", "first", "second", "difference", "low", "high", "p", "p_holm", "effect", "superiority",
+               "samples", "pairs"]
+    tables = []
+    for study, runs in frame.groupby("study", sort=False):
+        own = {baseline: accuracy_by_pair(rows) for baseline, rows in runs.groupby("baseline", sort=False)}
+        rows = []
+        for first, second in combinations(own, 2):
+            a, b = own[first].align(own[second])
+            rows.append({"study": study, "first": first, "second": second,
+                         **paired_difference(a.to_numpy(), b.to_numpy())})
+        if rows:
+            table = pd.DataFrame(rows)
+            tables.append(table.assign(p_holm=holm(table["p"])))
+    return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)

@@ -1,0 +1,147 @@
+"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: ours, the difference, how sure it is, a verdict.
+
+The rule, its reasons and what wrong reproductions score: docs/agreement.md.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from diagvib.results.comparability import judge_runs
+from diagvib.results.paper import PAPER_CUES, read_paper_tables
+from diagvib.results.uncertainty import LEVEL
+
+COMPARED = ("agrees", "differs", "cannot tell")
+DECIDED = COMPARED[:2]
+VERDICTS = (*COMPARED, "not run", "not comparable")
+PAPER_SAMPLES = 5
+# So close an agreeing cell is, with its whole interval; and with fewer samples nothing is decided.
+MARGIN = 0.05
+LEAST_SAMPLES = 3
+KEYS = ["study", "baseline", "target", "metric"]
+# The paper prints whole percents.
+_HALF_STEP = 0.005
+_ROUNDING_VARIANCE = (2 * _HALF_STEP) ** 2 / 12
+COLUMNS = ["table", *KEYS, "ours", "stderr", "n", "expected", "paper", "paper_stderr", "difference", "uncertainty",
+           "verdict", "reason", "mentions"]
+
+
+def comparison_table(metrics: pd.DataFrame, chgo: pd.DataFrame, frame: pd.DataFrame, settings: dict,
+                     judged: dict | None = None, paper: pd.DataFrame | None = None) -> pd.DataFrame:
+    """One row per number of the paper: ours beside it, difference, uncertainty (half a 95 % interval), verdict, reason.
+
+    metrics, chgo: the tables of `tables.metrics_table` and `tables.chgo_table`; frame: of `collect.collect_runs`;
+    settings: the configuration; judged: of `comparability.judge_runs`, by default as the configuration says; paper: the
+    numbers compared with, by default `paper.read_paper_tables`.
+    A cell agrees when the whole interval of its difference lies within MARGIN, differs when it does not and excludes
+    zero, and cannot be told otherwise or with fewer than LEAST_SAMPLES samples. `reason` says why a cell has no
+    verdict, or what its verdict rests on; `mentions` how its training differs though it is compared.
+    """
+    paper = read_paper_tables() if paper is None else paper
+    rows = paper.merge(_ours(metrics, chgo), on=KEYS, how="left")
+    rows["paper_stderr"] = np.where(rows["spread_kind"] == "std", rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
+                                    rows["paper_spread"])
+    rows["difference"] = rows["ours"] - rows["paper_mean"]
+    rows["uncertainty"] = _uncertainty(rows)
+    judged = judge_runs(frame, [None] * len(frame), settings) if judged is None else judged
+    told = [_tell(*cell) for cell in zip(_obstacles(rows, frame, judged), rows["n"], rows["difference"],
+                                         rows["uncertainty"], rows["expected"], strict=True)]
+    rows["verdict"], rows["reason"] = zip(*told, strict=True)
+    rows["mentions"] = ["; ".join(dict.fromkeys(what for cell in _cells(row) if cell in judged
+                                                for what in judged[cell][1])) for row in rows.itertuples()]
+    rows = rows.rename(columns={"paper_mean": "paper"})
+    rows.loc[~rows["verdict"].isin(COMPARED), ["difference", "uncertainty"]] = np.nan
+    return rows[COLUMNS]
+
+
+def _ours(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
+    change = chgo.assign(study="chgo", metric="improvement_over_zgo", stderr=chgo["std"] / np.sqrt(chgo["n"]))
+    columns = [*KEYS, "mean", "stderr", "n", "expected", "cues"]
+    both = [table[columns].astype({"mean": float, "stderr": float}) for table in (metrics, change) if len(table)]
+    rows = pd.concat(both) if both else pd.DataFrame(columns=columns)
+    return rows.rename(columns={"mean": "ours"})
+
+
+def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
+    """Half the width of an interval that holds the difference in at least 95 % of cases; NaN below two samples.
+
+    Welch's t with both standard errors, plus the rounding. A printed spread s stands for any value that rounds to it,
+    of mean square s^2 + 1/12 percent^2; the printed mean is off by up to half a percent, which is added as it is.
+    On the paper's own dataset samples what they share cancels from the difference but not from the standard errors; how
+    much is unknown, since the paper prints no number of a single sample, so that the interval is rather too wide.
+    """
+    of_samples = np.where(rows["spread_kind"] == "std", 1, PAPER_SAMPLES) * (
+        rows["paper_spread"].to_numpy() ** 2 + _ROUNDING_VARIANCE)
+    theirs = of_samples / PAPER_SAMPLES
+    ours, n = rows["stderr"].to_numpy(dtype=np.float64) ** 2, rows["n"].to_numpy(dtype=np.float64)
+    freedom = (ours + theirs) ** 2 / (ours**2 / np.maximum(n - 1, 1) + theirs**2 / (PAPER_SAMPLES - 1))
+    return t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(ours + theirs) + _HALF_STEP
+
+
+def _cells(row) -> list[tuple[str, str, str]]:
+    """The (baseline, study, target) whose runs a number is made of."""
+    return [(row.baseline, study, row.target) for study in (("chgo", "zgo") if row.study == "chgo" else (row.study,))]
+
+
+def _obstacles(rows: pd.DataFrame, frame: pd.DataFrame, judged: dict) -> list[tuple[str, str]]:
+    """Per row the verdict that no number is needed for ('' if one decides), and the reason."""
+    embedded = {(r.baseline, r.study, r.target) for r in frame[frame["status"] == "ok"].itertuples()
+                if not r.comparable}
+    return [_obstacle(row, judged, embedded) for row in rows.itertuples()]
+
+
+def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str]:
+    cells = _cells(row)
+    absent = [study for baseline, study, target in cells if (baseline, study, target) not in judged]
+    if absent:
+        return "not run", f"not configured: {row.baseline}, {', '.join(absent)}, {row.target}"
+    if not row.n > 0:
+        return "not run", f"no complete sample of {row.expected:.0f}"
+    if embedded & set(cells):
+        return "not comparable", "embedded sources"
+    other = list(dict.fromkeys(what for cell in cells for what in judged[cell][0]))
+    if other:
+        return "not comparable", f"another protocol: {'; '.join(other)}"
+    if row.study != "zso" and row.cues < PAPER_CUES:
+        return "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
+    return "", ""
+
+
+def _tell(obstacle: tuple[str, str], n: float, difference: float, uncertainty: float,
+          expected: float) -> tuple[str, str]:
+    """Verdict and reason of one cell."""
+    if obstacle[0]:
+        return obstacle
+    reason = f"n = {n:.0f} of {expected:.0f}" if n < expected else ""
+    if n < LEAST_SAMPLES:
+        return "cannot tell", f"n = {n:.0f}, of at least {LEAST_SAMPLES}"
+    if abs(difference) + uncertainty <= MARGIN:
+        return "agrees", reason
+    if abs(difference) > uncertainty:
+        return "differs", reason
+    wide = f"interval of ± {100 * uncertainty:.1f} points"
+    return "cannot tell", f"{reason}; {wide}" if reason else wide
+
+
+def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
+    """How many cells have which verdict, overall and by study, baseline and factor: by, name, cells, a column each."""
+    rows = []
+    for by, column in (("overall", None), ("study", "study"), ("baseline", "baseline"), ("factor", "target")):
+        groups = comparison.groupby(column, sort=False) if column else [("all", comparison)]
+        for name, cells in groups:
+            counts = cells["verdict"].value_counts()
+            rows.append({"by": by, "name": name, "cells": len(cells),
+                         **{verdict.replace(" ", "_"): int(counts.get(verdict, 0)) for verdict in VERDICTS}})
+    return pd.DataFrame(rows)
+
+
+def verdict_sentence(comparison: pd.DataFrame) -> str:
+    """`380 of 864 cells agree ...`: what the summary comes to, with what could not be compared and why."""
+    counts = comparison["verdict"].value_counts()
+    agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
+    left = [f"{int(counts[name])} are {name}" for name in VERDICTS[len(COMPARED):] if counts.get(name, 0)]
+    if not agree + differ + unknown:
+        return f"No cell of the paper's {len(comparison)} can be compared: {', '.join(left)}."
+    text = (f"Of {agree + differ + unknown} compared cells {agree} agree with the paper within {100 * MARGIN:.0f} "
+            f"points, {differ} differ, and {unknown} cannot be told")
+    return f"{text}; of its {len(comparison)} cells {', '.join(left)}." if left else f"{text}: all that it has."

@@ -1,0 +1,86 @@
+"""The six factors, their classes, and the regions from which realizations are drawn (paper, Table A1)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from diagvib.foundation.errors import unknown_name
+
+FACTORS = ("position", "hue", "lightness", "scale", "shape", "texture")
+
+Interval = tuple[float, float]
+
+_ROWS = {"top": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "bottom": (5 / 7, 6 / 7)}
+_COLUMNS = {"left": (1 / 7, 2 / 7), "center": (3 / 7, 4 / 7), "right": (5 / 7, 6 / 7)}
+
+# factor -> class -> one interval per realization value. The classes' order is the order of class indices everywhere.
+REGIONS: dict[str, dict[str, tuple[Interval, ...]]] = {
+    # (row, column), relative to the image
+    "position": {f"{r}-{c}": (_ROWS[r], _COLUMNS[c]) for r in _ROWS for c in _COLUMNS},
+    # degrees; red crosses 0, hence runs to 375
+    "hue": {"red": ((345, 375),), "yellow": ((45, 75),), "green": ((105, 135),),
+            "cyan": ((165, 195),), "blue": ((225, 255),), "magenta": ((285, 315),)},
+    # HLS lightness of the texture's two colours
+    "lightness": {"dark": ((0, 1 / 11), (4 / 11, 5 / 11)), "darker": ((2 / 11, 3 / 11), (6 / 11, 7 / 11)),
+                  "brighter": ((4 / 11, 5 / 11), (8 / 11, 9 / 11)), "bright": ((6 / 11, 7 / 11), (10 / 11, 1))},
+    # relative to 40 pixels in a 128-pixel image
+    "scale": {"small": ((1 / 1.45, 1 / 1.35),), "smaller": ((1 / 1.25, 1 / 1.15),), "normal": ((1 / 1.05, 1.05),),
+              "larger": ((1.15, 1.25),), "large": ((1.35, 1.45),)},
+    # realized by a digit instance and by a crop, not by numbers
+    "shape": {str(d): () for d in range(10)},
+    "texture": dict.fromkeys(("tiles", "wood", "carpet", "bricks", "lava"), ()),
+}
+
+# The recipe columns that hold a factor's realization, in the order of its intervals.
+REALIZATION_COLUMNS = {
+    "position": ("position_row", "position_column"),
+    "hue": ("hue_degrees",),
+    "lightness": ("lightness_1", "lightness_2"),
+    "scale": ("scale_factor",),
+    "shape": ("digit",),
+    "texture": ("crop_row", "crop_column"),
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target factor and, except in studies without correlation, the cue factor correlated with it."""
+
+    target: str
+    cue: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.target}-{self.cue}" if self.cue else self.target
+
+
+def classes(factor: str) -> tuple[str, ...]:
+    """All classes of a factor, in class-index order."""
+    if factor not in REGIONS:
+        raise unknown_name("factor", factor, FACTORS)
+    return tuple(REGIONS[factor])
+
+
+def all_pairs() -> list[Pair]:
+    """The 30 ordered (target, cue) pairs."""
+    return [Pair(t, c) for t in FACTORS for c in FACTORS if t != c]
+
+
+def parse_pair(name: str) -> Pair:
+    """`shape-hue` -> Pair; a lone `shape` is a pair without cue. DiagvibError for unknown or equal factors."""
+    target, _, cue = name.partition("-")
+    if target not in FACTORS or (cue and cue not in FACTORS) or target == cue:
+        raise unknown_name("pair", name, [*(p.name for p in all_pairs()), *FACTORS])
+    return Pair(target, cue or None)
+
+
+def draw_realizations(factor: str, class_index: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Uniform realizations inside each image's class.
+
+    class_index: int[N], indices into `classes(factor)`. Returns float64[N, K], K intervals per class (hue in [0, 360)).
+    Only for factors realized by numbers: position, hue, lightness, scale.
+    """
+    bounds = np.array([REGIONS[factor][c] for c in classes(factor)], dtype=np.float64)  # [classes, K, 2]
+    low, high = np.moveaxis(bounds[class_index], -1, 0)
+    values = generator.uniform(low, high)
+    return values % 360 if factor == "hue" else values

@@ -1,0 +1,134 @@
+"""Stage fetch: bring the source files to data/raw/, from the network or from a local folder, held to their hashes."""
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, file_sha256, read_yaml, whole_file
+from diagvib.foundation.schemas import validate
+
+# All URLs of a file are tried in turn, and then all of them again this many times: many failures pass.
+RETRIES = 2
+PAUSE_SECONDS = 2.0
+TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source file, as config/sources.yaml describes it."""
+
+    path: str
+    urls: tuple[str, ...]
+    sha256: str
+    licence: str
+    citation: str
+
+
+def load_sources(definitions: Path | None = None) -> list[Source]:
+    """The source files listed in `definitions` (default: config/sources.yaml).
+
+    DiagvibError, naming the entry and the key, if the list does not follow config/schema/sources.schema.yaml.
+    """
+    definitions = Path(definitions or definition_path("sources.yaml"))
+    values = validate(read_yaml(definitions), "sources", str(definitions))
+    sources = [Source(**{**entry, "urls": tuple(entry["urls"])}) for entry in values["files"]]
+    paths = [source.path for source in sources]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice:
+        raise DiagvibError(f"{definitions}: the path {twice} is listed twice; keep one of the entries")
+    return sources
+
+
+def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None) -> list[Path]:
+    """Bring every source file to `raw`; afterwards each is there with the right sha256. Returns their paths.
+
+    mirror: a local folder to take them from (as `mirror/path` or `mirror/filename`) instead of the network.
+    Files that are there and right are kept. DiagvibError if a file is not to be had, or is not the expected one.
+    """
+    raw, sources = Path(raw), load_sources(definitions)
+    for source in sources:
+        target = raw / source.path
+        if _is_right(target, source):
+            continue
+        with whole_file(target) as temporary:
+            if mirror is not None:
+                _copy(source, Path(mirror), temporary)
+            else:
+                _download(source, raw, temporary)
+    return [raw / source.path for source in sources]
+
+
+def _is_right(target: Path, source: Source) -> bool:
+    if not target.is_file():
+        return False
+    found = file_sha256(target)
+    if found != source.sha256:
+        _say(f"{target}: has sha256 {found}, expected {source.sha256}; replacing it")
+    return found == source.sha256
+
+
+def _copy(source: Source, mirror: Path, temporary: Path) -> None:
+    if not mirror.is_dir():
+        raise DiagvibError(f"{mirror}: no such folder; set `mirror:` to the folder that holds the source files, or to "
+                           "null to download them")
+    places = [mirror / source.path, mirror / Path(source.path).name]
+    place = next((p for p in places if p.is_file()), None)
+    if place is None:
+        raise DiagvibError(f"{places[0]}: no such file in the mirror (nor {places[1]}), expected sha256 "
+                           f"{source.sha256}; put it there, or set `mirror: null` to download it")
+    shutil.copyfile(place, temporary)
+    found = file_sha256(temporary)
+    if found != source.sha256:
+        raise DiagvibError(f"{place}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
+                           "`mirror: null` to download it")
+
+
+def _download(source: Source, raw: Path, temporary: Path) -> None:
+    reasons: dict[str, str] = {}
+    for round_number in range(1 + RETRIES):
+        if round_number:
+            time.sleep(PAUSE_SECONDS)
+        for url in source.urls:
+            _say(f"{source.path}: downloading {url}")
+            reason = _try_url(url, source.sha256, temporary)
+            if reason is None:
+                return
+            reasons[url] = reason
+            _say(f"{source.path}: {reason}")
+    tried = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
+    raise DiagvibError(f"{raw / source.path}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
+                       "Run again when the network allows, or fetch the files by other means into a folder and "
+                       "set `mirror:` to it")
+
+
+def _try_url(url: str, sha256: str, temporary: Path) -> str | None:
+    """Download to `temporary`; returns why this failed, or None. A failure to write (OSError) is passed on."""
+    import pooch
+    import requests
+
+    # 64 KiB: the default of 1 KiB costs more time than the transfer
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS)
+    try:
+        downloader(url, str(temporary), None)
+    except requests.HTTPError as error:
+        return f"the server answered {error.response.status_code} {error.response.reason}"
+    except requests.Timeout:
+        return f"no answer within {TIMEOUT_SECONDS} s"
+    except requests.exceptions.ChunkedEncodingError as error:
+        return f"truncated download ({_one_line(error)})"
+    except requests.RequestException as error:
+        return f"no connection ({_one_line(error)})"
+    found = file_sha256(temporary)
+    return None if found == sha256 else f"wrong content, sha256 {found}"
+
+
+def _one_line(error: Exception) -> str:
+    """The innermost reason of a nested network error."""
+    return " ".join(str(error).split()).rpartition("): ")[2].strip("()'\"")[-120:]
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

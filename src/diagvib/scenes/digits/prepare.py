@@ -1,0 +1,195 @@
+"""Stage prepare: from the source files to the digits and textures that images are rendered from, and back from disk.
+
+data/prepared/ holds digits.parquet (row number = digit index), textures/{name}.png, and sources.json, written last,
+which says what the rest was made from and carries its digest.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from diagvib.foundation.columns import from_binary, to_binary
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import file_sha256, read_json, read_metadata, read_table, write_json, write_table
+from diagvib.scenes.digits.digits import DIGIT_SIZE, RawDigits, prepare_digits, read_mnist, split_names
+from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
+from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.digits.fetch import load_sources
+from diagvib.scenes.digits.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
+
+_KINDS = ("official", "embedded")
+_SOURCES_KEYS = ("sources", "comparable", "digest", "files")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Which digits there are: label int64[D] and split str[D] (train, val, test); row number = digit index.
+
+    comparable: whether results may be held against the paper's. digest: of all prepared pixels, labels and splits.
+    """
+
+    label: np.ndarray
+    split: np.ndarray
+    sources: str
+    comparable: bool
+    digest: str
+
+
+@dataclass(frozen=True)
+class Prepared(Catalogue):
+    """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class order."""
+
+    digits: np.ndarray
+    textures: np.ndarray
+
+
+def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None) -> None:
+    """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies (`embedded`).
+
+    definitions: the list that says which files these are (default: config/sources.yaml). DiagvibError if a source file
+    is absent, is not the one with the listed sha256, or holds what cannot be used.
+    """
+    if sources not in _KINDS:
+        raise unknown_name("value of sources", sources, _KINDS)
+    raw, out = Path(raw), Path(out)
+    training, test, textures, files = _read_official(raw, definitions) if sources == "official" else _read_embedded()
+    digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
+    labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
+    described = {"sources": sources, "comparable": sources == "official",
+                 "digest": _digest(digits, labels, splits, textures), "files": files}
+    (out / "sources.json").unlink(missing_ok=True)  # the old one must not vouch for new files
+    for name, texture in zip(classes("texture"), textures, strict=True):
+        write_texture(_texture_path(out, name), texture)
+    write_table(out / "digits.parquet", _digit_table(digits, labels, splits, training, test),
+                {**described, "catalogue_digest": _catalogue_digest(labels, splits)})
+    write_json(out / "sources.json", described)
+
+
+def load_prepared(folder: Path) -> Prepared:
+    """Everything in a prepared folder. DiagvibError if it is absent, incomplete, or not what its digest says."""
+    folder = Path(folder)
+    described = _described(folder)
+    table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
+    digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table, folder)
+    textures = np.stack([_read_prepared_texture(folder, name) for name in classes("texture")])
+    if _digest(digits, labels, splits, textures) != described["digest"]:
+        raise _mismatch(folder)
+    return Prepared(labels, splits, *_origin(described), digits, textures)
+
+
+def load_catalogue(folder: Path) -> Catalogue:
+    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as above."""
+    folder = Path(folder)
+    described = _described(folder)
+    path = folder / "digits.parquet"
+    noted = read_metadata(path)
+    labels, splits = _labels_and_splits(read_table(path, ["label", "split"]), folder)
+    if (noted.get("digest"), noted.get("catalogue_digest")) != (described["digest"], _catalogue_digest(labels, splits)):
+        raise _mismatch(folder)
+    return Catalogue(labels, splits, *_origin(described))
+
+
+_Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
+
+
+def _read_official(raw: Path, definitions: Path | None) -> _Read:
+    """Training and test digits, prepared textures, and the sha256 of every file."""
+    for source in load_sources(definitions):
+        path = raw / source.path
+        if not path.is_file():
+            raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
+        found = file_sha256(path)
+        if found != source.sha256:
+            raise DiagvibError(f"{path}: not the published file, has sha256 {found}, expected {source.sha256}; run "
+                               "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
+                               f"{definitions or 'config/sources.yaml'}")
+    files = [_texture_path(raw, name) for name in classes("texture")]
+    textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in files])
+    return *read_mnist(raw / "mnist"), textures, {source.path: source.sha256 for source in load_sources(definitions)}
+
+
+def _read_embedded() -> _Read:
+    training, test = embedded_digits()
+    textures = np.stack([embedded_texture(name) for name in classes("texture")])
+    made = {DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
+            **{f"textures/{name}": [texture] for name, texture in zip(classes("texture"), textures, strict=True)}}
+    return training, test, textures, {name: _sha256(*arrays) for name, arrays in made.items()}
+
+
+def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits,
+                 test: RawDigits) -> pa.Table:
+    return pa.table({
+        "digit": to_binary(digits),
+        "label": labels.astype(np.int8),
+        "split": pa.array(splits, pa.string()),
+        "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
+        "index": np.concatenate([training.places, test.places]).astype(np.int32),
+    })
+
+
+def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
+    """The binary column `digit` as uint8[D, 40, 40], by its buffers: 70,000 rows at once instead of one by one."""
+    try:
+        parts = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
+    except ValueError:
+        raise _mismatch(folder) from None
+    return np.concatenate(parts or [np.empty((0, DIGIT_SIZE, DIGIT_SIZE), np.uint8)])
+
+
+def _labels_and_splits(table: pa.Table, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    if not pa.types.is_integer(table["label"].type) or table["label"].null_count or table["split"].type != pa.string():
+        raise _mismatch(folder)
+    return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
+
+
+def _texture_path(folder: Path, name: str) -> Path:
+    return folder / "textures" / f"{name}.png"
+
+
+def _read_prepared_texture(folder: Path, name: str) -> np.ndarray:
+    texture = read_texture(_texture_path(folder, name))
+    if texture.shape != (TEXTURE_SIZE, TEXTURE_SIZE):
+        raise _mismatch(folder)
+    return texture
+
+
+def _described(folder: Path) -> dict:
+    path = folder / "sources.json"
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
+    described = read_json(path)
+    missing = [key for key in _SOURCES_KEYS if key not in described]
+    if missing:
+        raise DiagvibError(f"{path}: lacks the key {missing[0]}; delete {folder} and run `diagvib prepare` again")
+    return described
+
+
+def _origin(described: dict) -> tuple[str, bool, str]:
+    return described["sources"], described["comparable"], described["digest"]
+
+
+def _digest(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: np.ndarray) -> str:
+    return _sha256(digits, *_catalogue_bytes(labels, splits), textures)
+
+
+def _catalogue_digest(labels: np.ndarray, splits: np.ndarray) -> str:
+    return _sha256(*_catalogue_bytes(labels, splits))
+
+
+def _catalogue_bytes(labels: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return labels.astype(np.int8), np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
+
+
+def _sha256(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(np.ascontiguousarray(array))
+    return digest.hexdigest()
+
+
+def _mismatch(folder: Path) -> DiagvibError:
+    return DiagvibError(f"{folder}: the prepared digits and textures are not those that sources.json describes; delete "
+                        "the folder and run `diagvib prepare` again")

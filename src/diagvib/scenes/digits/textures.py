@@ -1,0 +1,82 @@
+"""Textures as the Renderer needs them: grey, 256 x 256, with a flat histogram (paper, Sec. 3.1)."""
+
+from pathlib import Path
+
+import numpy as np
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import whole_file
+
+TEXTURE_SIZE = 256
+
+
+def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
+    """A texture image, uint8[H, W] grey or uint8[H, W, 3 or 4] colour, as uint8[256, 256] with a flat histogram.
+
+    A grey image of 256 x 256 counts as prepared and is returned unchanged, as the published ones must be. Others are
+    centre-cropped to a square, resized, turned grey and histogram-equalised; an alpha channel is ignored.
+    DiagvibError, naming `name`, if the image is no such array, smaller than 256 pixels a side, or of one level.
+    """
+    if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
+        raise DiagvibError(f"{name}: a texture must be an 8-bit grey or colour image, this is {image.dtype} of shape "
+                           f"{image.shape}")
+    height, width = image.shape[:2]
+    if min(height, width) < TEXTURE_SIZE:
+        raise DiagvibError(f"{name}: the texture is {height} x {width} pixels; at least {TEXTURE_SIZE} x "
+                           f"{TEXTURE_SIZE} are needed")
+    if image.shape == (TEXTURE_SIZE, TEXTURE_SIZE):
+        return image
+    return equalise(_grey(_resized(_central_square(image[..., :3] if image.ndim == 3 else image))), name)
+
+
+def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
+    """A grey image float[H, W] as uint8[H, W] with a flat histogram that reaches from 0 to 255."""
+    from skimage.exposure import equalize_hist
+
+    if grey.min() == grey.max():
+        raise DiagvibError(f"{name}: the texture holds a single grey level; it needs structure to be recognised by")
+    flat = equalize_hist(grey, nbins=256)
+    return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
+
+
+def read_texture(path: Path) -> np.ndarray:
+    """An image file as uint8[H, W] if it is grey, else as uint8[H, W, 3]. DiagvibError if it cannot be read."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith("I;16"):
+                return (np.asarray(image) >> 8).astype(np.uint8)
+            return np.asarray(image if image.mode == "L" else image.convert("L" if image.mode == "1" else "RGB"))
+    except FileNotFoundError:
+        raise DiagvibError(f"{path}: no such file") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise DiagvibError(f"{path}: not readable as an image ({error})") from None
+
+
+def write_texture(path: Path, texture: np.ndarray) -> None:
+    """Write uint8[H, W] as an 8-bit grey PNG."""
+    from PIL import Image
+
+    with whole_file(path) as temporary:
+        Image.fromarray(texture).save(temporary, format="PNG")
+
+
+def _central_square(image: np.ndarray) -> np.ndarray:
+    height, width = image.shape[:2]
+    side = min(height, width)
+    row, column = (height - side) // 2, (width - side) // 2
+    return image[row:row + side, column:column + side]
+
+
+def _resized(square: np.ndarray) -> np.ndarray:
+    """To 256 x 256, in 0..1."""
+    from skimage.transform import resize
+
+    return resize(square, (TEXTURE_SIZE, TEXTURE_SIZE), anti_aliasing=True)
+
+
+def _grey(image: np.ndarray) -> np.ndarray:
+    from skimage.color import rgb2gray
+
+    return rgb2gray(image) if image.ndim == 3 else image

@@ -1,0 +1,133 @@
+"""What each stage's command does: read, call, write. One function a stage, fed with that stage's settings alone.
+
+`settings` is `config.stage_settings` of the stage; `layout` says where files stand. Heavy modules are imported where
+they are needed, so that drawing does not wait for torch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, write_json
+from diagvib.foundation.progress import Counter
+from diagvib.scenes.digits.factors import parse_pair
+from diagvib.settings.grid import Layout, expected_runs
+from diagvib.studies.recipes import DigitPool, draw_recipes, write_recipes
+from diagvib.studies.study import SPLITS, DatasetSample, parse_study
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagvib.images.datasets import Datasets
+
+
+def fetch_job(layout: Layout, settings: dict, mirror: Path | None) -> None:
+    """Every source file to data/raw, checked by hash. Embedded sources need none."""
+    if settings["sources"] == "embedded":
+        return
+    from diagvib.scenes.digits.fetch import fetch
+    fetch(layout.raw, mirror)
+
+
+def prepare_job(layout: Layout, settings: dict) -> None:
+    from diagvib.scenes.digits.prepare import prepare
+    prepare(layout.raw, layout.prepared, settings["sources"])
+
+
+def draw_job(layout: Layout, settings: dict, study: str, pair: str) -> None:
+    """The recipes of a (study, pair): all dataset samples and splits in one file."""
+    from diagvib.scenes.digits.prepare import load_catalogue
+    definition, factors = parse_study(study, settings["study"]), parse_pair(pair)
+    if definition.paired != (factors.cue is not None):
+        wanted = "a pair such as shape-hue" if definition.paired else "a target factor alone, such as shape"
+        raise DiagvibError(f"study {study}: its datasets are named by {wanted}, not by '{pair}'")
+    prepared = load_catalogue(layout.prepared)
+    samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
+    recipes = draw_recipes(definition, factors, samples, settings["counts"],
+                           DigitPool(prepared.label, prepared.split))
+    write_recipes(layout.recipes(study, pair), recipes, {
+        "study": study, "pair": pair, "samples": len(samples), "seed": "sha256 of study/pair/sample/split",
+        "counts": settings["counts"], "definition": settings["study"], "dataset_samples": settings["dataset_samples"],
+        "sources": prepared.sources, "comparable": prepared.comparable, "sources_digest": prepared.digest})
+
+
+def render_job(layout: Layout, settings: dict, study: str, pair: str, device: str, threads: int) -> None:
+    """The image files of a (study, pair), one for each dataset sample and split; then the digests of all."""
+    import torch
+
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.images.datasets import ImageFiles, RenderedRecipes
+    from diagvib.images.files import write_images
+    torch.set_num_threads(threads)
+    datasets = RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"],
+                               resolve_device(device))
+    files, digests = ImageFiles(layout.images(study, pair)), {}
+    with Counter(f"render {study} {pair}", len(datasets), "images") as counter:
+        for sample in range(settings["samples"]):
+            for split in SPLITS:
+                path = files.place(sample, split)
+                write_images(path, datasets.recipes(sample, split), datasets.renderer,
+                             datasets.metadata(sample, split), counter.advance)
+                digests[files.name(sample, split)] = file_sha256(path)
+    write_json(layout.digests(study, pair), digests)
+
+
+def _datasets(layout: Layout, settings: dict, study: str, pair: str, device: torch.device) -> Datasets:
+    """Where a training finds the images of a (study, pair): in files, or in recipes that are rendered on `device`."""
+    from diagvib.images.datasets import ImageFiles, RenderedRecipes
+    if settings["images"] == "parquet":
+        return ImageFiles(layout.images(study, pair))
+    return RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"], device)
+
+
+def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
+              keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
+    """The runs of a (baseline, study, pair), one for each dataset sample."""
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.training.run import train_runs
+    chosen = resolve_device(device)
+    train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
+               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, pair, chosen),
+               out=layout.runs(baseline, study, pair),
+               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
+               keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
+               cuda_graphs=cuda_graphs)
+
+
+def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None:
+    """The table of a baseline's tuning on ZSO, and the entry of the best settings for config/baselines.yaml."""
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.training.tuning import STUDY, tune
+    chosen, tuning = resolve_device(device), settings["tuning"]
+    datasets = {}
+    for factor in tuning["factors"]:
+        images, recipes = layout.images(STUDY, factor), layout.recipes(STUDY, factor)
+        needed = ([images / str(sample) / f"{split}.parquet" for sample in tuning["samples"] for split in SPLITS]
+                  if settings["images"] == "parquet" else [recipes])
+        missing = next((path for path in needed if not path.exists()), None)
+        if missing:
+            raise DiagvibError(f"{missing}: no such file; tuning needs the images of ZSO, which `snakemake tuned "
+                               f"--cores all` makes first, as do `diagvib draw zso {factor}` and `diagvib render zso "
+                               f"{factor}`")
+        datasets[factor] = _datasets(layout, settings, STUDY, factor, chosen)
+    tune(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets, out=layout.tuning,
+         kept=layout.tuned(baseline), training=settings["training"], device=chosen)
+
+
+def tabulate_job(layout: Layout, settings: dict, threads: int) -> None:
+    """The tables of everything that has been run, and its headline numbers; what has not is a named hole in them."""
+    from diagvib.results.scores import write_scores
+    from diagvib.results.tables import read_tables, tabulate
+    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads)
+    write_scores(read_tables(layout.tables), layout.metrics)
+
+
+def plot_job(layout: Layout, settings: dict, threads: int) -> None:
+    """Every figure, and the report."""
+    from diagvib.report.figures import draw_figures
+    from diagvib.report.page import write_report
+    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs,
+                 threads)
+    write_report(layout.tables, layout.figures, layout.report, settings)

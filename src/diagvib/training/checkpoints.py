@@ -1,0 +1,103 @@
+"""Checkpoints: the state of an unfinished run, so that a killed job continues where it was."""
+
+import hashlib
+import json
+import sys
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from diagvib.foundation.files import whole_file
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One file that holds the last completed epoch of one run, and the digest of everything that decides the run."""
+
+    path: Path
+    digest: str
+
+    def read(self) -> dict | None:
+        """The state on the CPU; None if there is none, or one that cannot be continued (then the reason is printed)."""
+        if not self.path.exists():
+            return None
+        try:
+            with zipfile.ZipFile(self.path) as archive:  # torch.load does not look at the checksums
+                if archive.testzip():
+                    raise ValueError("a checksum does not fit")
+            saved = torch.load(self.path, map_location="cpu", weights_only=True)
+            if saved["digest"] == self.digest:
+                return saved["state"]
+            reason = "made with other settings, images or code"
+        except Exception as error:  # torch.load raises whatever the damaged bytes happen to provoke
+            reason = f"damaged: {' '.join(str(error).split())[:100]}"
+        print(f"{self.path}: ignored this checkpoint, the run starts anew ({reason})", file=sys.stderr, flush=True)
+        return None
+
+    def write(self, state: dict) -> None:
+        save_tensors(self.path, {"digest": self.digest, "state": state})
+
+    def remove(self) -> None:
+        """Remove the file, and its folder if nothing else is in it."""
+        self.path.unlink(missing_ok=True)
+        if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
+            self.path.parent.rmdir()
+
+
+def save_tensors(path: Path, value: object) -> None:
+    """`torch.save`, whole. DiagvibError if the disk is full."""
+    # Of a path that it opens itself, torch says that the position is unexpected, and not why.
+    with whole_file(path) as temporary, temporary.open("wb") as file:
+        torch.save(value, file)
+
+
+class Checkpoints:
+    """Writes the checkpoints of a run one after another; `aside`, in a thread, from a copy on the host.
+
+    Aside, an epoch is on disk one epoch later at most, and a GPU goes on meanwhile. None: nothing is written.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, aside: bool):
+        self._checkpoint = checkpoint
+        self._thread = ThreadPoolExecutor(1, "checkpoint") if checkpoint and aside else None
+        self._writing: Future | None = None
+
+    def write(self, state: dict) -> None:
+        if self._thread:
+            self._wait()
+            self._writing = self._thread.submit(self._checkpoint.write, _on_host(state))
+        elif self._checkpoint:
+            self._checkpoint.write(state)
+
+    def _wait(self) -> None:
+        if self._writing:
+            self._writing.result()
+
+    @contextmanager
+    def finished(self) -> Iterator["Checkpoints"]:
+        """The block ends when everything is written, or raises what kept it from being so."""
+        try:
+            yield self
+            self._wait()
+        finally:
+            if self._thread:
+                self._thread.shutdown()
+
+
+def _on_host(value):
+    """A copy of nested dictionaries and lists with every tensor on the CPU."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _on_host(item) for key, item in value.items()}
+    return [_on_host(item) for item in value] if isinstance(value, list) else value
+
+
+def digest(content: dict) -> str:
+    """sha256, as hex, of a JSON-able description."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

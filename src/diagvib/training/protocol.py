@@ -1,0 +1,84 @@
+"""What every training and prediction keeps to: precision, seeds, threads, and the words for what goes wrong."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.seeding import name_digest
+from diagvib.settings.grid import Run
+from diagvib.training.steps import out_of_memory
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, part of the result.
+
+    track_test: the history also tells each epoch's accuracy on the test groups, which select nothing.
+    """
+
+    max_epochs: int
+    patience: int | None
+    seed: int
+    precision: str = "bf16"
+    threads: int = 1
+    track_test: bool = False
+
+    def on(self, device: torch.device) -> str:
+        """The precision used: bf16 only on CUDA, where it is fast."""
+        return self.precision if device.type == "cuda" else "fp32"
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    # Without the cache: a step may update weights more than once, and a cached copy would then be stale.
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+
+
+@contextmanager
+def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
+    """Too little device memory, in whatever way torch says so, becomes a DiagvibError that says what to lower."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        raise DiagvibError(f"{run_name(run)}: the GPU's memory is too small; lower batch_size of {run.baseline} in "
+                           f"config/baselines.yaml (now {batch_size}), let fewer programs use the GPU at once, or set "
+                           "device: cpu") from None
+
+
+def run_name(run: Run) -> str:
+    """The run's name in messages, which is also its folder's."""
+    return f"{run.baseline}/{run.study}/{run.pair}/{run.sample}"
+
+
+def epoch_seed(run: Run, seed: int, epoch: int) -> int:
+    """Seed of one epoch's order and noise; the same for every baseline on the same data."""
+    return int.from_bytes(name_digest(seed, run.study, run.pair, run.sample, epoch)[:7], "big")
+
+
+@contextmanager
+def determined(device: torch.device, threads: int) -> Iterator[None]:
+    """Fix what torch would otherwise take from the machine or the process, and put it back afterwards.
+
+    On the CPU the number of threads decides the order of sums, hence the last bits of every result. On a GPU fp32 is
+    fp32: no TF32, which torch allows to convolutions, with 10 bits of mantissa where fp32 has 23.
+    """
+    before = torch.get_num_threads(), torch.get_deterministic_debug_mode(), torch.backends.cuda.matmul.fp32_precision
+    # Deterministic algorithms would otherwise also fill every new tensor, which costs time and decides nothing here.
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.set_num_threads(threads)
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    if device.type == "cpu":
+        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would load torch's compiler
+    # Batches of one shape only, so the search for the fastest convolution pays.
+    with (torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []),
+          torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False)):
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before[0])
+            torch.set_deterministic_debug_mode(before[1])
+            torch.backends.cuda.matmul.fp32_precision = before[2]
