@@ -31,7 +31,7 @@ from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2
 # In the model the cue that misleads most; its study sheets are drawn.
-PAIR = "texture-position"
+BINDING = "texture-position"
 
 
 def make_grid(layout: Layout, config: dict) -> float:
@@ -40,7 +40,7 @@ def make_grid(layout: Layout, config: dict) -> float:
     jobs.prepare_job(layout, {"sources": "embedded"})
     small = {**config, "samples": 1, "counts": dict.fromkeys(config["counts"], 90)}
     for study in config["studies"]:
-        name = PAIR.split("-")[0] if study == "zso" else PAIR
+        name = BINDING.split("-")[0] if study == "zso" else BINDING
         jobs.draw_job(layout, stage_settings(small, "draw", study), study, name)
         jobs.render_job(layout, stage_settings(small, "render"), study, name, "cpu", 1)
     write_grid(layout.all_runs, expected_runs(config))

@@ -57,7 +57,7 @@ def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data set
     """Coverage of the 95 % intervals, and false alarms of comparisons, where baselines are equal in truth."""
     codes = {"today": uncertainty, **({before.stem: _load(before)} if before else {})}
     rows = [row for name, code in codes.items() for row in _measure(name, code, times)]
-    save_result("statistics-intervals", "cpu", rows, out, times=times, pairs=designs.PAIRS,
+    save_result("statistics-intervals", "cpu", rows, out, times=times, bindings=designs.BINDINGS,
                 sample_spread=designs.SAMPLE_SPREAD, run_spread=designs.RUN_SPREAD)
 
 

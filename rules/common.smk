@@ -59,34 +59,34 @@ def stage(name):
 RAW = [f"{LAYOUT.raw}/{source.path}" for source in SOURCES] if CONFIG["sources"] == "official" else []
 PREPARED = [f"{LAYOUT.prepared}/{name}" for name in
             ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]]
-RECIPE_FILE = str(LAYOUT.recipes("{study}", "{pair}"))
-DIGESTS_FILE = str(LAYOUT.digests("{study}", "{pair}"))
-DATASET_FILES = [*(f"{LAYOUT.images('{study}', '{pair}')}/{sample}/{file}"
+RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
+DIGESTS_FILE = str(LAYOUT.digests("{study}", "{binding}"))
+DATASET_FILES = [*(f"{LAYOUT.images('{study}', '{binding}')}/{sample}/{file}"
                    for sample in SAMPLES for file in IMAGE_FILES), DIGESTS_FILE]
-JOB_FILES = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{file}"
+JOB_FILES = [f"{LAYOUT.runs('{baseline}', '{study}', '{binding}')}/{sample}/{file}"
              for sample in SAMPLES for file in RUN_FILES]
 # Kept weights are asked for by targets alone, so that switching them on or off leaves tables and figures as they are.
 KEEP_WEIGHTS = "--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights"
-JOB_WEIGHTS = [f"{LAYOUT.runs('{baseline}', '{study}', '{pair}')}/{sample}/{WEIGHTS_FILE}"
+JOB_WEIGHTS = [f"{LAYOUT.runs('{baseline}', '{study}', '{binding}')}/{sample}/{WEIGHTS_FILE}"
                for sample in SAMPLES if CONFIG["keep_weights"]]
 
-RECIPES = [RECIPE_FILE.format(study=study, pair=pair) for study, pair in datasets(CONFIG)]
-IMAGES = [file.format(study=study, pair=pair) for study, pair in datasets(CONFIG) for file in DATASET_FILES
+RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in datasets(CONFIG)]
+IMAGES = [file.format(study=study, binding=binding) for study, binding in datasets(CONFIG) for file in DATASET_FILES
           if CONFIG["images"] == "parquet"]
 RENDER_CODE = [f"src/diagvib/{module}.py" for module in ("images/datasets", "scenes/digits/renderer", "scenes/digits/cpu_kernel", "scenes/digits/triton_kernel", "images/files", "foundation/columns")]
 # What a train job depends on: the digests of image files, or recipes that it renders itself. It checks the files against
 # their digests as it reads them; were they inputs, Snakemake would read them again for each output of each job, alone.
 DATASET = {"parquet": [DIGESTS_FILE], "render": [RECIPE_FILE, *PREPARED]}[CONFIG["images"]]
 DATASET_CODE = {"parquet": [], "render": [*RENDER_CODE, "src/diagvib/studies/recipes.py"]}[CONFIG["images"]]
-RUNS = [file.format(baseline=baseline, study=study, pair=pair)
-        for baseline, study, pair in train_jobs(CONFIG) for file in JOB_FILES]
-WEIGHTS = [file.format(baseline=baseline, study=study, pair=pair)
-           for baseline, study, pair in train_jobs(CONFIG) for file in JOB_WEIGHTS]
+RUNS = [file.format(baseline=baseline, study=study, binding=binding)
+        for baseline, study, binding in train_jobs(CONFIG) for file in JOB_FILES]
+WEIGHTS = [file.format(baseline=baseline, study=study, binding=binding)
+           for baseline, study, binding in train_jobs(CONFIG) for file in JOB_WEIGHTS]
 # The pictures that figures show are those of the first dataset sample.
 EXHIBITS = [file for file in RUNS if file.endswith("/0/exhibits.parquet")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 # Tuning is asked for by its own target; nothing else depends on it.
-TUNING_DATASETS = [file.format(study="zso", pair=factor) for factor in CONFIG["tuning"]["factors"] for file in DATASET]
+TUNING_DATASETS = [file.format(study="zso", binding=factor) for factor in CONFIG["tuning"]["factors"] for file in DATASET]
 TUNED = [f"{LAYOUT.tuning}/{baseline['name']}.{kind}" for baseline in CONFIG["baselines"] for kind in ("csv", "yaml")]
 METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.figures)
 
@@ -101,5 +101,5 @@ PLOT_CODE = [*(f"src/diagvib/{module}.py" for module in
 
 wildcard_constraints:
     study="[a-z0-9-]+",
-    pair="[a-z]+(-[a-z]+)?",
+    binding="[a-z]+(-[a-z]+)?",
     baseline="[A-Za-z0-9][A-Za-z0-9_.-]*",

@@ -5,14 +5,14 @@ rule draw:
     output:
         RECIPE_FILE,
     log:
-        f"{LOGS}/draw/{{study}}/{{pair}}.log",
+        f"{LOGS}/draw/{{study}}/{{binding}}.log",
     benchmark:
-        f"{LOGS}/benchmarks/draw/{{study}}/{{pair}}.tsv"
+        f"{LOGS}/benchmarks/draw/{{study}}/{{binding}}.tsv"
     threads: 1
     params:
         settings=stage("draw"),
     message:
-        "draw {wildcards.study} {wildcards.pair}"
+        "draw {wildcards.study} {wildcards.binding}"
     shell:
-        "diagvib draw {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {ROOT:q} "
+        "diagvib draw {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
         "> {log:q} 2>&1"

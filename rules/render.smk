@@ -6,16 +6,16 @@ rule render:
     output:
         DATASET_FILES,
     log:
-        f"{LOGS}/render/{{study}}/{{pair}}.log",
+        f"{LOGS}/render/{{study}}/{{binding}}.log",
     benchmark:
-        f"{LOGS}/benchmarks/render/{{study}}/{{pair}}.tsv"
+        f"{LOGS}/benchmarks/render/{{study}}/{{binding}}.tsv"
     threads: 1
     resources:
         gpu_share=GPU_SHARE // 4,
     params:
         settings=stage("render"),
     message:
-        "render {wildcards.study} {wildcards.pair}"
+        "render {wildcards.study} {wildcards.binding}"
     shell:
-        "diagvib render {wildcards.study} {wildcards.pair} --settings {params.settings:q} --root {ROOT:q} "
+        "diagvib render {wildcards.study} {wildcards.binding} --settings {params.settings:q} --root {ROOT:q} "
         "--device {DEVICE} --threads {threads} > {log:q} 2>&1"

@@ -11,16 +11,16 @@ rule train:
         JOB_FILES,
         JOB_WEIGHTS,
     log:
-        f"{LOGS}/train/{{baseline}}/{{study}}/{{pair}}.log",
+        f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:
-        f"{LOGS}/benchmarks/train/{{baseline}}/{{study}}/{{pair}}.tsv"
+        f"{LOGS}/benchmarks/train/{{baseline}}/{{study}}/{{binding}}.tsv"
     threads: CONFIG["training"]["threads"]
     resources:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("train"),
     message:
-        "train {wildcards.baseline} on {wildcards.study} {wildcards.pair}"
+        "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
     shell:
-        "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.pair} --settings {params.settings:q} "
+        "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
         "--root {ROOT:q} --device {DEVICE} {KEEP_WEIGHTS} {SWITCHES} > {log:q} 2>&1"

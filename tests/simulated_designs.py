@@ -10,9 +10,9 @@ from itertools import starmap
 
 import numpy as np
 
-SAMPLE_SPREAD, RUN_SPREAD, PAIRS = 0.03, 0.02, 30
+SAMPLE_SPREAD, RUN_SPREAD, BINDINGS = 0.03, 0.02, 30
 # The accuracy of every pair, of mean 0.5: pairs that are alike, and pairs as hard and easy as the benchmark's.
-ALIKE, UNLIKE = np.full(PAIRS, 0.5), np.linspace(0.3, 0.7, PAIRS)
+ALIKE, UNLIKE = np.full(BINDINGS, 0.5), np.linspace(0.3, 0.7, BINDINGS)
 # Mean and standard deviation of a dataset sample's accuracy.
 SKEWED, VERY_SKEWED, NARROW = (0.97, 0.03), (0.99, 0.02), (0.97, 0.01)
 _RUN_CONCENTRATION = 60
@@ -29,7 +29,7 @@ def normal_samples(generator: np.random.Generator, n: int) -> np.ndarray:
 def normal_runs(levels: np.ndarray) -> Draw:
     """float[n samples, pairs] of the levels' mean."""
     return lambda generator, n: (levels + generator.normal(0, SAMPLE_SPREAD, (n, 1))
-                                 + generator.normal(0, RUN_SPREAD, (n, PAIRS)))
+                                 + generator.normal(0, RUN_SPREAD, (n, BINDINGS)))
 
 
 def skewed_samples(mean: float, spread: float) -> Draw:
@@ -43,7 +43,7 @@ def skewed_runs(mean: float, spread: float) -> Draw:
     def draw(generator: np.random.Generator, n: int) -> np.ndarray:
         # Beta distributions end before 0 and 1.
         of_sample = np.clip(skewed_samples(mean, spread)(generator, n), 1e-9, 1 - 1e-9)[:, None]
-        return generator.beta(of_sample * _RUN_CONCENTRATION, (1 - of_sample) * _RUN_CONCENTRATION, (n, PAIRS))
+        return generator.beta(of_sample * _RUN_CONCENTRATION, (1 - of_sample) * _RUN_CONCENTRATION, (n, BINDINGS))
     return draw
 
 

@@ -18,14 +18,14 @@ import torch
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.foundation.seeding import named_generator
 from diagvib.methods.method import Exhibit
-from diagvib.scenes.digits.factors import FACTORS, all_pairs, classes
+from diagvib.scenes.digits.factors import FACTORS, all_bindings, classes
 from diagvib.training.visualisations import SHOWN
 from synthetic_runs import exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
 BASELINES = ("resnet18", "resnet50", "resnet50_in", "wide_resnet50_2", "densenet161", "alexnet", "asr", "vae",
              "factor_vae")
-PAIRS = [pair.name for pair in all_pairs()]
+BINDINGS = [binding.name for binding in all_bindings()]
 SAMPLE_SPREAD, RUN_SPREAD = 0.03, 0.02
 _LIFT = {"zso": 0.45, "zgo": 0.0, "cgo-1": 0.08, "cgo-2": 0.16, "cgo-3": 0.24, "chgo": 0.05, "fgo-5": 0.1,
          "fgo-10": 0.2, "fgo-20": 0.3}
@@ -39,7 +39,7 @@ def level(study: str, target: str, cue: str | None) -> float:
 
 def effects(run: dict) -> float:
     shared = named_generator("model", run["sample"]).normal(0, SAMPLE_SPREAD)
-    own = named_generator("model", *(run[k] for k in ("baseline", "study", "pair", "sample"))).normal(0, RUN_SPREAD)
+    own = named_generator("model", *(run[k] for k in ("baseline", "study", "binding", "sample"))).normal(0, RUN_SPREAD)
     return shared + own
 
 
@@ -51,12 +51,12 @@ def right_per_class(run: dict, per_class: int) -> int:
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
     """Run folders as `diagvib train` leaves them, files straight to their place."""
     for run in expected:
-        _write(runs / run["baseline"] / run["study"] / run["pair"] / str(run["sample"]), run, per_class, epochs)
+        _write(runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]), run, per_class, epochs)
 
 
 def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
     folder.mkdir(parents=True)
-    names = {key: run[key] for key in ("baseline", "study", "pair", "sample")}
+    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     source = {"sources": "official", "comparable": True}
     right, groups = right_per_class(run, per_class), ("id", "ood") if run["cue"] else ("id",)
     table = _predictions(run["target"], len(groups), right, per_class)

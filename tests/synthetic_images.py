@@ -22,7 +22,7 @@ def separable(n: int, seed: int = 0, size: int = SIZE) -> tuple[torch.Tensor, to
     return torch.from_numpy(pixels.astype(np.uint8)), torch.from_numpy(labels)
 
 
-def write_dataset(folder: Path, study: str, pair: str, sample: int, changed: dict | None = None,
+def write_dataset(folder: Path, study: str, binding: str, sample: int, changed: dict | None = None,
                   counts=(48, 16, 24)) -> None:
     """The three files of one dataset; hue is the target. changed: metadata of the test file that shall differ."""
     for number, (split, n) in enumerate(zip(("train", "val", "test"), counts, strict=True)):
@@ -32,7 +32,7 @@ def write_dataset(folder: Path, study: str, pair: str, sample: int, changed: dic
         group = ["id"] * n if split != "test" or study == "zso" else ["id", "ood"] * (n // 2)
         table = pa.table({"sample": [sample] * n, "split": [split] * n, "group": group, **names,
                           "image": pa.array([image.tobytes() for image in pixels.numpy()], pa.binary())})
-        metadata = {"study": study, "pair": pair, "sample": sample, "split": split, "sources": "embedded",
+        metadata = {"study": study, "binding": binding, "sample": sample, "split": split, "sources": "embedded",
                     "comparable": False, "sources_digest": "s", "recipe_digest": "r", "image_shape": [SIZE, SIZE, 3],
                     "layout": "HWC", "dtype": "uint8"}
         write_table(folder / str(sample) / f"{split}.parquet", table,

@@ -15,22 +15,22 @@ import torch
 from diagvib import __version__
 from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
 from diagvib.methods.method import Exhibit
-from diagvib.scenes.digits.factors import FACTORS, classes, parse_pair
+from diagvib.scenes.digits.factors import FACTORS, classes, parse_binding
 from diagvib.training.visualisations import exhibit_table
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
 
 
-def expected_runs(baselines, studies, pairs, samples: int) -> list[dict]:
+def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
     """What `grid.runs` gives: ZSO for every target factor of the pairs, the other studies for every pair."""
     runs = []
     for baseline in baselines:
         for study in studies:
-            names = dict.fromkeys(parse_pair(p).target for p in pairs) if study == "zso" else pairs
+            names = dict.fromkeys(parse_binding(p).target for p in bindings) if study == "zso" else bindings
             for name in names:
-                pair = parse_pair(name)
-                runs += [{"baseline": baseline, "study": study, "pair": name, "target": pair.target, "cue": pair.cue,
+                binding = parse_binding(name)
+                runs += [{"baseline": baseline, "study": study, "binding": name, "target": binding.target, "cue": binding.cue,
                           "sample": sample} for sample in range(samples)]
     return runs
 
@@ -75,8 +75,8 @@ def noted(run: dict, epoch: int) -> dict[str, float]:
 
 
 def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = False) -> Path:
-    folder = runs / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
-    names = {key: run[key] for key in ("baseline", "study", "pair", "sample")}
+    folder = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     source = {"sources": "official" if comparable else "embedded", "comparable": comparable}
     groups = ("id", "ood") if run["cue"] else ("id",)
     rows = [(group, label, i) for group in groups for label in CLASSES for i in range(PER_CLASS)]

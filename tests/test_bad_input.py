@@ -86,9 +86,9 @@ OVERRIDES = [
     ("training.precision=fp16", "training.precision"), ("training=3", "training"), ("training=null", "training"),
     ("training.track_test=1", "training.track_test"), ("training.seed.x=1", "--set"), ("a..b=1", "'a'"),
     ("=3", "unknown key ''"), ("1=2", "unknown key '1'"), ("samples", "key=value"),
-    ("pairs=shape-hue", ("pairs", "[shape-hue]")), ("pairs=hue", ("pairs", "[hue]")), ("pairs=[]", "pairs"),
-    ("pairs=[all]", "pairs"), ("pairs=[1]", "pairs.0"), ("pairs=[shape-hue, shape-hue]", "pairs"),
-    ("pairs={shape: hue}", "pairs"), ("pairs=[shape-hue-scale]", "pairs"), ("pairs=[-]", "pairs"),
+    ("pairs=shape-hue", ("bindings", "[shape-hue]")), ("pairs=hue", ("bindings", "[hue]")), ("bindings=[]", "bindings"),
+    ("bindings=[all]", "bindings"), ("bindings=[1]", "pairs.0"), ("bindings=[shape-hue, shape-hue]", "bindings"),
+    ("pairs={shape: hue}", "bindings"), ("bindings=[shape-hue-scale]", "bindings"), ("bindings=[-]", "bindings"),
     ("studies=zgo", ("studies", "[zgo]")), ("studies=[_diagonal]", ("studies", "_diagonal", "known: zso")),
     ("studies=[zgo, zgo]", "studies"), ("studies=[null]", "studies.0"), ("studies=[../zgo]", "studies"),
     ("studies=&a [*a]", "studies"), ("studies=[[zgo]]", "studies.0"),
@@ -98,7 +98,7 @@ OVERRIDES = [
     ("baselines=[{name: small_cnn, samples: [0]}]", "baselines.0.samples"),
     ("baselines=[{name: small_cnn, studies: zgo}]", "baselines.0.studies"),
     ("baselines=[{name: small_cnn, max_epochs: 0}]", "baselines.0.max_epochs"),
-    ("baselines=[{name: small_cnn, pairs: [shape]}]", "small_cnn: pairs"),
+    ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: pairs"),
     ("root=", "root"), ("root={}", "root"), ("root='{study}'", "root"), ("root=a:b", "root"), ("root=~/x", "root"),
     ("root=''", "root"), ("root=' x'", "root"), ("root=2020-01-01", "root"), ("root=[a]", "root"),
     ("root=" + "x" * 2000, "root"), ("root=" + "x" * 300 + "/y", "root"), ("root=!!binary aGk=", "root"),
@@ -357,7 +357,7 @@ STUDIES = [
     ("x", of_rows(TRAIN, OOD, roles=["cue", "target"]), "x.roles"),
     ("x", of_rows(TRAIN, OOD, roles=["target", "cue", "second_cue"]), "x.roles"),
     ("x", of_rows(TRAIN, OOD, datasets="target"), ("study x", "ood")), ("x", of_rows(TRAIN, datasets="target"), "zso"),
-    ("x", of_rows(TRAIN, OOD, datasets="pairs"), "did you mean pair"), ("zso", of_rows(TRAIN, OOD), "study zso"),
+    ("x", of_rows(TRAIN, OOD, datasets="bindings"), "did you mean pair"), ("zso", of_rows(TRAIN, OOD), "study zso"),
     ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean x.title"), ("x", of_rows(TRAIN, OOD, title=3), "x.title"),
     ("_x", of_rows(TRAIN, OOD), "holds no study")]
 
@@ -382,7 +382,7 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path):
 
 def test_studies_by_way_of_settings(tmp_path):
     settings = stage_settings(load_config(None, ["samples=1"]), "draw", study="zgo")
-    settings["study"] = of_rows(TRAIN, datasets="pair")
+    settings["study"] = of_rows(TRAIN, datasets="binding")
     refused(draw_job, Layout(tmp_path), settings, "zgo", "shape-hue", says=("study zgo", "ood"))
 
 
@@ -594,7 +594,7 @@ def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
 
 def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     """As above, all the way to the tables."""
-    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "pairs=[shape-hue]"]), "tabulate")
+    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]), "tabulate")
     runs = shutil.copytree(good_runs, tmp_path / "runs")
     changed_json(seconds={"train": [1]}, device={})(runs / "net/zgo/shape-hue/0/run.json")
     changed_history(epoch=None)(runs / "net/zgo/shape-hue/1/history.jsonl")
@@ -611,7 +611,7 @@ def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     lambda path: path.write_text("a,b\n1,2\n"), lambda path: path.write_text(path.read_text().replace("0.", "x.")),
     lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1]))])
 def test_tables_of_another_make(good_runs, tmp_path, spoil):
-    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "pairs=[shape-hue]"]), "tabulate")
+    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]), "tabulate")
     tabulate(good_runs, tmp_path, EXPECTED, settings)
     assert len(read_tables(tmp_path)["metrics"])
     spoil(tmp_path / "metrics.csv")

@@ -40,7 +40,7 @@ def test_a_difference_is_paired_by_sample(folders, monkeypatch):
     monkeypatch.setattr(synthetic_runs, "right", lambda run, group: usual(run, group) + (
         4 + run["sample"] % 2 if group == "ood" and run["cue"] else 0))
     for run in EXPECTED:
-        if run["pair"] == "shape-hue":
+        if run["binding"] == "shape-hue":
             write_run(folders[1] / "runs", run)
     table = compare_results(*folders)
     row, gain = cell(table, target="shape", cue="hue"), np.array([4, 5, 4]) / PER_CLASS

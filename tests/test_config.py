@@ -46,9 +46,9 @@ def test_a_baseline_may_be_restricted():
     ("pears=all", "config.yaml: unknown key 'pears'; did you mean pairs?"),
     ("training.precison=fp32", "unknown key 'training.precison'; did you mean training.precision"),
     ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
-    ("pairs=[shape-hu]", "config.yaml: pairs: unknown pair 'shape-hu'; did you mean shape-hue"),
-    ("pairs=[shape-shape]", "unknown pair 'shape-shape'"),
-    ("pairs=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
+    ("bindings=[shape-hu]", "config.yaml: bindings: unknown pair 'shape-hu'; did you mean shape-hue"),
+    ("bindings=[shape-shape]", "unknown pair 'shape-shape'"),
+    ("bindings=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
     ("baselines=[resnet19]", "config.yaml: baselines: unknown baseline 'resnet19'; did you mean resnet18"),
     ("baselines=[small_cnn, small_cnn]", "small_cnn is listed 2 times"),
     ("baselines=[{name: small_cnn, studies: [zgo], epochs: 3}]", "baselines"),
@@ -71,7 +71,7 @@ def test_a_restriction_must_lie_inside_the_grid():
 
 
 def test_broken_yaml_is_named_with_its_line(tmp_path):
-    (tmp_path / "c.yaml").write_text("samples: 1\npairs: [shape-hue\n")
+    (tmp_path / "c.yaml").write_text("samples: 1\nbindings: [shape-hue\n")
     with pytest.raises(DiagvibError, match=r"c.yaml: not valid YAML.*line"):
         load_config(tmp_path / "c.yaml")
     with pytest.raises(DiagvibError, match=r"none.yaml: no such file"):
@@ -80,7 +80,7 @@ def test_broken_yaml_is_named_with_its_line(tmp_path):
 
 def test_a_stage_sees_only_what_it_depends_on():
     small = load("config", "samples=2")
-    other = load("config", "samples=2", "training.max_epochs=3", "pairs=[shape-hue]")
+    other = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
     for stage in ("fetch", "prepare", "render"):
         assert stage_settings(small, stage) == stage_settings(other, stage)
     assert stage_settings(small, "draw", study="zgo") == stage_settings(other, "draw", study="zgo")

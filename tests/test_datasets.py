@@ -39,8 +39,8 @@ def test_both_ways_give_the_same(layout, split):
 
 def test_files_say_what_made_them(layout):
     noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
-    assert {key: noted[key] for key in ("study", "pair", "sample", "split", "sources", "comparable")} == {
-        "study": "zgo", "pair": "shape-hue", "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
+    assert {key: noted[key] for key in ("study", "binding", "sample", "split", "sources", "comparable")} == {
+        "study": "zgo", "binding": "shape-hue", "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
     assert noted["sources_digest"] == read_metadata(layout.recipes("zgo", "shape-hue"))["sources_digest"]
 
 

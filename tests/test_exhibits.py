@@ -15,12 +15,12 @@ from diagvib.foundation.files import read_json, read_metadata, read_table, write
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.method import Exhibit
 from diagvib.methods.registry import load_settings, make_baseline
-from diagvib.report.figures import draw_figures, sheet_pair
+from diagvib.report.figures import draw_figures, sheet_binding
 from diagvib.report.page import write_report
 from diagvib.report.style import save_figure
 from diagvib.report.visualisation_sheets import exhibit_figures, exhibit_sheet, read_exhibits
 from diagvib.results.tables import read_tables, tabulate
-from diagvib.scenes.digits.factors import FACTORS, Pair, classes
+from diagvib.scenes.digits.factors import FACTORS, Binding, classes
 from diagvib.settings.grid import RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol
@@ -69,7 +69,7 @@ def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes(tmp_path):
     noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     table = exhibits([Exhibit("input", image), Exhibit("lensed", noise)], 4)
     write_table(tmp_path / "e.parquet", table, {})
-    kept = np.stack(read_exhibits(tmp_path / "e.parquet", Pair("hue", "shape"))["picture"])
+    kept = np.stack(read_exhibits(tmp_path / "e.parquet", Binding("hue", "shape"))["picture"])
     assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
     assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
 
@@ -157,8 +157,8 @@ def test_a_run_keeps_its_pictures_or_an_empty_table(root):
     assert (cnn / "exhibits.parquet").stat().st_size < 5_000
     empty = read_table(cnn / "exhibits.parquet")
     assert len(empty) == 0 and empty.schema.names == table.schema.names
-    assert {key: read_metadata(cnn / "exhibits.parquet")[key] for key in ("baseline", "study", "pair", "sample")} == {
-        "baseline": "small_cnn", "study": "zgo", "pair": "hue-shape", "sample": 0}
+    assert {key: read_metadata(cnn / "exhibits.parquet")[key] for key in ("baseline", "study", "binding", "sample")} == {
+        "baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "sample": 0}
     again = train(root, "vae", "again")
     assert (again / "exhibits.parquet").read_bytes() == (vae / "exhibits.parquet").read_bytes()
 
@@ -190,7 +190,7 @@ def test_weights_of_an_earlier_training_do_not_stay(root):
     assert same == {name: (folder / name).read_bytes() for name in same}
 
 
-PAIR = Pair("shape", "hue")
+BINDING = Binding("shape", "hue")
 EXPECTED = expected_runs(["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1)
 
 
@@ -211,7 +211,7 @@ def made_again(root):
     """Tables, sheets and page, without the figures that have tests of their own."""
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     tables = read_tables(root / "tables")
-    for name, draw in exhibit_figures(tables["runs"], root / "runs", sheet_pair(tables["p_matrix"])):
+    for name, draw in exhibit_figures(tables["runs"], root / "runs", sheet_binding(tables["p_matrix"])):
         save_figure(draw(), root / "figures" / name)
     write_report(root / "tables", root / "figures", root / "report.html", {})
     return root
@@ -222,11 +222,11 @@ def sheets(root):
 
 
 def test_a_sheet_says_what_the_classifier_says_and_what_each_number_carries(results):
-    rows = read_exhibits(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet", PAIR)
+    rows = read_exhibits(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet", BINDING)
     assert all(picture.shape == (16, 16, 3) for picture in rows["picture"])
     first = classes("shape")[0]
     rows["prediction"] = rows["prediction"].replace({"first": first})
-    texts = [text.get_text() for text in exhibit_sheet(rows, PAIR, "a title").axes[0].texts]
+    texts = [text.get_text() for text in exhibit_sheet(rows, BINDING, "a title").axes[0].texts]
     assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
     assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
 
@@ -271,7 +271,7 @@ def test_missing_pictures_are_a_named_hole_and_change_nothing_else(results, tmp_
     if damage == "a picture":  # the run's numbers stand; only looking at the picture shows the damage
         assert not len(holes)
     else:
-        assert holes[["baseline", "study", "pair"]].to_numpy().tolist() == [["vae", "zso", "hue"]]
+        assert holes[["baseline", "study", "binding"]].to_numpy().tolist() == [["vae", "zso", "hue"]]
         others = frame[frame["status"] == "ok"].index
         pd.testing.assert_frame_equal(frame.loc[others], tables["runs"].loc[others], check_dtype=False)
         assert f"vae, zso: hue sample 0: {holes['status'].item()}" in page
@@ -280,10 +280,10 @@ def test_missing_pictures_are_a_named_hole_and_change_nothing_else(results, tmp_
 def test_a_baseline_without_pictures_has_no_sheet_even_where_its_runs_are_missing(results, tmp_path):
     frame = read_tables(results / "tables")["runs"]
     frame.loc[frame["baseline"] == "small_cnn", "status"] = "missing"
-    assert all("small_cnn" not in name for name, _ in exhibit_figures(frame, results / "runs", PAIR))
+    assert all("small_cnn" not in name for name, _ in exhibit_figures(frame, results / "runs", BINDING))
 
 
 def test_a_file_of_another_kind_is_refused(results):
     with pytest.raises(DiagvibError, match="lacks column what"):
-        read_exhibits(results / "runs/vae/zgo/shape-hue/0/predictions.parquet", PAIR)
+        read_exhibits(results / "runs/vae/zgo/shape-hue/0/predictions.parquet", BINDING)
     assert set(FACTORS) <= set(read_table(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet").schema.names)

@@ -198,7 +198,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
 
 def test_two_renders_of_one_data_set_at_once(tmp_path):
     root, config = tmp_path / "root", tmp_path / "small.yaml"
-    config.write_text("sources: embedded\nstudies: [zgo]\npairs: [hue-shape]\nsamples: 2\nbaselines: [small_cnn]\n"
+    config.write_text("sources: embedded\nstudies: [zgo]\nbindings: [hue-shape]\nsamples: 2\nbaselines: [small_cnn]\n"
                       "counts: {train: 640, val: 64, id: 64, ood: 64}\n")
 
     def diagvib(*arguments: str) -> subprocess.Popen:

@@ -12,7 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata
 from diagvib.images.files import class_indices, read_images, render_batches, write_images
 from diagvib.images.files import files as images_module
-from diagvib.scenes.digits.factors import parse_pair
+from diagvib.scenes.digits.factors import parse_binding
 from diagvib.scenes.digits.renderer import Renderer
 from diagvib.studies.recipes import DigitPool, draw_recipes
 from diagvib.studies.study import dataset_sample, load_study
@@ -28,7 +28,7 @@ def renderer() -> Renderer:
 def recipes():
     pool = DigitPool(np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20))
     counts = {"train": 300, "val": 9, "id": 9, "ood": 9}
-    return draw_recipes(load_study("zgo"), parse_pair("shape-hue"), [dataset_sample(0)], counts, pool).slice(0, 300)
+    return draw_recipes(load_study("zgo"), parse_binding("shape-hue"), [dataset_sample(0)], counts, pool).slice(0, 300)
 
 
 def test_read_back_is_what_was_rendered(tmp_path, monkeypatch, renderer, recipes):

@@ -14,7 +14,7 @@ from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
 
 SMALL = ["image_size=64", "samples=1", "counts={train: 576, val: 90, id: 270, ood: 270}", "studies=[zso, zgo]",
-         "pairs=[shape-position, position-hue, hue-shape]", "baselines=[resnet18]"]
+         "bindings=[shape-position, position-hue, hue-shape]", "baselines=[resnet18]"]
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,13 @@ def root(mirror, tmp_path_factory) -> Path:
     return layout.root
 
 
-def accuracies(root: Path, study: str, pair: str, epochs: int) -> dict[str, float]:
+def accuracies(root: Path, study: str, binding: str, epochs: int) -> dict[str, float]:
     """Draw, render and train a dataset; the test accuracy on each group."""
     layout, config = Layout(root), load_config(None, [*SMALL, f"training.max_epochs={epochs}"])
-    jobs.draw_job(layout, stage_settings(config, "draw", study=study), study, pair)
-    jobs.render_job(layout, stage_settings(config, "render"), study, pair, "cpu", 1)
-    jobs.train_job(layout, stage_settings(config, "train", baseline="resnet18"), "resnet18", study, pair, "cpu")
-    metrics = read_json(layout.runs("resnet18", study, pair) / "0" / "metrics.json")
+    jobs.draw_job(layout, stage_settings(config, "draw", study=study), study, binding)
+    jobs.render_job(layout, stage_settings(config, "render"), study, binding, "cpu", 1)
+    jobs.train_job(layout, stage_settings(config, "train", baseline="resnet18"), "resnet18", study, binding, "cpu")
+    metrics = read_json(layout.runs("resnet18", study, binding) / "0" / "metrics.json")
     assert metrics["comparable"] and all(group["n"] == 270 for group in metrics["groups"].values())
     return {name: group["accuracy"] for name, group in metrics["groups"].items()}
 

@@ -41,8 +41,8 @@ keep_weights: false
 OTHER = "\nother: {kind: small_cnn, batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: for tests}\n"
 RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 # Which configuration keys decide what jobs there are, beside those that each job is given.
-GRID_KEYS = {"draw": {"studies", "pairs"}, "render": {"studies", "pairs", "images"},
-             "train": {"studies", "pairs", "baselines", "keep_weights"}}
+GRID_KEYS = {"draw": {"studies", "bindings"}, "render": {"studies", "bindings", "images"},
+             "train": {"studies", "bindings", "baselines", "keep_weights"}}
 RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "train")} | {
     "tabulate": ["tabulate", "plot"]}
 

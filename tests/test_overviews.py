@@ -7,7 +7,7 @@ import pytest
 from diagvib.report.examples import example_addresses, factor_sheet, render_classes, write_examples
 from diagvib.report.overviews import asymmetry, dominance, dominance_table, paper_scatter, training_curves
 from diagvib.results.read_runs import HISTORY
-from diagvib.scenes.digits.factors import FACTORS, Pair, classes
+from diagvib.scenes.digits.factors import FACTORS, Binding, classes
 from diagvib.scenes.digits.prepare import Prepared
 
 
@@ -53,7 +53,7 @@ def test_the_scatter_shows_compared_cells_only():
 
 def test_training_curves_draw_every_run():
     names = {"baseline": "m", "study": "zgo", **dict.fromkeys(HISTORY, 0.5)}
-    rows = [{**names, "pair": pair, "sample": sample, "epoch": epoch} for pair in ("hue-shape", "shape-hue")
+    rows = [{**names, "binding": binding, "sample": sample, "epoch": epoch} for binding in ("hue-shape", "shape-hue")
             for sample in range(2) for epoch in range(1, 4 + sample)]
     figure = training_curves(pd.DataFrame(rows), "m")
     assert "ZGO, 4 runs" in figure.axes[0].get_title(loc="left")
@@ -83,10 +83,10 @@ def test_every_class_of_every_factor_looks_different(prepared):
 
 
 def test_the_examples_of_a_pair_are_its_nine_combinations(prepared, tmp_path):
-    write_examples(prepared, [Pair("shape", "hue"), Pair("hue", "shape")], tmp_path)
+    write_examples(prepared, [Binding("shape", "hue"), Binding("hue", "shape")], tmp_path)
     addresses = example_addresses(tmp_path)
     assert list(addresses) == ["hue-shape", "shape-hue"]
     assert all(address.startswith("data:image/webp;base64,") for address in addresses.values())
     assert max(map(len, addresses.values())) < 40_000
-    write_examples(prepared, [Pair("shape", "hue")], tmp_path / "again")
+    write_examples(prepared, [Binding("shape", "hue")], tmp_path / "again")
     assert (tmp_path / "again/shape-hue.webp").read_bytes() == (tmp_path / "shape-hue.webp").read_bytes()

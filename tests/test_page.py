@@ -17,13 +17,13 @@ pytestmark = pytest.mark.skipif(find_browser() is None or os.name != "posix",
                                 reason="no Chromium here; install it, e.g. apt-get install chromium")
 
 BASELINES, STUDIES = ["resnet18", "small_cnn"], ["zso", "zgo", "fgo-20"]
-PAIRS = ["shape-hue", "hue-shape", "shape-scale"]
+BINDINGS = ["shape-hue", "hue-shape", "shape-scale"]
 SETTINGS = {"sources": "official", "samples": 2}
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    root, expected = tmp_path_factory.mktemp("page"), expected_runs(BASELINES, STUDIES, PAIRS, samples=2)
+    root, expected = tmp_path_factory.mktemp("page"), expected_runs(BASELINES, STUDIES, BINDINGS, samples=2)
     for run in expected:
         folder = write_run(root / "runs", run)
         if run["baseline"] == "small_cnn":

@@ -8,7 +8,7 @@ from scipy.stats import chi2_contingency, chisquare, kstest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
-from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_pair
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, parse_binding
 from diagvib.studies.recipes import DigitPool, draw_recipes, draw_split, read_recipes, write_recipes
 from diagvib.studies.study import Study, dataset_sample, load_study, study_definitions
 
@@ -22,13 +22,13 @@ def pool() -> DigitPool:
     return DigitPool(np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200]))
 
 
-def draw(study: str, pair: str, pool: DigitPool, samples: int = 1, counts=COUNTS) -> pd.DataFrame:
+def draw(study: str, binding: str, pool: DigitPool, samples: int = 1, counts=COUNTS) -> pd.DataFrame:
     drawn = [dataset_sample(number) for number in range(samples)]
-    return draw_recipes(load_study(study), parse_pair(pair), drawn, counts, pool).to_pandas()
+    return draw_recipes(load_study(study), parse_binding(binding), drawn, counts, pool).to_pandas()
 
 
 def paired_studies() -> list[str]:
-    return [name for name, study in study_definitions().items() if study["datasets"] == "pair"]
+    return [name for name, study in study_definitions().items() if study["datasets"] == "binding"]
 
 
 @pytest.mark.parametrize("study", paired_studies())
@@ -112,7 +112,7 @@ def test_two_cues_can_be_drawn(pool):
 
 
 def test_file_round_trip_and_holes(tmp_path, pool):
-    recipes = draw_recipes(load_study("zgo"), parse_pair("hue-shape"), [dataset_sample(0)], COUNTS, pool)
+    recipes = draw_recipes(load_study("zgo"), parse_binding("hue-shape"), [dataset_sample(0)], COUNTS, pool)
     path = tmp_path / "recipes.parquet"
     write_recipes(path, recipes, {"samples": 1, "study": "zgo"})
     rows, noted = read_recipes(path, 0, "val")

@@ -18,29 +18,29 @@ from diagvib.report.sheets import cell_shares, example_images, ood_cells, study_
 from diagvib.report.style import accuracy_colours
 from diagvib.results.comparability import protocol_differences
 from diagvib.results.metrics import CHANCE
-from diagvib.results.tables import read_tables, tabulate, telling_pairs
-from diagvib.scenes.digits.factors import Pair
+from diagvib.results.tables import read_tables, tabulate, telling_bindings
+from diagvib.scenes.digits.factors import Binding
 from diagvib.studies.study import dataset_sample, study_cells
 from synthetic_runs import accuracy, expected_runs, write_run
 
-PAIRS = ["shape-hue", "hue-shape", "shape-position"]
+BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
 STUDIES = ["zso", "zgo", "fgo-20"]
-EXPECTED = expected_runs(["small_cnn"], STUDIES, PAIRS, samples=2)
+EXPECTED = expected_runs(["small_cnn"], STUDIES, BINDINGS, samples=2)
 SETTINGS = {"sources": "embedded", "samples": 2, "counts": {"train": 4374, "ood": 900}, "image_size": 128}
-TELLING = Pair("shape", "position")  # in the model of synthetic_runs the strongest shortcut among PAIRS
+TELLING = Binding("shape", "position")  # in the model of synthetic_runs the strongest shortcut among PAIRS
 
 
-def write_images(folder, study, pair, images_per_cell=4):
+def write_images(folder, study, binding, images_per_cell=4):
     """Image files whose every pixel says its cell: red = 10 * target class, green = 10 * cue class."""
     chosen = dataset_sample(0).classes
     for split in ("train", "test"):
         cells = study_cells(study, split)
         rows = [(c.target_class, c.cue_class, c.group) for c in cells.itertuples() for _ in range(images_per_cell)]
         pixels = [np.tile(np.array([10 * t, 10 * c, 0], np.uint8), (8, 8, 1)).tobytes() for t, c, _ in rows]
-        table = pa.table({"group": [g for _, _, g in rows], pair.target: [chosen[pair.target][t] for t, _, _ in rows],
-                          pair.cue: [chosen[pair.cue][c] for _, c, _ in rows], "image": pa.array(pixels, pa.binary())})
+        table = pa.table({"group": [g for _, _, g in rows], binding.target: [chosen[binding.target][t] for t, _, _ in rows],
+                          binding.cue: [chosen[binding.cue][c] for _, c, _ in rows], "image": pa.array(pixels, pa.binary())})
         write_table(folder / f"{split}.parquet", table, {
-            "study": study, "pair": pair.name, "sample": 0, "split": split, "image_shape": [8, 8, 3]})
+            "study": study, "binding": binding.name, "sample": 0, "split": split, "image_shape": [8, 8, 3]})
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +195,9 @@ def test_headlines_need_no_study_but_zgo():
 
 
 def test_the_most_telling_pair_falls_deepest(results):
-    pairs = telling_pairs(read_tables(results / "tables")["p_matrix"])
-    assert (pairs["target"][0], pairs["cue"][0], pairs["by"][0]) == ("shape", "position", "fgo-20")
-    assert pairs["zso"][0] == pytest.approx(0.95) and pairs["zgo"][0] < pairs["recovered"][0]
+    bindings = telling_bindings(read_tables(results / "tables")["p_matrix"])
+    assert (bindings["target"][0], bindings["cue"][0], bindings["by"][0]) == ("shape", "position", "fgo-20")
+    assert bindings["zso"][0] == pytest.approx(0.95) and bindings["zgo"][0] < bindings["recovered"][0]
 
 
 def test_a_study_sheet_shows_what_is_trained_and_what_is_tested(tmp_path):
@@ -219,7 +219,7 @@ def test_heat_maps_and_curves_work_on_partial_grids(results):
     tables = read_tables(results / "tables")
     zgo_only = tables["p_matrix"].query("study == 'zgo'")
     texts = [t.get_text() for t in heat_map(zgo_only, "zgo", "small_cnn").axes[0].texts]
-    assert len([t for t in texts if t.startswith("0.")]) == len(PAIRS)
+    assert len([t for t in texts if t.startswith("0.")]) == len(BINDINGS)
     assert study_curves(tables["metrics"].query("study == 'zgo'"), "faavg", "cgo") is None
 
 

@@ -31,10 +31,10 @@ TRAINING = {"max_epochs": 3, "patience": None, "seed": 1, "precision": "bf16", "
 SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
 
 
-def train(root, out, study="zgo", pair="hue-shape", samples=(0, 1), **changed):
+def train(root, out, study="zgo", binding="hue-shape", samples=(0, 1), **changed):
     arguments = {"settings": SETTINGS, "training": TRAINING, "device": "cpu", **changed}
     arguments["device"] = resolve_device(arguments["device"])
-    train_runs("small_cnn", study=study, pair=pair, samples=samples, datasets=ImageFiles(root / "images"),
+    train_runs("small_cnn", study=study, binding=binding, samples=samples, datasets=ImageFiles(root / "images"),
                out=root / out, checkpoints=root / "checkpoints", **arguments)
     return root / out
 
@@ -53,9 +53,9 @@ def root(tmp_path):
 def test_run_folder(root, capsys):
     out = train(root, "runs")
     metrics = read_json(out / "0" / "metrics.json")
-    assert {key: metrics[key] for key in ("baseline", "study", "pair", "target", "cue", "sample", "sources",
+    assert {key: metrics[key] for key in ("baseline", "study", "binding", "target", "cue", "sample", "sources",
                                           "comparable", "epochs")} == {
-        "baseline": "small_cnn", "study": "zgo", "pair": "hue-shape", "target": "hue", "cue": "shape", "sample": 0,
+        "baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "target": "hue", "cue": "shape", "sample": 0,
         "sources": "embedded", "comparable": False, "epochs": 3}
     assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
     assert set(metrics["groups"]["id"]["per_class"]) <= {"red", "yellow", "green"}

@@ -10,22 +10,22 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.scenes.digits.factors import all_pairs
+from diagvib.scenes.digits.factors import all_bindings
 from test_workflow import copy_of_the_repository, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 from full_workflow import environment_with_stand_in
 
-PAIRS = [pair.name for pair in all_pairs()][:15]
+BINDINGS = [binding.name for binding in all_bindings()][:15]
 # 60 quick jobs, then two trainings that take turns on one core.
 CONFIG = f"""
 root: toy
 sources: embedded
 studies: [zgo, chgo]
-pairs: [{", ".join(PAIRS)}]
+bindings: [{", ".join(BINDINGS)}]
 samples: 5
-baselines: [{{name: small_cnn, studies: [zgo], pairs: [{", ".join(PAIRS[:2])}]}}]
+baselines: [{{name: small_cnn, studies: [zgo], bindings: [{", ".join(BINDINGS[:2])}]}}]
 """
 # Snakemake, and beside it a thread that notes how many timers there were at most.
 WATCHED = """

@@ -10,15 +10,15 @@ import pytest
 from diagvib.results.paper import percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
-from diagvib.scenes.digits.factors import FACTORS, all_pairs
+from diagvib.scenes.digits.factors import FACTORS, all_bindings
 from diagvib.settings.grid import RUN_FILES
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
-PAIRS = [pair.name for pair in all_pairs() if pair.target in ("shape", "hue")]
-EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, PAIRS, samples=3)
+BINDINGS = [binding.name for binding in all_bindings() if binding.target in ("shape", "hue")]
+EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
 TRACKED = "resnet18"  # whose runs noted the test accuracies of every epoch
-HOLE = {"baseline": "resnet18", "study": "zgo", "pair": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
+HOLE = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
     harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
-    row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "pair", "sample")})
+    row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "binding", "sample")})
     assert row["status"] == ("missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged")
     assert row["reason"] and str(runs) not in row["reason"]
     p = cell(after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
@@ -165,14 +165,14 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
     assert "(n = 2 of 3)" in markdown
 
     def elsewhere(tables):
-        concerned = {"runs": ["baseline", "study", "pair", "sample"],
+        concerned = {"runs": ["baseline", "study", "binding", "sample"],
                      "p_matrix": ["study", "baseline", "target", "cue"],
                      "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"],
                      "comparison": ["baseline", "target"], "summary": [], "agreement": [],
                      "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
                      "overall": ["study", "baseline"],
                      "baselines": ["study"], "selection": ["study", "baseline", "target"],
-                     "run_times": ["baseline", "study", "pair", "sample"]}
+                     "run_times": ["baseline", "study", "binding", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])].reset_index(
                     drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}
@@ -205,7 +205,7 @@ def test_the_same_runs_give_the_same_bytes(runs):
 
 
 def test_predictions_of_another_run_are_damage(runs):
-    run = dict(HOLE, study="zso", pair="shape", cue=None)
+    run = dict(HOLE, study="zso", binding="shape", cue=None)
     name = "predictions.parquet"
     shutil.copy(runs / "resnet18/zso/shape/1" / name, runs / "resnet18/zgo/shape-hue/1" / name)
     assert collect_runs(runs, [run])["status"].item() == "ok"

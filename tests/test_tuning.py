@@ -22,7 +22,7 @@ from diagvib.settings.grid import Layout
 from diagvib.training import tuning
 from diagvib.training.tuning import COLUMNS, rank_candidates
 
-TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "pairs=[position-hue, hue-shape]",
+TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "bindings=[position-hue, hue-shape]",
        "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
        "tuning.batch_sizes=[16, 32]", "tuning.learning_rates=[1.0e-3, 1.0e-4]"]
 

@@ -29,13 +29,13 @@ from simulated_designs import (
     skewed_samples,
     with_gaps,
 )
-from synthetic_grid import BASELINES, PAIRS, STUDIES, effects, level, right_per_class, write_grid
+from synthetic_grid import BASELINES, BINDINGS, STUDIES, effects, level, right_per_class, write_grid
 from synthetic_runs import expected_runs
 
 
-def model_frame(baselines=BASELINES[:2], studies=STUDIES, pairs=PAIRS, samples: int = 5) -> pd.DataFrame:
+def model_frame(baselines=BASELINES[:2], studies=STUDIES, bindings=BINDINGS, samples: int = 5) -> pd.DataFrame:
     """What `collect_runs` gives for the generative model of `synthetic_grid`."""
-    frame = pd.DataFrame(expected_runs(baselines, studies, pairs, samples))
+    frame = pd.DataFrame(expected_runs(baselines, studies, bindings, samples))
     frame["cue"] = frame["cue"].fillna("")
     values = [right_per_class(run, 3333) / 3333 for run in frame.to_dict("records")]
     return frame.assign(status="ok", reason="", id_accuracy=values, ood_accuracy=values, comparable=True,
@@ -61,7 +61,7 @@ def test_aggregates_equal_the_closed_form_within_their_intervals():
     truth = [np.mean([level(s, t, None) if s == "zso" else level(s, t, c) for t in cues for c in cues[t]])
              for s in overall["study"]]
     assert ((overall["low"] <= truth) & (truth <= overall["high"])).all()
-    assert abs(np.mean([effects({"sample": s, "baseline": "", "study": "", "pair": ""}) for s in range(5)])) < 0.05
+    assert abs(np.mean([effects({"sample": s, "baseline": "", "study": "", "binding": ""}) for s in range(5)])) < 0.05
 
 
 TIMES = 1000
@@ -138,8 +138,8 @@ def test_constant_values_have_an_interval_of_no_width_and_one_sample_has_none():
 
 
 def test_a_sample_without_the_hard_pair_is_not_taken_for_a_better_one():
-    pairs = np.array([0.9, 0.8, 0.2])
-    values = np.add.outer([0, 0.02, 0.04], pairs)
+    bindings = np.array([0.9, 0.8, 0.2])
+    values = np.add.outer([0, 0.02, 0.04], bindings)
     whole = sample_means(values)
     values[1, 2] = np.nan
     assert sample_means(values) == pytest.approx(whole)
@@ -179,7 +179,7 @@ def test_a_baseline_that_is_always_five_points_better():
     assert result["difference"] == pytest.approx(0.05)
     assert (result["low"], result["high"]) == pytest.approx((0.05, 0.05))
     assert result["superiority"] == 1 and result["p"] < 0.001
-    assert (result["samples"], result["pairs"]) == (12, 30)
+    assert (result["samples"], result["bindings"]) == (12, 30)
 
 
 def test_effect_size_is_cohens_d_over_pairs():
@@ -191,7 +191,7 @@ def test_effect_size_is_cohens_d_over_pairs():
 def test_every_two_baselines_are_compared_on_every_study():
     few = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"]))
     assert len(few) == 2 * 3 and few[["p", "p_holm"]].isna().all(axis=None) and few["low"].notna().all()
-    table = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"], PAIRS[:6], samples=8))
+    table = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"], BINDINGS[:6], samples=8))
     assert (table["p_holm"] >= table["p"]).all()
     assert (table["p_holm"] > 0.05).all()  # the model's baselines are alike
     assert len(baseline_comparisons(model_frame(BASELINES[:1], ["zgo"]))) == 0
@@ -210,7 +210,7 @@ def test_a_p_that_the_design_cannot_give_is_a_dash_with_the_reason_below():
 def test_with_nothing_in_common_there_is_nothing_to_compare():
     first, second = np.array([[0.5, np.nan]]), np.array([[np.nan, 0.5]])
     result = paired_difference(first, second)
-    assert np.isnan(result["difference"]) and (result["samples"], result["pairs"]) == (0, 0)
+    assert np.isnan(result["difference"]) and (result["samples"], result["bindings"]) == (0, 0)
 
 
 def test_where_nothing_ran_there_is_no_mean_and_no_warning(recwarn):

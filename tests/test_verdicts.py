@@ -13,10 +13,10 @@ from diagvib.results.read_runs import Collected
 from diagvib.results.tables import TABLE_FILES, chgo_table, make_tables, metrics_table, write_tables
 from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
 from diagvib.scenes.digits.factors import FACTORS
-from synthetic_grid import BASELINES, PAIRS, STUDIES
+from synthetic_grid import BASELINES, BINDINGS, STUDIES
 from synthetic_runs import expected_runs
 
-EXPECTED = expected_runs(BASELINES, STUDIES, PAIRS, samples=5)
+EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
 
 
 def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:

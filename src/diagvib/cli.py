@@ -12,7 +12,7 @@ import typer
 from diagvib import __version__
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.scenes.digits.factors import parse_pair
+from diagvib.scenes.digits.factors import parse_binding
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout
 
@@ -33,8 +33,8 @@ def _checked_name(given: str | list[str]) -> str | list[str]:
     return given
 
 
-def _checked_pair(name: str) -> str:
-    parse_pair(name)
+def _checked_binding(name: str) -> str:
+    parse_binding(name)
     return name
 
 
@@ -46,7 +46,7 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: th
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
                                             help="E.g. zgo; see config/studies.yaml.")]
-PairName = Annotated[str, typer.Argument(metavar="PAIR", callback=_checked_pair,
+BindingName = Annotated[str, typer.Argument(metavar="PAIR", callback=_checked_binding,
                                            help="TARGET-CUE, e.g. shape-hue; for zso the target alone.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
                                                help="E.g. resnet18; see config/baselines.yaml.")]
@@ -93,23 +93,23 @@ def prepare(config: Config = None, override: Override = None, settings: Settings
 
 
 @app.command()
-def draw(study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+def draw(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
          settings: Settings = None, root: Root = None) -> None:
     """Draw the recipes of a study and pair, all dataset samples."""
     job = Job("draw", config, override, settings, root, study=study)
-    jobs.draw_job(job.layout, job.settings, study, pair)
+    jobs.draw_job(job.layout, job.settings, study, binding)
 
 
 @app.command()
-def render(study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+def render(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
     """Render the recipes of a study and pair to image files."""
     job = Job("render", config, override, settings, root, study=study)
-    jobs.render_job(job.layout, job.settings, study, pair, job.device(device), _cores(threads))
+    jobs.render_job(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
 
 
 @app.command()
-def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Config = None, override: Override = None,
+def train(baseline: BaselineName, study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
           settings: Settings = None, root: Root = None, device: Device = None, keep_weights: Annotated[
               bool | None, typer.Option(help="Also write weights.pt; default: the configuration's.")] = None,
           tensorboard: Annotated[bool | None, typer.Option(
@@ -118,7 +118,7 @@ def train(baseline: BaselineName, study: StudyName, pair: PairName, config: Conf
               help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
     """Train and test a baseline on a study and pair, all dataset samples."""
     job = Job("train", config, override, settings, root, study=study, baseline=baseline)
-    jobs.train_job(job.layout, job.settings, baseline, study, pair, job.device(device),
+    jobs.train_job(job.layout, job.settings, baseline, study, binding, job.device(device),
                    job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
                    job.switch("cuda_graphs", cuda_graphs, True))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, write_json
 from diagvib.foundation.progress import Counter
-from diagvib.scenes.digits.factors import parse_pair
+from diagvib.scenes.digits.factors import parse_binding
 from diagvib.settings.grid import Layout, expected_runs
 from diagvib.studies.recipes import DigitPool, draw_recipes, write_recipes
 from diagvib.studies.study import SPLITS, DatasetSample, parse_study
@@ -36,24 +36,24 @@ def prepare_job(layout: Layout, settings: dict) -> None:
     prepare(layout.raw, layout.prepared, settings["sources"])
 
 
-def draw_job(layout: Layout, settings: dict, study: str, pair: str) -> None:
+def draw_job(layout: Layout, settings: dict, study: str, binding: str) -> None:
     """The recipes of a (study, pair): all dataset samples and splits in one file."""
     from diagvib.scenes.digits.prepare import load_catalogue
-    definition, factors = parse_study(study, settings["study"]), parse_pair(pair)
+    definition, factors = parse_study(study, settings["study"]), parse_binding(binding)
     if definition.paired != (factors.cue is not None):
         wanted = "a pair such as shape-hue" if definition.paired else "a target factor alone, such as shape"
-        raise DiagvibError(f"study {study}: its datasets are named by {wanted}, not by '{pair}'")
+        raise DiagvibError(f"study {study}: its datasets are named by {wanted}, not by '{binding}'")
     prepared = load_catalogue(layout.prepared)
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
     recipes = draw_recipes(definition, factors, samples, settings["counts"],
                            DigitPool(prepared.label, prepared.split))
-    write_recipes(layout.recipes(study, pair), recipes, {
-        "study": study, "pair": pair, "samples": len(samples), "seed": "sha256 of study/pair/sample/split",
+    write_recipes(layout.recipes(study, binding), recipes, {
+        "study": study, "binding": binding, "samples": len(samples), "seed": "sha256 of study/pair/sample/split",
         "counts": settings["counts"], "definition": settings["study"], "dataset_samples": settings["dataset_samples"],
         "sources": prepared.sources, "comparable": prepared.comparable, "sources_digest": prepared.digest})
 
 
-def render_job(layout: Layout, settings: dict, study: str, pair: str, device: str, threads: int) -> None:
+def render_job(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
     """The image files of a (study, pair), one for each dataset sample and split; then the digests of all."""
     import torch
 
@@ -61,38 +61,38 @@ def render_job(layout: Layout, settings: dict, study: str, pair: str, device: st
     from diagvib.images.datasets import ImageFiles, RenderedRecipes
     from diagvib.images.files import write_images
     torch.set_num_threads(threads)
-    datasets = RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"],
+    datasets = RenderedRecipes(layout.recipes(study, binding), layout.prepared, settings["image_size"],
                                resolve_device(device))
-    files, digests = ImageFiles(layout.images(study, pair)), {}
-    with Counter(f"render {study} {pair}", len(datasets), "images") as counter:
+    files, digests = ImageFiles(layout.images(study, binding)), {}
+    with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
             for split in SPLITS:
                 path = files.place(sample, split)
                 write_images(path, datasets.recipes(sample, split), datasets.renderer,
                              datasets.metadata(sample, split), counter.advance)
                 digests[files.name(sample, split)] = file_sha256(path)
-    write_json(layout.digests(study, pair), digests)
+    write_json(layout.digests(study, binding), digests)
 
 
-def _datasets(layout: Layout, settings: dict, study: str, pair: str, device: torch.device) -> Datasets:
+def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> Datasets:
     """Where a training finds the images of a (study, pair): in files, or in recipes that are rendered on `device`."""
     from diagvib.images.datasets import ImageFiles, RenderedRecipes
     if settings["images"] == "parquet":
-        return ImageFiles(layout.images(study, pair))
-    return RenderedRecipes(layout.recipes(study, pair), layout.prepared, settings["image_size"], device)
+        return ImageFiles(layout.images(study, binding))
+    return RenderedRecipes(layout.recipes(study, binding), layout.prepared, settings["image_size"], device)
 
 
-def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
+def train_job(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
               keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
     """The runs of a (baseline, study, pair), one for each dataset sample."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.run import train_runs
     chosen = resolve_device(device)
-    train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
-               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, pair, chosen),
-               out=layout.runs(baseline, study, pair),
-               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
-               keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
+    train_runs(baseline=baseline, settings=settings["baseline"], study=study, binding=binding,
+               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, binding, chosen),
+               out=layout.runs(baseline, study, binding),
+               checkpoints=layout.checkpoints(baseline, study, binding), training=settings["training"], device=chosen,
+               keep_weights=keep_weights, curves=layout.curves(baseline, study, binding) if tensorboard else None,
                cuda_graphs=cuda_graphs)
 
 

@@ -46,7 +46,7 @@ _CLASSES = 10
 FULL_RUN = {"train": 43_740, "val": 8_748, "test": 20_000}
 EPOCHS = 30
 # Of full runs: a study and pair as good as any, and two dataset samples, for the second finds everything warm.
-_STUDY, _PAIR, _SAMPLES = "zgo", "shape-hue", (0, 1)
+_STUDY, _BINDING, _SAMPLES = "zgo", "shape-hue", (0, 1)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _full_run(task: Task, folder: Path) -> dict:
 def _write_datasets(folder: Path) -> None:
     digits, textures = stacks()
     renderer = Renderer(digits, textures)
-    facts = {"study": _STUDY, "pair": _PAIR, "sources": "bench", "comparable": False, "sources_digest": "bench"}
+    facts = {"study": _STUDY, "binding": _BINDING, "sources": "bench", "comparable": False, "sources_digest": "bench"}
     for sample in _SAMPLES:
         for number, (split, count) in enumerate(FULL_RUN.items()):
             recipes = random_recipes(count, len(digits), seed=10 * sample + number)
@@ -236,7 +236,7 @@ def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
     training = {"max_epochs": epochs, "patience": None, "seed": 0, "precision": task.precision, "threads": 1}
     with GpuUse(device) as use:
-        train_runs(task.name, task.settings, _STUDY, _PAIR, _SAMPLES, ImageFiles(images), out, out / "checkpoints",
+        train_runs(task.name, task.settings, _STUDY, _BINDING, _SAMPLES, ImageFiles(images), out, out / "checkpoints",
                    training, device, cuda_graphs=task.cuda_graphs)
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
     return {"full_run": "measured", "full_run_seconds": round(first - task.begun, 1),

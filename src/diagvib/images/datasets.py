@@ -77,7 +77,7 @@ class RenderedRecipes:
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own")
-        for key in ("study", "pair"):
+        for key in ("study", "binding"):
             if key not in self._noted:
                 raise DiagvibError(f"{path}: its metadata lack {key}; delete it and run again, it will be made anew")
         digit = self._recipes["digit"].to_numpy()
@@ -96,7 +96,7 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"study": self._noted["study"], "pair": self._noted["pair"], "sample": sample, "split": split,
+        return {"study": self._noted["study"], "binding": self._noted["binding"], "sample": sample, "split": split,
                 **self._shared}
 
     def recipes(self, sample: int, split: str):

@@ -67,9 +67,9 @@ def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tens
     """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the renderer's device."""
     texture = class_indices(recipes, "texture")
     column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
-    pairs = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
+    bindings = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
              "position": ("position_row", "position_column")}
-    stacked = {k: np.stack([column[a], column[b]], 1) for k, (a, b) in pairs.items()}
+    stacked = {k: np.stack([column[a], column[b]], 1) for k, (a, b) in bindings.items()}
     for start in range(0, len(recipes), BATCH):
         at = slice(start, start + BATCH)
         yield renderer.render(digit=column["digit"][at], texture=texture[at], hue=column["hue_degrees"][at],

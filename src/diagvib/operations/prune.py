@@ -89,11 +89,11 @@ def _pruned_folders(root: Path) -> list[Path]:
 def _needed(config: dict) -> Iterable[Path]:
     """Files and folders that a configuration asks for, whole."""
     layout = Layout(Path(config["root"]))
-    for study, pair in datasets(config):
-        yield layout.recipes(study, pair)
+    for study, binding in datasets(config):
+        yield layout.recipes(study, binding)
         if config["images"] == "parquet":
-            yield layout.digests(study, pair)
-            yield from (layout.images(study, pair) / str(sample) for sample in range(config["samples"]))
+            yield layout.digests(study, binding)
+            yield from (layout.images(study, binding) / str(sample) for sample in range(config["samples"]))
     for job in train_jobs(config):
         yield layout.checkpoints(*job)
         yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))

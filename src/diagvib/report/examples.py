@@ -10,7 +10,7 @@ from PIL import Image
 
 from diagvib.foundation.files import whole_file
 from diagvib.report.style import new_figure, styled
-from diagvib.scenes.digits.factors import FACTORS, REGIONS, Pair, classes
+from diagvib.scenes.digits.factors import FACTORS, REGIONS, Binding, classes
 from diagvib.scenes.digits.prepare import Prepared
 from diagvib.studies.study import dataset_sample
 
@@ -59,15 +59,15 @@ def factor_sheet(prepared: Prepared) -> Figure:
     return figure
 
 
-def write_examples(prepared: Prepared, pairs: list[Pair], out: Path) -> None:
+def write_examples(prepared: Prepared, bindings: list[Binding], out: Path) -> None:
     """For each pair {out}/{pair}.webp: the 3 x 3 combinations of dataset sample 0, rows target, columns cue classes."""
     chosen = dataset_sample(0).classes
-    cells = [{pair.target: target, pair.cue: cue} for pair in pairs for target in chosen[pair.target]
-             for cue in chosen[pair.cue]]
+    cells = [{binding.target: target, binding.cue: cue} for binding in bindings for target in chosen[binding.target]
+             for cue in chosen[binding.cue]]
     images = render_classes(prepared, cells)
-    for pair, nine in zip(pairs, images.reshape(len(pairs), 3, 3, *images.shape[1:]), strict=True):
+    for binding, nine in zip(bindings, images.reshape(len(bindings), 3, 3, *images.shape[1:]), strict=True):
         whole = np.concatenate([np.concatenate(list(row), axis=1) for row in nine])
-        with whole_file(out / f"{pair.name}.webp") as temporary:
+        with whole_file(out / f"{binding.name}.webp") as temporary:
             Image.fromarray(whole).resize((3 * _SIDE, 3 * _SIDE), Image.Resampling.LANCZOS).save(
                 temporary, format="webp", quality=82, method=6)
 

@@ -33,8 +33,8 @@ from diagvib.report.style import (
 from diagvib.report.visualisation_sheets import exhibit_figures
 from diagvib.results.metrics import CHANCE
 from diagvib.results.paper import PAPER_CUES
-from diagvib.results.tables import read_histories, read_tables, source_note, telling_pairs
-from diagvib.scenes.digits.factors import FACTORS, Pair
+from diagvib.results.tables import read_histories, read_tables, source_note, telling_bindings
+from diagvib.scenes.digits.factors import FACTORS, Binding
 from diagvib.scenes.digits.prepare import load_prepared
 
 # From no shortcut to nothing but the shortcut, with fewer and fewer generalization opportunities (paper, Figs. 4b, 5b).
@@ -211,12 +211,12 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict, prepared
     """
     frames = read_tables(tables)
     p = frames["p_matrix"]
-    pair = sheet_pair(p)
+    binding = sheet_binding(p)
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
     # What takes longest comes first, so that all processes end together.
     tasks = list(chain(_examples(prepared, p, Path(out)), _training(frames["runs"], Path(tables)),
-                       exhibit_figures(frames["runs"], runs, pair) if runs else (),
-                       _curves(frames["metrics"], frames["reference"]), _overviews(frames), _sheets(p, pair, images),
+                       exhibit_figures(frames["runs"], runs, binding) if runs else (),
+                       _curves(frames["metrics"], frames["reference"]), _overviews(frames), _sheets(p, binding, images),
                        _heat_maps(p)))
     return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
 
@@ -257,9 +257,9 @@ def _examples(prepared: Path | None, p: pd.DataFrame, out: Path) -> Iterator[Tas
 
 def _draw_examples(prepared: Path, p: pd.DataFrame, out: Path) -> Figure:
     """The sheet of factor classes; writes the pairs' examples for the page on the way."""
-    pairs = p.loc[p["cue"] != "", ["target", "cue"]].drop_duplicates()
+    bindings = p.loc[p["cue"] != "", ["target", "cue"]].drop_duplicates()
     sources = load_prepared(prepared)
-    write_examples(sources, [Pair(target, cue) for target, cue in pairs.itertuples(index=False, name=None)],
+    write_examples(sources, [Binding(target, cue) for target, cue in bindings.itertuples(index=False, name=None)],
                    out / "examples")
     return factor_sheet(sources)
 
@@ -276,15 +276,15 @@ def _curves(metrics: pd.DataFrame, reference: pd.DataFrame) -> Iterator[Task]:
             yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route, reference)
 
 
-def sheet_pair(p: pd.DataFrame) -> Pair | None:
+def sheet_binding(p: pd.DataFrame) -> Binding | None:
     """The pair whose study sheets are drawn: the one that shows a shortcut best."""
-    found = telling_pairs(p)
-    return Pair(found["target"][0], found["cue"][0]) if len(found) else None
+    found = telling_bindings(p)
+    return Binding(found["target"][0], found["cue"][0]) if len(found) else None
 
 
-def _sheets(p: pd.DataFrame, pair: Pair | None, images: Path) -> Iterator[Task]:
-    for study in p["study"].unique() if pair else ():
-        folder = Path(images) / study / (pair.target if study == "zso" else pair.name) / "0"
+def _sheets(p: pd.DataFrame, binding: Binding | None, images: Path) -> Iterator[Task]:
+    for study in p["study"].unique() if binding else ():
+        folder = Path(images) / study / (binding.target if study == "zso" else binding.name) / "0"
         if folder.exists():
-            yield (f"sheets/{study}_{pair.name}",
-                   partial(study_sheet, folder / "train.parquet", folder / "test.parquet", pair))
+            yield (f"sheets/{study}_{binding.name}",
+                   partial(study_sheet, folder / "train.parquet", folder / "test.parquet", binding))

@@ -82,14 +82,14 @@ def asymmetry(p: pd.DataFrame, baseline: str, study: str = "zgo") -> Figure | No
     """
     own = p[(p["baseline"] == baseline) & (p["study"] == study) & (p["group"] == "ood") & (p["n"] > 0)]
     cells = {(r.target, r.cue): r for r in own.itertuples(index=False)}
-    pairs = [(i, j) for a, i in enumerate(FACTORS) for j in FACTORS[a + 1:] if (i, j) in cells and (j, i) in cells]
-    if not pairs:
+    bindings = [(i, j) for a, i in enumerate(FACTORS) for j in FACTORS[a + 1:] if (i, j) in cells and (j, i) in cells]
+    if not bindings:
         return None
     with styled():
         figure = new_figure(4.9, 4.9)
         axes = figure.add_subplot()
         axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1)
-        for i, j in pairs:
+        for i, j in bindings:
             there, back = cells[i, j], cells[j, i]
             axes.errorbar(1 - back.mean, there.mean, xerr=np.nan_to_num(back.stderr), yerr=np.nan_to_num(there.stderr),
                           fmt="o", markersize=5, color=TRAINED, ecolor=RULE, elinewidth=1.2)
@@ -183,7 +183,7 @@ def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
                 for of, (colour, label) in _WATCHED.items():
                     if f"{of}_{measure}" in rows and rows[f"{of}_{measure}"].notna().any():
                         _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
-            runs = len(rows.drop_duplicates(["pair", "sample"]))
+            runs = len(rows.drop_duplicates(["binding", "sample"]))
             column[0].set_title(f"{study.upper()}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
             column[1].set(ylim=(-0.02, 1.02), xlabel="epoch")
             column[1].axhline(CHANCE, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -197,7 +197,7 @@ def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
 
 
 def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
-    table = rows.pivot(index="epoch", columns=["pair", "sample"], values=column)
+    table = rows.pivot(index="epoch", columns=["binding", "sample"], values=column)
     epochs = table.index.to_numpy(dtype=np.float64)
     lines = [np.column_stack([epochs, values]) for values in table.to_numpy().T]
     if len(lines) < MANY_RUNS:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.report.examples import example_addresses
-from diagvib.report.figures import sheet_pair, shown_routes
+from diagvib.report.figures import sheet_binding, shown_routes
 from diagvib.report.matrix import matrix_data
 from diagvib.report.page_tables import (
     agreement_rows,
@@ -30,7 +30,7 @@ from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.metrics import CHANCE
 from diagvib.results.paper import PAPER_CUES, describe_holes
 from diagvib.results.reference import reference_note, reference_sentences
-from diagvib.results.tables import read_tables, source_note, telling_pairs
+from diagvib.results.tables import read_tables, source_note, telling_bindings
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.studies.study import load_study
@@ -77,22 +77,22 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
 def runs_summary(runs: pd.DataFrame) -> dict:
     """What was asked for and how much of it is there."""
     counts = {name: int(runs[name].nunique()) for name in ("baseline", "study", "sample")}
-    pairs = int(runs.loc[runs["cue"] != "", "pair"].nunique())
+    bindings = int(runs.loc[runs["cue"] != "", "binding"].nunique())
     done = runs["status"].value_counts()
-    return {**counts, "pair": pairs, "expected": len(runs), "ok": int(done.get("ok", 0)),
+    return {**counts, "binding": bindings, "expected": len(runs), "ok": int(done.get("ok", 0)),
             "missing": int(done.get("missing", 0)), "damaged": int(done.get("damaged", 0)),
             "baselines": list(runs["baseline"].unique())}
 
 
 def headlines(p: pd.DataFrame, most: int = 3) -> list[dict]:
     """The most telling pair of each baseline in words and bars; only baselines and studies that ran."""
-    pairs = telling_pairs(p)
-    best = pairs[pairs["zgo"].notna()].drop_duplicates("baseline").head(most)
-    return [{"text": _headline(row, pairs), "bars": _bars(row), "baseline": row.baseline}
+    bindings = telling_bindings(p)
+    best = bindings[bindings["zgo"].notna()].drop_duplicates("baseline").head(most)
+    return [{"text": _headline(row, bindings), "bars": _bars(row), "baseline": row.baseline}
             for row in best.itertuples(index=False)]
 
 
-def _headline(row, pairs: pd.DataFrame) -> str:
+def _headline(row, bindings: pd.DataFrame) -> str:
     model, target, cue = row.baseline, row.target, row.cue
     text = f"Without a shortcut (ZSO), {model} recognises {target} in {_percent(row.zso)} of the test images. " \
         if row.zso == row.zso else ""
@@ -103,7 +103,7 @@ def _headline(row, pairs: pd.DataFrame) -> str:
     if row.recovered == row.recovered:
         verb = "bring it back to" if row.recovered > row.zgo + 0.05 else "do not bring it back:"
         text += f" {_opportunities(row.by)} {verb} {_percent(row.recovered)}."
-    reverse = pairs[(pairs["baseline"] == model) & (pairs["target"] == cue) & (pairs["cue"] == target)]["zgo"].dropna()
+    reverse = bindings[(bindings["baseline"] == model) & (bindings["target"] == cue) & (bindings["cue"] == target)]["zgo"].dropna()
     if len(reverse):
         text += (f" The other way round, with {target} as the cue, {cue} is recognised in "
                  f"{_percent(reverse.iloc[0])} of such images.")
@@ -132,10 +132,10 @@ def _study_titles(p: pd.DataFrame) -> dict[str, str]:
 
 
 def _sheets(p: pd.DataFrame, figures: Path) -> list[dict]:
-    pair = sheet_pair(p)
-    paths = {study: figures / "sheets" / f"{study}_{pair.name}.svg" for study in p["study"].unique()} if pair else {}
-    return [{"study": study, "target": pair.target, "cue": pair.cue, "svg": inline_svg(
-        path, f"{study.upper()}: example images of the nine combinations of {pair.target} and {pair.cue}")}
+    binding = sheet_binding(p)
+    paths = {study: figures / "sheets" / f"{study}_{binding.name}.svg" for study in p["study"].unique()} if binding else {}
+    return [{"study": study, "target": binding.target, "cue": binding.cue, "svg": inline_svg(
+        path, f"{study.upper()}: example images of the nine combinations of {binding.target} and {binding.cue}")}
         for study, path in paths.items() if path.exists()]
 
 
@@ -179,9 +179,9 @@ def _exhibits(figures: Path, runs: pd.DataFrame) -> list[dict]:
     """The sheets of what baselines make of test images, ZGO first; the first of each baseline is open."""
     found = []
     for baseline, own in runs.groupby("baseline", sort=False):
-        jobs = own[["study", "pair"]].drop_duplicates().sort_values("study", key=lambda s: s == "zso", kind="stable")
-        paths = {f"{study.upper()} {pair}": figures / "exhibits" / f"{baseline}_{study}_{pair}.svg"
-                 for study, pair in jobs.itertuples(index=False, name=None)}
+        jobs = own[["study", "binding"]].drop_duplicates().sort_values("study", key=lambda s: s == "zso", kind="stable")
+        paths = {f"{study.upper()} {binding}": figures / "exhibits" / f"{baseline}_{study}_{binding}.svg"
+                 for study, binding in jobs.itertuples(index=False, name=None)}
         there = [(name, path) for name, path in paths.items() if path.exists()]
         for place, (name, path) in enumerate(there):
             title = f"{baseline}, {name}"

@@ -100,12 +100,12 @@ def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
 def _overall(overall: pd.DataFrame) -> dict:
     rows = [[_cell(r.baseline), _cell(r.study.upper(), place),
              _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
-             _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples), _cell(str(r.pairs), r.pairs),
+             _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples), _cell(str(r.bindings), r.bindings),
              _cell(f"{r.n} of {r.expected}", r.n)] for place, r in enumerate(overall.itertuples(index=False))]
     return {"title": "Mean over all pairs and samples", "rows": rows,
             "note": "95 % t interval over the means of the dataset samples, for these pairs; none for fewer than two "
                     "samples. Close to 0 or 100 it holds the truth less often than it says.",
-            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "pairs", "runs"]}
+            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]}
 
 
 def _contrasts(contrasts: pd.DataFrame) -> dict:
@@ -113,7 +113,7 @@ def _contrasts(contrasts: pd.DataFrame) -> dict:
              _cell(points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
              _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
              _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
-             _cell(str(r.pairs), r.pairs)] for place, r in enumerate(contrasts.itertuples(index=False))]
+             _cell(str(r.bindings), r.bindings)] for place, r in enumerate(contrasts.itertuples(index=False))]
     return {"title": "Baselines compared, paired by dataset", "rows": rows,
             "note": "First minus second in points over all pairs and samples that both have; 95 % t "
                     "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
@@ -121,7 +121,7 @@ def _contrasts(contrasts: pd.DataFrame) -> dict:
                     f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
                     "over pairs, no test; better: share of datasets on which the first is better.",
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
-                      "pairs"]}
+                      "bindings"]}
 
 
 def _selection(selection: pd.DataFrame) -> Iterator[dict]:

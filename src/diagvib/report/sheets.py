@@ -10,59 +10,59 @@ from matplotlib.figure import Figure
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, read_table
 from diagvib.report.style import HELD_OUT, MUTED, TRAINED, new_figure, styled
-from diagvib.scenes.digits.factors import Pair
+from diagvib.scenes.digits.factors import Binding
 from diagvib.studies.study import dataset_sample
 
 Cell = tuple[str, str]  # target class, cue class
 
 
-def study_sheet(train: Path, test: Path, pair: Pair) -> Figure:
+def study_sheet(train: Path, test: Path, binding: Binding) -> Figure:
     """The 3 x 3 cells of a dataset: rows target classes, columns cue classes, one image each.
 
     train, test: image files of one (study, pair, sample). Each cell says its share of the training images; those tested
     as `ood` have a dashed vermilion border, the others a solid blue one. DiagvibError for absent or damaged files.
     """
-    share, tested = cell_shares(train, pair), ood_cells(test, pair)
+    share, tested = cell_shares(train, binding), ood_cells(test, binding)
     with open_parquet(train) as file:
         metadata = file_metadata(file, train)
     chosen = dataset_sample(metadata["sample"]).classes
-    images = example_images(train, pair, set(share.index) - tested) | example_images(test, pair, tested)
+    images = example_images(train, binding, set(share.index) - tested) | example_images(test, binding, tested)
     with styled():
         figure = new_figure(4.3, 5.1)
         axes = figure.subplots(3, 3)
-        for i, target in enumerate(chosen[pair.target]):
-            for j, cue in enumerate(chosen[pair.cue]):
+        for i, target in enumerate(chosen[binding.target]):
+            for j, cue in enumerate(chosen[binding.cue]):
                 cell = (target, cue)
                 _draw_cell(axes[i, j], images.get(cell), float(share.get(cell, 0)), cell in tested)
                 if i == 0:
                     axes[i, j].set_title(cue, loc="center", fontsize=10.5)
             turned = {} if len(target) > 2 else {"rotation": 0, "va": "center", "labelpad": 9}
             axes[i, 0].set_ylabel(target, fontsize=10.5, **turned)
-        figure.suptitle(f"{metadata['study'].upper()}: rows {pair.target}, columns {pair.cue}", fontsize=11, x=0.02,
+        figure.suptitle(f"{metadata['study'].upper()}: rows {binding.target}, columns {binding.cue}", fontsize=11, x=0.02,
                         ha="left")
     return figure
 
 
-def cell_shares(train: Path, pair: Pair) -> pd.Series:
+def cell_shares(train: Path, binding: Binding) -> pd.Series:
     """Share of the training images in each drawn cell, indexed by (target class, cue class)."""
-    return read_table(train, [pair.target, pair.cue]).to_pandas().value_counts(normalize=True)
+    return read_table(train, [binding.target, binding.cue]).to_pandas().value_counts(normalize=True)
 
 
-def ood_cells(test: Path, pair: Pair) -> set[Cell]:
+def ood_cells(test: Path, binding: Binding) -> set[Cell]:
     """The cells of a test file's group `ood`; empty where a study has none."""
-    table = read_table(test, ["group", pair.target, pair.cue]).to_pandas()
+    table = read_table(test, ["group", binding.target, binding.cue]).to_pandas()
     held_out = table[table["group"] == "ood"]
-    return set(zip(held_out[pair.target], held_out[pair.cue], strict=True))
+    return set(zip(held_out[binding.target], held_out[binding.cue], strict=True))
 
 
-def example_images(path: Path, pair: Pair, cells: set[Cell]) -> dict[Cell, np.ndarray]:
+def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell, np.ndarray]:
     """The first image uint8[H, W, 3] of each wanted cell of an image file; reads no further than it must."""
     found: dict[Cell, np.ndarray] = {}
     with open_parquet(path) as file:
         shape = file_metadata(file, path).get("image_shape")
         if shape is None:
             raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
-        for batch in file.iter_batches(batch_size=256, columns=[pair.target, pair.cue, "image"]):
+        for batch in file.iter_batches(batch_size=256, columns=[binding.target, binding.cue, "image"]):
             names = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
             for row, cell in enumerate(names):
                 if cell in cells and cell not in found:

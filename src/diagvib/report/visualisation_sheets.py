@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table
 from diagvib.report.style import HELD_OUT, INK, MUTED, TRAINED, new_figure, styled
-from diagvib.scenes.digits.factors import Pair, parse_pair
+from diagvib.scenes.digits.factors import Binding, parse_binding
 
 _COLUMNS = ["what", "image", "dimension", "kl", "value", "prediction", "group", "picture"]
 # Inches of a picture: 128 pixels at the resolution of the PNG files. Between pictures, a share of that.
@@ -24,7 +24,7 @@ _SIDE, _GAP = 0.8, 0.04
 _GROUPS = {"id": "id: as in training", "ood": "ood: the cue misleads"}
 
 
-def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None
+def exhibit_figures(runs: pd.DataFrame, folder: Path, binding: Binding | None
                     ) -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Sheets of the baselines that offer pictures, each as its name and what draws it: of ZSO all targets, of ZGO the
     given pair, dataset sample 0.
@@ -33,40 +33,40 @@ def exhibit_figures(runs: pd.DataFrame, folder: Path, pair: Pair | None
     sheet that says so, provided that another one shows that its baseline has any.
     """
     shown = runs[(runs["sample"] == 0) & ((runs["study"] == "zso") | (
-        (runs["study"] == "zgo") & (runs["pair"] == (pair.name if pair else ""))))]
+        (runs["study"] == "zgo") & (runs["binding"] == (binding.name if binding else ""))))]
     for baseline, own in shown.groupby("baseline", sort=False):
         found = [(run, *_pictures(run, folder)) for run in own.itertuples(index=False)]
         if any(len(rows) for _, rows, _ in found):
             for run, rows, hole in found:
-                title = f"{run.study.upper()} {run.pair}, {baseline}"
-                yield (f"exhibits/{baseline}_{run.study}_{run.pair}",
-                       partial(_sheet, rows, parse_pair(run.pair), title) if len(rows)
+                title = f"{run.study.upper()} {run.binding}, {baseline}"
+                yield (f"exhibits/{baseline}_{run.study}_{run.binding}",
+                       partial(_sheet, rows, parse_binding(run.binding), title) if len(rows)
                        else partial(_missing_sheet, title, hole))
 
 
-def _sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
+def _sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
     """A run's sheet; one that says so where its exhibits do not fit together, as those of another's making may."""
     try:
-        return exhibit_sheet(rows, pair, title)
+        return exhibit_sheet(rows, binding, title)
     except Exception as error:
         return _missing_sheet(title, f"exhibits.parquet cannot be shown ({type(error).__name__}: {one_line(error)})")
 
 
 def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
     """A run's exhibits, pictures decoded (none for a hole), and what is wrong with them."""
-    place = Path(folder) / run.baseline / run.study / run.pair / str(run.sample)
+    place = Path(folder) / run.baseline / run.study / run.binding / str(run.sample)
     if run.status != "ok":
         return pd.DataFrame(), f"{run.status} ({run.reason})"
     try:
-        return read_exhibits(place / "exhibits.parquet", parse_pair(run.pair)), "no pictures in exhibits.parquet"
+        return read_exhibits(place / "exhibits.parquet", parse_binding(run.binding)), "no pictures in exhibits.parquet"
     except Exception as error:  # of another's making; one run must not end all figures
         return pd.DataFrame(), one_line(str(error).replace(f"{place}/", ""))
 
 
-def read_exhibits(path: Path, pair: Pair) -> pd.DataFrame:
+def read_exhibits(path: Path, binding: Binding) -> pd.DataFrame:
     """An exhibits file: the columns that `exhibits.write_exhibits` names, of the factors only the pair's; pictures as
     uint8[H, W, 3]. DiagvibError if the file or a picture is absent or damaged."""
-    frame = read_table(path, [*_COLUMNS, *_factors(pair)]).to_pandas()
+    frame = read_table(path, [*_COLUMNS, *_factors(binding)]).to_pandas()
     try:
         frame["picture"] = [np.asarray(Image.open(io.BytesIO(content)).convert("RGB")) for content in frame["picture"]]
     except (OSError, UnidentifiedImageError, TypeError) as error:
@@ -74,11 +74,11 @@ def read_exhibits(path: Path, pair: Pair) -> pd.DataFrame:
     return frame.assign(prediction=frame["prediction"].fillna(""))
 
 
-def _factors(pair: Pair) -> list[str]:
-    return [pair.target, *([pair.cue] if pair.cue else [])]
+def _factors(binding: Binding) -> list[str]:
+    return [binding.target, *([binding.cue] if binding.cue else [])]
 
 
-def exhibit_sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
+def exhibit_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
     """A strip of pictures for each kind, an image a column; below them each latent dimension's traversal in a column.
 
     rows: of `read_exhibits`. Below a picture stands what the classifier says to it.
@@ -86,15 +86,15 @@ def exhibit_sheet(rows: pd.DataFrame, pair: Pair, title: str) -> Figure:
     strips = [strip for _, strip in rows[rows["dimension"].isna()].groupby("what", sort=False)]
     latent = rows[rows["dimension"].notna()]
     columns = max(len(strips[0]), latent["dimension"].nunique())
-    head = 1.05 if pair.cue else 0.5
+    head = 1.05 if binding.cue else 0.5
     below = sum(_strip_height(strip) for strip in strips) + (latent["value"].nunique() + 0.7 if len(latent) else 0)
     with styled():
         figure = new_figure(_SIDE * (columns + 1.6), _SIDE * (head + below + 0.4))
         axes = figure.add_subplot()
-        _head_columns(axes, strips[0], pair)
+        _head_columns(axes, strips[0], binding)
         top = 0.0
         for strip in strips:
-            _draw_strip(axes, strip, pair, top)
+            _draw_strip(axes, strip, binding, top)
             top += _strip_height(strip)
         if len(latent):
             _draw_traversals(axes, latent, top + 0.6)
@@ -108,21 +108,21 @@ def _strip_height(strip: pd.DataFrame) -> float:
     return 1.4 if (strip["prediction"] != "").any() else 1.12
 
 
-def _head_columns(axes: Axes, strip: pd.DataFrame, pair: Pair) -> None:
+def _head_columns(axes: Axes, strip: pd.DataFrame, binding: Binding) -> None:
     """The images' classes above the first strip, and the groups above these."""
     for column, image in enumerate(strip.to_dict("records")):
-        _write(axes, column + 0.5, -0.06, "\n".join(image[factor] for factor in _factors(pair)), va="bottom")
-    if pair.cue:
+        _write(axes, column + 0.5, -0.06, "\n".join(image[factor] for factor in _factors(binding)), va="bottom")
+    if binding.cue:
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
             left, right = columns.min() + _GAP, columns.max() + 1 - _GAP
             axes.plot([left, right], [-0.6, -0.6], color=MUTED, linewidth=0.8)
             _write(axes, left, -0.66, _GROUPS[group], ha="left", va="bottom", color=MUTED)
 
 
-def _draw_strip(axes: Axes, strip: pd.DataFrame, pair: Pair, top: float) -> None:
+def _draw_strip(axes: Axes, strip: pd.DataFrame, binding: Binding, top: float) -> None:
     _show(axes, [list(strip["picture"])], top)
     _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right", va="center")
-    for column, (said, truth) in enumerate(zip(strip["prediction"], strip[pair.target], strict=True)):
+    for column, (said, truth) in enumerate(zip(strip["prediction"], strip[binding.target], strict=True)):
         if said:
             mark, colour = ("✓", TRAINED) if said == truth else ("✗", HELD_OUT)
             _write(axes, column + 0.5, top + 1.04, f"{mark} {said}", va="top", color=colour)

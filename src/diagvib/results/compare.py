@@ -16,7 +16,7 @@ from diagvib.results.metrics import Estimate, estimate
 from diagvib.results.paper import describe_holes, percent, points
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.uncertainty import LEVEL, corrected
-from diagvib.scenes.digits.factors import parse_pair
+from diagvib.scenes.digits.factors import parse_binding
 from diagvib.studies.study import GROUPS
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
@@ -50,7 +50,7 @@ def runs_folder(path: Path) -> Path:
     for folder in (path / "results" / "runs", path / "runs", path):
         if next(folder.glob("*/*/*/*/metrics.json"), None):
             return folder
-    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which runs/{{baseline}}/{{study}}/{{pair}}/"
+    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which runs/{{baseline}}/{{study}}/{{binding}}/"
                        "{sample}/metrics.json stand")
 
 
@@ -60,8 +60,8 @@ def find_runs(folder: Path) -> list[dict]:
     for place in sorted(folder.glob("*/*/*/*")):
         baseline, study, name, sample = place.relative_to(folder).parts
         if place.is_dir() and sample.isdecimal():
-            pair = parse_pair(name)
-            runs.append({"baseline": baseline, "study": study, "pair": name, "target": pair.target, "cue": pair.cue,
+            binding = parse_binding(name)
+            runs.append({"baseline": baseline, "study": study, "binding": name, "target": binding.target, "cue": binding.cue,
                          "sample": int(sample)})
     return runs
 

@@ -80,7 +80,7 @@ def describe_holes(runs: pd.DataFrame) -> list[str]:
         if len(group) == configured[baseline, study]:
             which = f"all {len(group)} runs"
         else:
-            which = "; ".join(f"{pair} {_samples(rows)}" for pair, rows in group.groupby("pair", sort=False))
+            which = "; ".join(f"{binding} {_samples(rows)}" for binding, rows in group.groupby("binding", sort=False))
         lines.append(f"{baseline}, {study}: {which}: {status} ({reason})")
     return lines
 

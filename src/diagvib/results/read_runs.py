@@ -24,7 +24,7 @@ from diagvib.training.accuracy import accuracy_by_code
 # Columns of a run's epochs; the last two only if `training.track_test` asked for them.
 _NOTED = [f"{group}_accuracy" for group in GROUPS]
 HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy", *_NOTED]
-RUN_KEYS = ["baseline", "study", "pair", "target", "cue", "sample"]
+RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
 # So many make up for the start of a process.
 RUNS_A_PROCESS = 1000
 # What run.json holds, as far as it is read.
@@ -44,7 +44,7 @@ class Collected:
 
 
 def run_folder(runs: Path, run: dict) -> Path:
-    return Path(runs) / run["baseline"] / run["study"] / run["pair"] / str(run["sample"])
+    return Path(runs) / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
 
 
 def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1) -> pd.DataFrame:
@@ -180,7 +180,7 @@ def _metadata(table: pa.Table, path: Path) -> dict:
 
 
 def _check_names(path: Path, noted: dict, run: dict) -> None:
-    for key in ("baseline", "study", "pair", "sample"):
+    for key in ("baseline", "study", "binding", "sample"):
         if noted.get(key) != run[key]:
             raise DiagvibError(f"{path}: says {key} {noted.get(key)}, but lies in the folder of {key} {run[key]}; "
                                "delete this folder and run again")
@@ -218,7 +218,7 @@ def history_table(collected: Collected) -> pd.DataFrame:
 
 def run_times(collected: Collected) -> pd.DataFrame:
     """One row per finished run: images_per_second and seconds per stage, as its run.json says."""
-    keys = ["baseline", "study", "pair", "sample"]
+    keys = ["baseline", "study", "binding", "sample"]
     rows = [{**dict(zip(keys, names, strict=True)), "device": made.get("device"),
              "images_per_second": made.get("images_per_second"),
              **{f"seconds_{stage}": value for stage, value in (made.get("seconds") or {}).items()}}

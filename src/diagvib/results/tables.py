@@ -179,7 +179,7 @@ def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
     return read_table(Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline).to_pandas()
 
 
-def telling_pairs(p: pd.DataFrame) -> pd.DataFrame:
+def telling_bindings(p: pd.DataFrame) -> pd.DataFrame:
     """Which pairs show a shortcut best: baseline, target, cue, zso, zgo, recovered, by (study); best first.
 
     p: the table of `p_matrix`. zso: accuracy without correlation; zgo: where the cue misleads after training on nothing

@@ -46,8 +46,8 @@ def sample_means(values: np.ndarray) -> np.ndarray:
     look good for it. NaN where no chain of common pairs links the samples.
     """
     there = ~np.isnan(values)
-    samples, pairs = there.any(axis=1), there.any(axis=0)
-    values, there = values[samples][:, pairs], there[samples][:, pairs]
+    samples, bindings = there.any(axis=1), there.any(axis=0)
+    values, there = values[samples][:, bindings], there[samples][:, bindings]
     n, k = values.shape
     if there.all():
         return values.sum(axis=1) / k
@@ -98,16 +98,16 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
     """
     change = first - second
     there = ~np.isnan(change)
-    samples, pairs = int(there.any(axis=1).sum()), int(there.any(axis=0).sum())
+    samples, bindings = int(there.any(axis=1).sum()), int(there.any(axis=0).sum())
     result = {"difference": np.nan, "low": np.nan, "high": np.nan, "p": np.nan, "effect": np.nan,
-              "superiority": np.nan, "samples": samples, "pairs": pairs}
+              "superiority": np.nan, "samples": samples, "bindings": bindings}
     if not samples:
         return result
     seen, means = change[there], sample_means(change)
     low, high = sample_interval(means, within=(-1, 1))
     result |= {"difference": _mean(seen, means), "low": low, "high": high, "p": sign_flip_p(means),
                "superiority": float(((seen > 0) + 0.5 * (seen == 0)).mean())}
-    if pairs > 1:
+    if bindings > 1:
         by_pair = np.nanmean(change[:, there.any(axis=0)], axis=0)
         result["effect"] = _ratio(by_pair.mean(), by_pair.std(ddof=1))
     return result
@@ -122,24 +122,24 @@ def _ratio(mean: float, std: float) -> float:
     return float(mean / std) if std > 0 else float("nan")
 
 
-def accuracy_by_pair(runs: pd.DataFrame) -> pd.DataFrame:
+def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
     """`ood` accuracy (ZSO: `id`) of one study and baseline: rows samples, columns pairs, NaN for missing runs."""
     column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
-    return runs.pivot(index="sample", columns="pair", values=column).astype(np.float64)
+    return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
 
 
 def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Each baseline's mean over all samples and pairs of a study: mean, low, high (95 %), n runs, expected runs."""
     rows = []
     for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
-        values = accuracy_by_pair(runs).to_numpy()
+        values = accuracy_by_binding(runs).to_numpy()
         there, means = ~np.isnan(values), sample_means(values)
         low, high = sample_interval(means)
         rows.append({"study": study, "baseline": baseline,
                      "mean": _mean(values[there], means) if there.any() else np.nan,
                      "low": low, "high": high, "n": int(there.sum()), "expected": len(runs),
-                     "samples": int(there.any(axis=1).sum()), "pairs": int(there.any(axis=0).sum())})
-    return pd.DataFrame(rows, columns=["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "pairs"])
+                     "samples": int(there.any(axis=1).sum()), "bindings": int(there.any(axis=0).sum())})
+    return pd.DataFrame(rows, columns=["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"])
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
@@ -149,10 +149,10 @@ def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
     baselines takes at least eleven samples.
     """
     columns = ["study", "first", "second", "difference", "low", "high", "p", "p_holm", "effect", "superiority",
-               "samples", "pairs"]
+               "samples", "bindings"]
     tables = []
     for study, runs in frame.groupby("study", sort=False):
-        own = {baseline: accuracy_by_pair(rows) for baseline, rows in runs.groupby("baseline", sort=False)}
+        own = {baseline: accuracy_by_binding(rows) for baseline, rows in runs.groupby("baseline", sort=False)}
         rows = []
         for first, second in combinations(own, 2):
             a, b = own[first].align(own[second])

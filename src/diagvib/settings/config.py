@@ -8,7 +8,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.schemas import validate
-from diagvib.scenes.digits.factors import all_pairs, parse_pair
+from diagvib.scenes.digits.factors import all_bindings, parse_binding
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.studies.study import check_dataset_samples, dataset_sample, study_definitions
 
@@ -20,8 +20,8 @@ STAGE_KEYS = {
     "render": ("samples", "image_size"),
     "train": ("samples", "images", "image_size", "training"),
     "tune": ("images", "image_size", "training", "tuning"),
-    "tabulate": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
-    "plot": ("sources", "studies", "pairs", "samples", "counts", "image_size", "baselines", "training"),
+    "tabulate": ("sources", "studies", "bindings", "samples", "counts", "image_size", "baselines", "training"),
+    "plot": ("sources", "studies", "bindings", "samples", "counts", "image_size", "baselines", "training"),
 }
 
 _SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
@@ -70,9 +70,9 @@ def resolve(config: dict, where: str) -> dict:
     config = validate(config, "config", where)
     check_root(config["root"], where)
     _check_studies(config["studies"], f"{where}: studies")
-    if config["pairs"] == "all":
-        config["pairs"] = [pair.name for pair in all_pairs()]
-    _check_pairs(config["pairs"], f"{where}: pairs")
+    if config["bindings"] == "all":
+        config["bindings"] = [binding.name for binding in all_bindings()]
+    _check_bindings(config["bindings"], f"{where}: pairs")
     config["baselines"] = [_baseline_entry(b, config, where) for b in config["baselines"]]
     for number in config["tuning"]["samples"]:
         if number >= config["samples"]:
@@ -102,15 +102,15 @@ def _check_studies(names: list[str], where: str) -> None:
             raise unknown_name("study", name, study_definitions(), where)
 
 
-def _check_pairs(names: list[str], where: str) -> None:
+def _check_bindings(names: list[str], where: str) -> None:
     for name in names:
         try:
-            pair = parse_pair(name)
+            binding = parse_binding(name)
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
-        if pair.cue is None:
+        if binding.cue is None:
             raise DiagvibError(f"{where}: '{name}' names no cue factor; write e.g. "
-                               f"{next(p.name for p in all_pairs() if p.target == pair.target)} "
+                               f"{next(p.name for p in all_pairs() if p.target == binding.target)} "
                                "(studies without correlation use the target factors of these pairs)")
 
 
@@ -121,8 +121,8 @@ def _baseline_entry(entry: str | dict, config: dict, where: str) -> dict:
     if entry["name"] not in baseline_names():
         raise unknown_name("baseline", entry["name"], baseline_names(), where)
     _check_studies(entry.get("studies", []), f"{where}: {entry['name']}: studies")
-    _check_pairs(entry.get("pairs", []), f"{where}: {entry['name']}: pairs")
-    for key in ("studies", "pairs"):
+    _check_bindings(entry.get("bindings", []), f"{where}: {entry['name']}: pairs")
+    for key in ("studies", "bindings"):
         absent = set(entry.get(key, [])) - set(config[key])
         if absent:
             raise DiagvibError(f"{where}: {entry['name']}: {key}: {sorted(absent)[0]} is not among the "
@@ -131,7 +131,7 @@ def _baseline_entry(entry: str | dict, config: dict, where: str) -> dict:
     if "max_epochs" in entry:
         settings["max_epochs"] = entry["max_epochs"]
     return {"name": entry["name"], "studies": entry.get("studies", config["studies"]),
-            "pairs": entry.get("pairs", config["pairs"]), "settings": settings}
+            "bindings": entry.get("bindings", config["bindings"]), "settings": settings}
 
 
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
@@ -174,7 +174,7 @@ def read_settings(text: str, stage: str) -> dict:
     settings |= {key: checked[key] for key in settings if key in checked and key != "baselines"}
     try:
         for entry in settings.get("baselines", []):
-            validate({"baselines": [{key: entry[key] for key in ("name", "studies", "pairs")}]}, "config", where)
+            validate({"baselines": [{key: entry[key] for key in ("name", "studies", "bindings")}]}, "config", where)
             validate({entry["name"]: entry["settings"]}, "baselines", f"{where}: baselines")
         if "baseline" in settings:
             validate({"baseline": {**settings["baseline"], "origin": "a job's settings"}}, "baselines", where)

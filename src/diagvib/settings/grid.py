@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from diagvib.scenes.digits.factors import FACTORS, Pair, parse_pair
+from diagvib.scenes.digits.factors import FACTORS, Binding, parse_binding
 from diagvib.studies.study import SPLITS, load_study
 
 
@@ -13,37 +13,37 @@ class Run:
 
     baseline: str
     study: str
-    pair: str
+    binding: str
     target: str
     cue: str | None
     sample: int
 
 
-def study_pairs(study: str, pairs: list[str]) -> list[Pair]:
+def study_bindings(study: str, bindings: list[str]) -> list[Binding]:
     """The pairs for which a study has datasets: the given ones, or their target factors alone if it has no cue."""
-    parsed = [parse_pair(name) for name in pairs]
+    parsed = [parse_binding(name) for name in bindings]
     if load_study(study).paired:
         return parsed
-    targets = {pair.target for pair in parsed}
-    return [Pair(factor) for factor in FACTORS if factor in targets]
+    targets = {binding.target for binding in parsed}
+    return [Binding(factor) for factor in FACTORS if factor in targets]
 
 
 def datasets(config: dict) -> list[tuple[str, str]]:
     """Every (study, pair name) of a resolved configuration: one job each of draw and render."""
-    return [(study, pair.name) for study in config["studies"] for pair in study_pairs(study, config["pairs"])]
+    return [(study, binding.name) for study in config["studies"] for binding in study_bindings(study, config["bindings"])]
 
 
 def train_jobs(config: dict) -> list[tuple[str, str, str]]:
     """Every (baseline, study, pair name): one job of train, which covers all dataset samples."""
-    return [(baseline["name"], study, pair.name) for baseline in config["baselines"]
+    return [(baseline["name"], study, binding.name) for baseline in config["baselines"]
             for study in config["studies"] if study in baseline["studies"]
-            for pair in study_pairs(study, baseline["pairs"])]
+            for binding in study_bindings(study, baseline["bindings"])]
 
 
 def runs(config: dict) -> list[Run]:
     """Every run of a resolved configuration."""
-    return [Run(baseline, study, pair, parse_pair(pair).target, parse_pair(pair).cue, sample)
-            for baseline, study, pair in train_jobs(config) for sample in range(config["samples"])]
+    return [Run(baseline, study, binding, parse_binding(binding).target, parse_binding(binding).cue, sample)
+            for baseline, study, binding in train_jobs(config) for sample in range(config["samples"])]
 
 
 def expected_runs(config: dict) -> list[dict]:
@@ -65,28 +65,28 @@ class Layout:
     def prepared(self) -> Path:
         return self.root / "data" / "prepared"
 
-    def recipes(self, study: str, pair: str) -> Path:
-        return self.all_recipes / study / f"{pair}.parquet"
+    def recipes(self, study: str, binding: str) -> Path:
+        return self.all_recipes / study / f"{binding}.parquet"
 
-    def images(self, study: str, pair: str) -> Path:
+    def images(self, study: str, binding: str) -> Path:
         """The folder of a dataset's image files: {sample}/{split}.parquet."""
-        return self.all_images / study / pair
+        return self.all_images / study / binding
 
-    def digests(self, study: str, pair: str) -> Path:
+    def digests(self, study: str, binding: str) -> Path:
         """The sha256 of each of a dataset's image files, written after them."""
-        return self.images(study, pair) / DIGESTS_FILE
+        return self.images(study, binding) / DIGESTS_FILE
 
-    def runs(self, baseline: str, study: str, pair: str) -> Path:
+    def runs(self, baseline: str, study: str, binding: str) -> Path:
         """The folder of a train job's runs: {sample}/..."""
-        return self.all_runs / baseline / study / pair
+        return self.all_runs / baseline / study / binding
 
-    def checkpoints(self, baseline: str, study: str, pair: str) -> Path:
+    def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
         """Where a train job may leave its checkpoints; outside of everything that is declared as a result."""
-        return self.all_checkpoints / baseline / study / pair
+        return self.all_checkpoints / baseline / study / binding
 
-    def curves(self, baseline: str, study: str, pair: str) -> Path:
+    def curves(self, baseline: str, study: str, binding: str) -> Path:
         """The folder of a train job's TensorBoard files: {sample}/..."""
-        return self.root / "logs" / "tensorboard" / baseline / study / pair
+        return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:
         """The folder in which tuning keeps what it has finished; outside of everything that is declared as a result."""

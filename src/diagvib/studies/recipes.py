@@ -13,7 +13,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, write_table
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.digits.digits import DIGIT_SIZE
-from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, Pair, classes, draw_realizations
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, Binding, classes, draw_realizations
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 from diagvib.studies.study import CLASSES_PER_FACTOR, GROUPS, SPLITS, DatasetSample, Study
 
@@ -100,14 +100,14 @@ def _realize(names: dict[str, np.ndarray], split: str, digits: DigitPool, genera
     return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
 
-def draw_recipes(study: Study, pair: Pair, samples: Sequence[DatasetSample], counts: dict[str, int],
+def draw_recipes(study: Study, binding: Binding, samples: Sequence[DatasetSample], counts: dict[str, int],
                  digits: DigitPool) -> pa.Table:
     """All recipes of a (study, pair): every dataset sample and split, each seeded by its name."""
-    factors = [pair.target, pair.cue] if pair.cue else [pair.target]
+    factors = [binding.target, binding.cue] if binding.cue else [binding.target]
     parts = []
     for sample in samples:
         for split in SPLITS:
-            generator = named_generator(study.name, pair.name, sample.number, split)
+            generator = named_generator(study.name, binding.name, sample.number, split)
             frame = draw_split(study, factors, sample, split, counts, digits, generator)
             parts.append(frame.assign(sample=sample.number, split=split))
     return pa.Table.from_pandas(pd.concat(parts), schema=RECIPE_SCHEMA, preserve_index=False)

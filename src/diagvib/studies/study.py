@@ -32,12 +32,12 @@ class Study:
     meaning: str
     roles: tuple[str, ...]
     rows: tuple[dict, ...]
-    datasets: str = "pair"
+    datasets: str = "binding"
 
     @property
     def paired(self) -> bool:
         """Whether each (target, cue) pair has a dataset of its own."""
-        return self.datasets == "pair"
+        return self.datasets == "binding"
 
     def cells(self, split: str, added_cue: tuple[int, ...] | None = None) -> pd.DataFrame:
         """The cells of a split, one row each.

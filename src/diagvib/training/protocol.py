@@ -51,12 +51,12 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
 
 def run_name(run: Run) -> str:
     """The run's name in messages, which is also its folder's."""
-    return f"{run.baseline}/{run.study}/{run.pair}/{run.sample}"
+    return f"{run.baseline}/{run.study}/{run.binding}/{run.sample}"
 
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
     """Seed of one epoch's order and noise; the same for every baseline on the same data."""
-    return int.from_bytes(name_digest(seed, run.study, run.pair, run.sample, epoch)[:7], "big")
+    return int.from_bytes(name_digest(seed, run.study, run.binding, run.sample, epoch)[:7], "big")
 
 
 @contextmanager

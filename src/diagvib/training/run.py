@@ -22,7 +22,7 @@ from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Baseline
 from diagvib.methods.registry import make_baseline
-from diagvib.scenes.digits.factors import FACTORS, classes, parse_pair
+from diagvib.scenes.digits.factors import FACTORS, classes, parse_binding
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import GROUPS, SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
@@ -35,7 +35,7 @@ from diagvib.training.trainer import Fitted, Tracker, Trainer, predict
 from diagvib.training.visualisations import write_exhibits
 
 # What the three files of a dataset must have in common.
-_SHARED = ("study", "pair", "sample", "sources", "comparable", "sources_digest", "image_shape")
+_SHARED = ("study", "binding", "sample", "sources", "comparable", "sources_digest", "image_shape")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Kept:
     batches: dict[str, Batches] = field(default_factory=dict)
 
 
-def train_runs(baseline: str, settings: dict, study: str, pair: str, samples: Sequence[int], datasets: Datasets,
+def train_runs(baseline: str, settings: dict, study: str, binding: str, samples: Sequence[int], datasets: Datasets,
                out: str | Path, checkpoints: str | Path, training: dict, device: torch.device,
                keep_weights: bool = False, curves: str | Path | None = None, cuda_graphs: bool = True) -> None:
     """Train `baseline` on each dataset sample's images and write its run folder, `out`/{sample}.
@@ -76,14 +76,14 @@ def train_runs(baseline: str, settings: dict, study: str, pair: str, samples: Se
     """
     if curves:
         summary_writer()
-    factors, code = parse_pair(pair), code_digest(settings["kind"], __name__)
+    factors, code = parse_binding(binding), code_digest(settings["kind"], __name__)
     out, checkpoints, curves = Path(out), Path(checkpoints), curves and Path(curves)
-    metadata = {sample: dataset_metadata(datasets, study, pair, sample) for sample in samples}
+    metadata = {sample: dataset_metadata(datasets, study, binding, sample) for sample in samples}
     states, kept = [], Kept()
     with _read_ahead(datasets, samples, device) as source:
         job = Job(settings, Protocol(**training), device, source, code, keep_weights, curves, cuda_graphs)
         for sample in samples:
-            run = Run(baseline, study, pair, factors.target, factors.cue, sample)
+            run = Run(baseline, study, binding, factors.target, factors.cue, sample)
             states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
             with enough_memory(run, settings["batch_size"]):
                 _train_run(job, run, out / str(sample), states[-1], kept)
@@ -98,10 +98,10 @@ def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device
     return nullcontext(datasets)
 
 
-def dataset_metadata(datasets: Datasets, study: str, pair: str, sample: int) -> dict[str, dict]:
+def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
     """Each split's metadata. DiagvibError, naming the file, if the three are not of one dataset, or of another."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
-    asked = {"study": study, "pair": pair, "sample": sample}
+    asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():
         path = datasets.place(sample, split)
         for key in _SHARED:
@@ -201,7 +201,7 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
                    out: Path) -> dict:
     """Write everything of a run that its names decide; returns the metrics. prediction: class index int64[N]."""
     names = np.array(classes(run.target))
-    facts = {"baseline": run.baseline, "study": run.study, "pair": run.pair, "sample": run.sample,
+    facts = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
              "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]}
     table = test.table.select(["group", *FACTORS])
     table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))

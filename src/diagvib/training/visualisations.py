@@ -39,7 +39,7 @@ def write_exhibits(path: Path, model: Baseline, batches: Batches, test: Images, 
     shown = shown_images(test.table, run)
     exhibits = _draw(model, batches, torch.tensor(shown), protocol)
     content = exhibit_table(exhibits, test.table.take(shown).select(["group", *FACTORS]), classes(run.target))
-    write_table(path, content, {"baseline": run.baseline, "study": run.study, "pair": run.pair, "sample": run.sample,
+    write_table(path, content, {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
                                 "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]})
 
 

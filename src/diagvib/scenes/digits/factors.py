@@ -43,7 +43,7 @@ REALIZATION_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class Binding:
     """A target factor and, except in studies without correlation, the cue factor correlated with it."""
 
     target: str
@@ -61,17 +61,17 @@ def classes(factor: str) -> tuple[str, ...]:
     return tuple(REGIONS[factor])
 
 
-def all_pairs() -> list[Pair]:
+def all_bindings() -> list[Binding]:
     """The 30 ordered (target, cue) pairs."""
-    return [Pair(t, c) for t in FACTORS for c in FACTORS if t != c]
+    return [Binding(t, c) for t in FACTORS for c in FACTORS if t != c]
 
 
-def parse_pair(name: str) -> Pair:
+def parse_binding(name: str) -> Binding:
     """`shape-hue` -> Pair; a lone `shape` is a pair without cue. DiagvibError for unknown or equal factors."""
     target, _, cue = name.partition("-")
     if target not in FACTORS or (cue and cue not in FACTORS) or target == cue:
-        raise unknown_name("pair", name, [*(p.name for p in all_pairs()), *FACTORS])
-    return Pair(target, cue or None)
+        raise unknown_name("binding", name, [*(p.name for p in all_bindings()), *FACTORS])
+    return Binding(target, cue or None)
 
 
 def draw_realizations(factor: str, class_index: np.ndarray, generator: np.random.Generator) -> np.ndarray:
