@@ -12,57 +12,53 @@ from typing import TYPE_CHECKING
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, write_json
 from diagvib.foundation.progress import Counter
-from diagvib.scenes.digits.factors import parse_binding
+from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, expected_runs
-from diagvib.studies.recipes import DigitPool, draw_recipes, write_recipes
-from diagvib.studies.study import SPLITS, DatasetSample, parse_study
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import DatasetSample
+from diagvib.studies.recipes import draw_recipes, write_recipes
+from diagvib.studies.study import SPLITS, parse_study
 
 if TYPE_CHECKING:
     import torch
 
-    from diagvib.images.datasets import Datasets
+    from diagvib.images.datasets import Datasets, RenderedRecipes
 
 
-def fetch_job(layout: Layout, settings: dict, mirror: Path | None) -> None:
-    """Every source file to data/raw, checked by hash. Embedded sources need none."""
-    if settings["sources"] == "embedded":
-        return
-    from diagvib.scenes.digits.fetch import fetch
-    fetch(layout.raw, mirror)
+def fetch_job(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
+    """Every source file of a scene to data/raw, checked by hash. Embedded sources need none."""
+    if settings["sources"] != "embedded":
+        load_scene(scene).fetch(layout.raw(scene), mirror)
 
 
-def prepare_job(layout: Layout, settings: dict) -> None:
-    from diagvib.scenes.digits.prepare import prepare
-    prepare(layout.raw, layout.prepared, settings["sources"])
+def prepare_job(layout: Layout, settings: dict, scene: str) -> None:
+    """What a scene's rendering reads, from its source files."""
+    load_scene(scene).prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
 
 
 def draw_job(layout: Layout, settings: dict, study: str, binding: str) -> None:
-    """The recipes of a (study, pair): all dataset samples and splits in one file."""
-    from diagvib.scenes.digits.prepare import load_catalogue
-    definition, factors = parse_study(study, settings["study"]), parse_binding(binding)
-    if definition.paired != (factors.cue is not None):
-        wanted = "a pair such as shape-hue" if definition.paired else "a target factor alone, such as shape"
-        raise DiagvibError(f"study {study}: its datasets are named by {wanted}, not by '{binding}'")
-    prepared = load_catalogue(layout.prepared)
+    """The recipes of a (study, binding): all dataset samples and splits in one file."""
+    definition = parse_study(study, settings["study"])
+    scene = load_scene(definition.scene)
+    bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(scene.name))
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
-    recipes = draw_recipes(definition, factors, samples, settings["counts"],
-                           DigitPool(prepared.label, prepared.split))
+    recipes = draw_recipes(definition, bound, samples, settings["counts"], scene, catalogue)
     write_recipes(layout.recipes(study, binding), recipes, {
-        "study": study, "binding": binding, "samples": len(samples), "seed": "sha256 of study/pair/sample/split",
+        "study": study, "binding": binding, "roles": dict(zip(definition.bound, bound.factors, strict=True)),
+        "scene": definition.scene, "samples": len(samples), "seed": "sha256 of study/binding/sample/split",
         "counts": settings["counts"], "definition": settings["study"], "dataset_samples": settings["dataset_samples"],
-        "sources": prepared.sources, "comparable": prepared.comparable, "sources_digest": prepared.digest})
+        "sources": catalogue.sources, "comparable": catalogue.comparable, "sources_digest": catalogue.digest})
 
 
 def render_job(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
-    """The image files of a (study, pair), one for each dataset sample and split; then the digests of all."""
+    """The image files of a (study, binding), one for each dataset sample and split; then the digests of all."""
     import torch
 
     from diagvib.foundation.devices import resolve_device
-    from diagvib.images.datasets import ImageFiles, RenderedRecipes
+    from diagvib.images.datasets import ImageFiles
     from diagvib.images.files import write_images
     torch.set_num_threads(threads)
-    datasets = RenderedRecipes(layout.recipes(study, binding), layout.prepared, settings["image_size"],
-                               resolve_device(device))
+    datasets = _recipes(layout, settings, study, binding, resolve_device(device))
     files, digests = ImageFiles(layout.images(study, binding)), {}
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
@@ -74,25 +70,32 @@ def render_job(layout: Layout, settings: dict, study: str, binding: str, device:
     write_json(layout.digests(study, binding), digests)
 
 
+def _recipes(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> RenderedRecipes:
+    from diagvib.images.datasets import RenderedRecipes
+    scene = load_scene(settings["scene"])
+    return RenderedRecipes(layout.recipes(study, binding), scene, layout.prepared(settings["scene"]),
+                           settings["image_size"], device)
+
+
 def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> Datasets:
-    """Where a training finds the images of a (study, pair): in files, or in recipes that are rendered on `device`."""
-    from diagvib.images.datasets import ImageFiles, RenderedRecipes
+    """Where a training finds the images of a (study, binding): in files, or in recipes rendered on `device`."""
+    from diagvib.images.datasets import ImageFiles
     if settings["images"] == "parquet":
         return ImageFiles(layout.images(study, binding))
-    return RenderedRecipes(layout.recipes(study, binding), layout.prepared, settings["image_size"], device)
+    return _recipes(layout, settings, study, binding, device)
 
 
-def train_job(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
+def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
               keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
     """The runs of a (baseline, study, pair), one for each dataset sample."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.run import train_runs
     chosen = resolve_device(device)
-    train_runs(baseline=baseline, settings=settings["baseline"], study=study, binding=binding,
-               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, binding, chosen),
-               out=layout.runs(baseline, study, binding),
-               checkpoints=layout.checkpoints(baseline, study, binding), training=settings["training"], device=chosen,
-               keep_weights=keep_weights, curves=layout.curves(baseline, study, binding) if tensorboard else None,
+    train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
+               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, pair, chosen),
+               out=layout.runs(baseline, study, pair),
+               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
+               keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
                cuda_graphs=cuda_graphs)
 
 

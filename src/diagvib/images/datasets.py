@@ -4,25 +4,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_metadata
+from diagvib.images import DIGESTS_FILE
 from diagvib.images.files import Images, pixel_format, read_images, render_batches
-from diagvib.scenes.digits.prepare import load_prepared
-from diagvib.scenes.digits.renderer import Renderer
-from diagvib.settings.grid import DIGESTS_FILE
-from diagvib.studies.recipes import read_recipes, select_recipes
+from diagvib.scenes.scene import Scene
+from diagvib.studies.recipes import check_recipes, read_recipes, select_recipes
 
 
 class Datasets(Protocol):
-    """The datasets of a (study, pair), one for each dataset sample, each with splits train, val and test."""
+    """The datasets of a (study, binding), one for each dataset sample, each with splits train, val and test."""
 
     def place(self, sample: int, split: str) -> Path:
         """The file to name in a message about a split."""
 
     def metadata(self, sample: int, split: str) -> dict:
-        """What made a split: study, pair, sample, split, sources, comparable, digests, image_shape."""
+        """What made a split: study, binding, roles, scene, sample, split, sources, comparable,
+        digests, image_shape."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
@@ -63,30 +64,25 @@ class ImageFiles:
 
 
 class RenderedRecipes:
-    """Datasets rendered from a recipe file on `device`, with the digits and textures of the folder `prepared`.
+    """Datasets rendered from a recipe file on `device`, with what a scene prepared in the folder `prepared`.
 
-    DiagvibError if the recipes were drawn for other digits or textures than those.
+    DiagvibError if the recipes were drawn for other sources than those.
     """
 
-    def __init__(self, path: str | Path, prepared: str | Path, size: int, device: torch.device):
+    def __init__(self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device):
         self.path = Path(path)
         self._recipes, self._noted = read_recipes(path)
-        sources = load_prepared(prepared)
+        sources = scene.catalogue(Path(prepared))
         if self._noted.get("sources_digest") != sources.digest:
             raise DiagvibError(
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own")
-        for key in ("study", "binding"):
-            if key not in self._noted:
-                raise DiagvibError(f"{path}: its metadata lack {key}; delete it and run again, it will be made anew")
-        digit = self._recipes["digit"].to_numpy()
-        if len(digit) and digit.max() >= len(sources.digits):
-            raise DiagvibError(f"{path}: row {digit.argmax()}: digit {digit.max()} is not among the "
-                               f"{len(sources.digits)} prepared ones; delete it and run again, it will be made anew")
-        self._shared = {"sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
-                        "recipe_digest": file_sha256(path), **pixel_format(size)}
-        self.renderer = Renderer(sources.digits, sources.textures, device, size)
+        check_recipes(self._recipes, path, scene, scene.largest(sources))
+        self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
+            "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
+            "recipe_digest": file_sha256(path), **pixel_format(size)}
+        self.renderer = scene.renderer(Path(prepared), size, device)
 
     def __len__(self) -> int:
         """How many images all samples and splits hold."""
@@ -96,10 +92,9 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"study": self._noted["study"], "binding": self._noted["binding"], "sample": sample, "split": split,
-                **self._shared}
+        return {"sample": sample, "split": split, **self._shared}
 
-    def recipes(self, sample: int, split: str):
+    def recipes(self, sample: int, split: str) -> pa.Table:
         """The recipe table of a split."""
         return select_recipes(self._recipes, sample, split, self.path)
 

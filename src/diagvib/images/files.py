@@ -4,11 +4,10 @@ An image is its raw bytes in one `binary` column; shape and layout stand in the 
 stands beside it, so that a file explains itself in pandas.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +16,10 @@ import pyarrow.parquet as pq
 import torch
 
 from diagvib.foundation.columns import from_binary, to_binary
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
-from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes
-from diagvib.scenes.digits.renderer import Renderer
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import Renderer
 
 # Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library takes blocks above
 # 32 MiB from the system anew each time, and clearing them costs more than drawing on them.
@@ -41,8 +40,14 @@ class Images:
     metadata: dict
 
     def labels(self, factor: str) -> torch.Tensor:
-        """The class index of every image in the factor's full class list, int64[N]."""
-        return torch.from_numpy(class_indices(self.table, factor))
+        """The class index of every image in the factor's full class list, int64[N].
+
+        DiagvibError, naming the row, for a class that the scene does not know.
+        """
+        known = load_scene(self.metadata["scene"]).factors
+        if factor not in known:
+            raise unknown_name("factor", factor, known, f"scene {self.metadata['scene']}")
+        return torch.from_numpy(class_indices(self.table, factor, known[factor]))
 
 
 def pixel_format(size: int) -> dict:
@@ -50,9 +55,9 @@ def pixel_format(size: int) -> dict:
     return {"image_shape": [size, size, 3], "layout": "HWC", "dtype": "uint8"}
 
 
-def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
+def class_indices(recipes: pa.Table, factor: str, classes: Sequence[str]) -> np.ndarray:
     """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for an unknown name."""
-    lookup = {name: i for i, name in enumerate(classes(factor))}
+    lookup = {name: i for i, name in enumerate(classes)}
     if factor not in recipes.column_names:
         raise DiagvibError(f"lacks the column {factor}")
     values = recipes[factor].to_pylist()
@@ -65,15 +70,8 @@ def class_indices(recipes: pa.Table, factor: str) -> np.ndarray:
 
 def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
     """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the renderer's device."""
-    texture = class_indices(recipes, "texture")
-    column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
-    bindings = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
-             "position": ("position_row", "position_column")}
-    stacked = {k: np.stack([column[a], column[b]], 1) for k, (a, b) in bindings.items()}
     for start in range(0, len(recipes), BATCH):
-        at = slice(start, start + BATCH)
-        yield renderer.render(digit=column["digit"][at], texture=texture[at], hue=column["hue_degrees"][at],
-                              scale=column["scale_factor"][at], **{k: v[at] for k, v in stacked.items()})
+        yield renderer(recipes.slice(start, BATCH))
 
 
 def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metadata: dict,
@@ -85,9 +83,10 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
     schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
                            {**metadata, **pixel_format(renderer.size)})
     columns = [name for name in schema.names if name != "image"]
+    names = [field.name for field in schema if field.type == pa.string()]
     # the thread closes before the writer: a batch being written when something fails must not lose its file
     with (whole_file(path) as temporary,
-          pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=["group", "split", *FACTORS],
+          pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=names,
                            write_statistics=columns, write_page_checksum=True) as writer,
           ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
         written, start = None, 0

@@ -2,17 +2,102 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, create_model
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
-from diagvib.foundation.schemas import validate
-from diagvib.scenes.digits.factors import all_bindings, parse_binding
+from diagvib.foundation.validation import Name, Strict, unique, validated
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
-from diagvib.studies.study import check_dataset_samples, dataset_sample, study_definitions
+from diagvib.settings.grid import study_bindings
+from diagvib.studies.binding import read_binding
+from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.study import Study, load_studies, load_study
+
+Count = Annotated[int, Field(ge=1, le=100_000)]
+ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
+Root = Annotated[str, Field(
+    min_length=1, max_length=1000, pattern=r"^[^~\s{}:\x00-\x1f\x7f]([^{}:\x00-\x1f\x7f]*[^{}:\s\x00-\x1f\x7f])?$",
+    description="where data/ and results/ of this configuration live; a folder, without '{', '}', ':' or '~' in front")]
+
+
+class Training(Strict):
+    """How every baseline is trained."""
+
+    max_epochs: Count
+    patience: Count | None = Field(description="epochs without a lower validation loss after which training stops; "
+                                               "null, never")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
+    precision: Literal["bf16", "fp32"] = Field(description="on CUDA; a CPU always computes in fp32")
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
+        description="CPU threads of one training; part of the result, since sums depend on it")
+    track_test: bool = Field(description="runs also note their test accuracies after every epoch, for curves and other "
+                                         "selection rules; they select nothing")
+
+
+class Tuning(Strict):
+    """What `diagvib tune` tries: every batch size with every learning rate."""
+
+    study: Name = Field(description="the study on which candidates are compared; it binds a target only")
+    batch_sizes: Annotated[list[Annotated[int, Field(ge=2, le=65536)]], Field(min_length=1), unique]
+    learning_rates: Annotated[list[Annotated[float, Field(gt=0, le=1000)]], Field(min_length=1), unique]
+    factors: Annotated[list[str], Field(min_length=1), unique] = Field(
+        description="target factors over which the validation loss is averaged")
+    samples: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), unique] = Field(
+        description="numbers of the dataset samples over which it is averaged")
+    max_epochs: Count | None = Field(description="null, as many as the baseline trains otherwise")
+
+
+class BaselineChoice(Strict):
+    """A baseline for some studies or bindings only, or with another number of epochs."""
+
+    name: Name
+    studies: Annotated[list[Name], Field(min_length=1), unique] | None = None
+    bindings: Annotated[list[str], Field(min_length=1), unique] | None = None
+    max_epochs: Count | None = None
+
+
+class Configuration(Strict):
+    """A configuration. What one does not say is as in config/config.yaml, the paper's protocol."""
+
+    root: Root
+    sources: Literal["official", "embedded"] = Field(
+        description="official, the published source files; embedded, what needs no download")
+    mirror: Annotated[str, Field(min_length=1)] | None = Field(
+        description="local folder with the source files, instead of a download")
+    studies: Annotated[list[Name], Field(min_length=1), unique] = Field(description="names from config/studies")
+    studies_from: Annotated[list[str], unique] = Field(description="further files of studies, of one's own")
+    bindings: Literal["all"] | Annotated[list[str], Field(min_length=1), unique] = Field(
+        description="which factor plays which role: target-cue such as shape-hue, target-cue-cue; or all")
+    samples: Annotated[int, Field(ge=1, le=1000)] = Field(
+        description="how many dataset samples; the published ones first, then drawn")
+    counts: dict[Name, ImageCount] = Field(
+        description="images per dataset: train, val, and for each group of the test split its own number")
+    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
+    images: Literal["parquet", "render"] = Field(
+        description="parquet, image files; render, images are rendered on the training device and never written")
+    baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
+        description="names from config/baselines, or entries that restrict one to some studies or bindings, or change "
+                    "its max_epochs")
+    baselines_from: Annotated[list[str], unique] = Field(description="further files of baselines, of one's own")
+    training: Training
+    tuning: Tuning
+    keep_weights: bool = Field(description="every run also keeps its selected weights, weights.pt")
+    device: Literal["auto", "cpu", "cuda"]
+    tensorboard: bool = Field(
+        description="every run also writes its curves, to logs/tensorboard; no run is repeated for a change")
+    cuda_graphs: bool = Field(
+        description="a GPU's training steps are recorded and repeated, for speed; no run is repeated for a change")
+
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
+_TABLE_KEYS = ("sources", "studies", "studies_from", "bindings", "samples", "counts", "image_size", "baselines",
+               "training")
 STAGE_KEYS = {
     "fetch": ("sources",),
     "prepare": ("sources",),
@@ -20,11 +105,18 @@ STAGE_KEYS = {
     "render": ("samples", "image_size"),
     "train": ("samples", "images", "image_size", "training"),
     "tune": ("images", "image_size", "training", "tuning"),
-    "tabulate": ("sources", "studies", "bindings", "samples", "counts", "image_size", "baselines", "training"),
-    "plot": ("sources", "studies", "bindings", "samples", "counts", "image_size", "baselines", "training"),
+    "tabulate": _TABLE_KEYS,
+    "plot": _TABLE_KEYS,
 }
+# What a stage is told beside.
+_FURTHER = {"draw": {"study", "dataset_samples"}, "render": {"scene"}, "train": {"scene", "baseline"},
+            "tune": {"scene", "baseline"}}
 
 _SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
+
+
+def default_path() -> Path:
+    return definition_path("config.yaml")
 
 
 def load_config(path: str | Path | None = None, overrides: list[str] | None = None) -> dict:
@@ -32,13 +124,17 @@ def load_config(path: str | Path | None = None, overrides: list[str] | None = No
 
     A dot in a key reaches inside: `training.max_epochs=3`. DiagvibError naming file and key for anything unknown.
     """
-    path = Path(path) if path else definition_path("config.yaml")
-    config = read_yaml(path)
-    if not isinstance(config, dict):
-        raise DiagvibError(f"{path}: a mapping of keys to values expected")
+    path = Path(path) if path else default_path()
+    config = _mapping(read_yaml(path), path)
     for override in overrides or []:
         _override(config, override)
     return resolve(config, str(path))
+
+
+def _mapping(value: object, path: str | Path) -> dict:
+    if not isinstance(value, dict):
+        raise DiagvibError(f"{path}: a mapping of keys to values expected")
+    return value
 
 
 def _override(config: dict, override: str) -> None:
@@ -63,21 +159,19 @@ def typed(value):
 
 
 def resolve(config: dict, where: str) -> dict:
-    """Validate against the schema, fill in defaults, expand `all`, and check every name.
+    """Validate, fill in what config/config.yaml says, expand `all`, and check every name.
 
     where: the file named in messages. DiagvibError for the first thing that is wrong.
     """
-    config = validate(config, "config", where)
+    checked = validated(Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where)
+    config = checked.model_dump()
     check_root(config["root"], where)
-    _check_studies(config["studies"], f"{where}: studies")
-    if config["bindings"] == "all":
-        config["bindings"] = [binding.name for binding in all_bindings()]
-    _check_bindings(config["bindings"], f"{where}: pairs")
-    config["baselines"] = [_baseline_entry(b, config, where) for b in config["baselines"]]
-    for number in config["tuning"]["samples"]:
-        if number >= config["samples"]:
-            raise DiagvibError(f"{where}: tuning.samples: {number} is not among the dataset samples that `samples: "
-                               f"{config['samples']}` makes, which count from 0")
+    studies = load_studies(config["studies_from"])
+    _check_names("study", config["studies"], studies, f"{where}: studies")
+    _check_counts(config, studies, where)
+    _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
+    config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
+    _check_tuning(config, studies, f"{where}: tuning")
     names = [b["name"] for b in config["baselines"]]
     for name in names:
         if names.count(name) > 1:
@@ -85,9 +179,16 @@ def resolve(config: dict, where: str) -> dict:
     return config
 
 
+def _filled(given: object, defaults: object) -> object:
+    """What is given, with defaults for what is not; in sections too."""
+    if not isinstance(given, dict) or not isinstance(defaults, dict):
+        return given
+    return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in given.items()}}
+
+
 def check_root(root: str | Path, where: str) -> None:
     """DiagvibError naming `where` unless a root is a folder, or can become one."""
-    validate({"root": str(root)}, "config", where)
+    validated(create_model("Root", __base__=Strict, root=(Root, ...)), {"root": str(root)}, where)
     try:
         standing = next(path for path in (Path(root), *Path(root).absolute().parents) if path.exists())
     except OSError as error:
@@ -96,66 +197,101 @@ def check_root(root: str | Path, where: str) -> None:
         raise DiagvibError(f"{where}: root: {standing} is a file; name a folder for data/ and results/")
 
 
-def _check_studies(names: list[str], where: str) -> None:
+def _check_names(kind: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
     for name in names:
-        if name not in study_definitions():
-            raise unknown_name("study", name, study_definitions(), where)
+        if name not in known:
+            raise unknown_name(kind, name, known, where)
 
 
-def _check_bindings(names: list[str], where: str) -> None:
-    for name in names:
-        try:
-            binding = parse_binding(name)
-        except DiagvibError as error:
-            raise DiagvibError(f"{where}: {error}") from None
-        if binding.cue is None:
-            raise DiagvibError(f"{where}: '{name}' names no cue factor; write e.g. "
-                               f"{next(p.name for p in all_pairs() if p.target == binding.target)} "
-                               "(studies without correlation use the target factors of these pairs)")
+def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
+    groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
+    _check_names("split or group", config["counts"], ["train", "val", *groups], f"{where}: counts")
+    for name in config["studies"]:
+        for group in studies[name].groups:
+            if group not in config["counts"]:
+                raise DiagvibError(f"{where}: counts: the group {group} of study {name} has no number of images; add "
+                                   f"counts.{group}")
 
 
-def _baseline_entry(entry: str | dict, config: dict, where: str) -> dict:
-    """One baseline of the configuration in full: name, studies, pairs, settings."""
-    entry = {"name": entry} if isinstance(entry, str) else entry
+def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:
+    """Every name is a binding with a cue, and every study has one of them."""
+    for study in studies:
+        factors = load_scene(load_study(study, config["studies_from"]).scene).factors
+        for name in names if names != "all" else []:
+            try:
+                if not read_binding(name, factors).cues:
+                    raise DiagvibError(f"'{name}' names no cue factor; write e.g. "
+                                       f"{name}-{next(f for f in factors if f != name)} (studies without correlation "
+                                       "use the target factors of these bindings)")
+            except DiagvibError as error:
+                raise DiagvibError(f"{where}: {error}") from None
+        if not study_bindings(config, study, names):
+            raise DiagvibError(f"{where}: none is for study {study}, which binds "
+                               f"{', '.join(load_study(study, config['studies_from']).bound)}")
+
+
+def _check_tuning(config: dict, studies: dict[str, Study], where: str) -> None:
+    tuning = config["tuning"]
+    for number in tuning["samples"]:
+        if number >= config["samples"]:
+            raise DiagvibError(f"{where}.samples: {number} is not among the dataset samples that `samples: "
+                               f"{config['samples']}` makes, which count from 0")
+    _check_names("study", [tuning["study"]], studies, f"{where}.study")
+    if studies[tuning["study"]].cues:
+        raise DiagvibError(f"{where}.study: {tuning['study']} binds cues; a study that binds a target only is needed")
+    _check_names("factor", tuning["factors"], load_scene(studies[tuning["study"]].scene).factors, f"{where}.factors")
+
+
+def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> dict:
+    """One baseline of the configuration in full: name, studies, bindings, settings."""
+    entry = BaselineChoice(name=entry) if isinstance(entry, str) else entry
     where = f"{where}: baselines"
-    if entry["name"] not in baseline_names():
-        raise unknown_name("baseline", entry["name"], baseline_names(), where)
-    _check_studies(entry.get("studies", []), f"{where}: {entry['name']}: studies")
-    _check_bindings(entry.get("bindings", []), f"{where}: {entry['name']}: pairs")
-    for key in ("studies", "bindings"):
-        absent = set(entry.get(key, [])) - set(config[key])
+    _check_names("baseline", [entry.name], baseline_names(config["baselines_from"]), where)
+    studies, bindings = entry.studies or config["studies"], entry.bindings or config["bindings"]
+    _check_names("study", entry.studies or [], load_studies(config["studies_from"]), f"{where}: {entry.name}: studies")
+    for key, chosen in (("studies", entry.studies), ("bindings", entry.bindings)):
+        absent = sorted(set(chosen or []) - set(config[key])) if config[key] != "all" else []
         if absent:
-            raise DiagvibError(f"{where}: {entry['name']}: {key}: {sorted(absent)[0]} is not among the "
-                               f"configuration's {key}")
-    settings = load_settings(entry["name"])
-    if "max_epochs" in entry:
-        settings["max_epochs"] = entry["max_epochs"]
-    return {"name": entry["name"], "studies": entry.get("studies", config["studies"]),
-            "bindings": entry.get("bindings", config["bindings"]), "settings": settings}
+            raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")
+    _check_bindings(config, bindings, studies, f"{where}: {entry.name}: bindings")
+    settings = load_settings(entry.name, config["baselines_from"])
+    if entry.max_epochs is not None:
+        settings["max_epochs"] = entry.max_epochs
+    return {"name": entry.name, "studies": studies, "bindings": bindings, "settings": settings}
 
 
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
     """The part of a resolved configuration that one job depends on, as plain data: its `--settings`.
 
-    draw adds the study's definition and the dataset samples; train and tune the baseline's settings. tune takes any
-    baseline of config/baselines.yaml, train those of the configuration.
+    draw adds the study's definition and the dataset samples; render and train the scene; train and tune the baseline's
+    settings. tune takes any baseline that is defined, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
-    if study is not None:
-        _check_studies([study], stage)
+    if stage == "tune":
+        study = config["tuning"]["study"]
+    definition = load_study(study, config["studies_from"]) if study is not None else None
     if stage == "draw":
-        settings["study"] = study_definitions()[study]
-        settings["dataset_samples"] = [asdict(dataset_sample(number)) for number in range(settings.pop("samples"))]
+        settings["study"] = definition.model_dump(exclude={"name"})
+        settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
+    if "scene" in _FURTHER.get(stage, ()):
+        settings["scene"] = definition.scene
     if stage in ("train", "tune"):
-        known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
-        if stage == "tune" and baseline not in known:
-            known[baseline] = load_settings(baseline)
-        if baseline not in known:
-            raise unknown_name("baseline", baseline, known, "the configuration's baselines")
-        # The origin of the values is for readers; changing its words changes no result.
-        settings["baseline"] = {key: value for key, value in known[baseline].items() if key != "origin"}
-    # As the workflow hands them over, so that a command by hand writes the same bytes.
-    return json.loads(json.dumps(settings, sort_keys=True))
+        settings["baseline"] = _baseline_settings(config, stage, baseline)
+    return settings
+
+
+def _dataset_samples(study: Study, count: int) -> list[dict]:
+    scene = load_scene(study.scene)
+    return [asdict(dataset_sample(number, scene.factors, scene.published_samples)) for number in range(count)]
+
+
+def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
+    known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
+    if stage == "tune" and baseline not in known:
+        known[baseline] = load_settings(baseline, config["baselines_from"])
+    _check_names("baseline", [baseline], known, "the configuration's baselines")
+    # The origin of the values is for readers; changing its words changes no result.
+    return {key: value for key, value in known[baseline].items() if key != "origin"}
 
 
 def read_settings(text: str, stage: str) -> dict:
@@ -165,24 +301,17 @@ def read_settings(text: str, stage: str) -> dict:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DiagvibError(f"{where}: not valid JSON: {one_line(error)}") from None
-    keys = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
-    keys |= {"draw": {"study", "dataset_samples"}, "train": {"baseline"}, "tune": {"baseline"}}.get(stage, set())
-    if not isinstance(settings, dict) or keys != settings.keys():
-        raise DiagvibError(f"{where}: a JSON object with the keys {', '.join(sorted(keys))} expected")
-    checked = validate({key: value for key, value in settings.items() if key in STAGE_KEYS[stage]
-                        and key != "baselines"}, "config", where)
-    settings |= {key: checked[key] for key in settings if key in checked and key != "baselines"}
-    try:
-        for entry in settings.get("baselines", []):
-            validate({"baselines": [{key: entry[key] for key in ("name", "studies", "bindings")}]}, "config", where)
-            validate({entry["name"]: entry["settings"]}, "baselines", f"{where}: baselines")
-        if "baseline" in settings:
-            validate({"baseline": {**settings["baseline"], "origin": "a job's settings"}}, "baselines", where)
-        if "study" in settings:
-            settings["study"] = validate({"study": settings["study"]}, "studies", where)["study"]
-        if "dataset_samples" in settings:
-            check_dataset_samples([{**sample["classes"], "added_cue": sample["added_cue"]}
-                                   for sample in settings["dataset_samples"]], where)
-    except (KeyError, TypeError) as error:
-        raise DiagvibError(f"{where}: not as a configuration gives them: {type(error).__name__} {error}") from None
-    return settings
+    own = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
+    further = _FURTHER.get(stage, set())
+    if not isinstance(settings, dict) or own | further != settings.keys():
+        raise DiagvibError(f"{where}: a JSON object with the keys {', '.join(sorted(own | further))} expected")
+    fields = {key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
+              for key in own - {"baselines"}}
+    model = create_model("Settings", __base__=Strict, **fields)
+    checked = validated(model, {key: settings[key] for key in fields}, where).model_dump()
+    if "dataset_samples" in settings:
+        try:
+            settings["dataset_samples"] = [asdict(DatasetSample(**sample)) for sample in settings["dataset_samples"]]
+        except TypeError as error:
+            raise DiagvibError(f"{where}: dataset_samples: {one_line(error)}") from None
+    return {**settings, **checked}

@@ -1,54 +1,75 @@
 """The grid: which datasets and runs a configuration asks for, and where their files stand under its root."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from diagvib.scenes.digits.factors import FACTORS, Binding, parse_binding
-from diagvib.studies.study import SPLITS, load_study
+from diagvib.images import DIGESTS_FILE
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import Binding, chosen_bindings
+from diagvib.studies.study import Study, load_study
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a baseline on one dataset sample of a (study, pair)."""
+    """One training: a baseline on one dataset sample of a (study, binding)."""
 
     baseline: str
     study: str
     binding: str
     target: str
-    cue: str | None
+    cues: tuple[str, ...]
     sample: int
 
+    @property
+    def name(self) -> str:
+        """In messages, and the run's folder."""
+        return f"{self.baseline}/{self.study}/{self.binding}/{self.sample}"
 
-def study_bindings(study: str, bindings: list[str]) -> list[Binding]:
-    """The pairs for which a study has datasets: the given ones, or their target factors alone if it has no cue."""
-    parsed = [parse_binding(name) for name in bindings]
-    if load_study(study).paired:
-        return parsed
-    targets = {binding.target for binding in parsed}
-    return [Binding(factor) for factor in FACTORS if factor in targets]
+
+def study_of(config: dict, name: str) -> Study:
+    """A study of a resolved configuration."""
+    return load_study(name, config["studies_from"])
+
+
+def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Binding]:
+    """The bindings, of these names or all, for which a study has datasets."""
+    found = study_of(config, study)
+    return chosen_bindings(found, names, load_scene(found.scene).factors)
+
+
+def scenes(config: dict) -> list[str]:
+    """The scenes of a configuration's studies."""
+    return list(dict.fromkeys(study_of(config, study).scene for study in config["studies"]))
 
 
 def datasets(config: dict) -> list[tuple[str, str]]:
-    """Every (study, pair name) of a resolved configuration: one job each of draw and render."""
-    return [(study, binding.name) for study in config["studies"] for binding in study_bindings(study, config["bindings"])]
+    """Every (study, binding name) of a resolved configuration: one job each of draw and render."""
+    return [(study, binding.name) for study in config["studies"]
+            for binding in study_bindings(config, study, config["bindings"])]
 
 
 def train_jobs(config: dict) -> list[tuple[str, str, str]]:
-    """Every (baseline, study, pair name): one job of train, which covers all dataset samples."""
+    """Every (baseline, study, binding name): one job of train, which covers all dataset samples."""
     return [(baseline["name"], study, binding.name) for baseline in config["baselines"]
             for study in config["studies"] if study in baseline["studies"]
-            for binding in study_bindings(study, baseline["bindings"])]
+            for binding in study_bindings(config, study, baseline["bindings"])]
 
 
 def runs(config: dict) -> list[Run]:
     """Every run of a resolved configuration."""
-    return [Run(baseline, study, binding, parse_binding(binding).target, parse_binding(binding).cue, sample)
-            for baseline, study, binding in train_jobs(config) for sample in range(config["samples"])]
+    return [make_run(baseline, study, binding, sample) for baseline, study, binding in train_jobs(config)
+            for sample in range(config["samples"])]
+
+
+def make_run(baseline: str, study: str, binding: str, sample: int) -> Run:
+    target, *cues = binding.split("-")
+    return Run(baseline, study, binding, target, tuple(cues), sample)
 
 
 def expected_runs(config: dict) -> list[dict]:
-    """`runs` as plain dictionaries, the form in which tables ask for them."""
-    return [asdict(run) for run in runs(config)]
+    """`runs` as plain dictionaries, the form in which tables ask for them; several cues are joined, none is None."""
+    return [{"baseline": run.baseline, "study": run.study, "binding": run.binding, "target": run.target,
+             "cue": "-".join(run.cues) or None, "sample": run.sample} for run in runs(config)]
 
 
 @dataclass(frozen=True)
@@ -57,13 +78,11 @@ class Layout:
 
     root: Path
 
-    @property
-    def raw(self) -> Path:
-        return self.root / "data" / "raw"
+    def raw(self, scene: str) -> Path:
+        return self.root / "data" / "raw" / folder_name(scene)
 
-    @property
-    def prepared(self) -> Path:
-        return self.root / "data" / "prepared"
+    def prepared(self, scene: str) -> Path:
+        return self.root / "data" / "prepared" / folder_name(scene)
 
     def recipes(self, study: str, binding: str) -> Path:
         return self.all_recipes / study / f"{binding}.parquet"
@@ -130,8 +149,11 @@ class Layout:
         return self.root / "results" / "report.html"
 
 
-IMAGE_FILES = tuple(f"{split}.parquet" for split in SPLITS)
-DIGESTS_FILE = "sha256.json"
+def folder_name(name: str) -> str:
+    """A scene's or other thing's name as a folder: of `package.module:Class` the class."""
+    return name.rpartition(":")[2]
+
+
 RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")
 # Of a run whose weights are kept.
 WEIGHTS_FILE = "weights.pt"

@@ -1,0 +1,129 @@
+"""The scene of DiagViB-6: a textured, coloured digit on a grey canvas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.scenes.digits.digits import DIGIT_SIZE
+from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, classes, draw_realizations
+from diagvib.scenes.digits.textures import TEXTURE_SIZE
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagvib.scenes.digits.prepare import Catalogue
+    from diagvib.scenes.digits.renderer import Renderer as BatchedRenderer
+    from diagvib.scenes.scene import Renderer
+
+# What stands still in an example while another factor changes.
+_USUAL = {"position": "center-center", "hue": "blue", "lightness": "brighter", "scale": "large", "shape": "5",
+          "texture": "wood"}
+_CROP = (108, 108)  # the middle of a 256 x 256 texture
+_BY_NUMBERS = ("position", "hue", "lightness", "scale")
+
+
+class Digits:
+    """`scenes.scene.Scene` of the digits. Modules that read sources or need torch are imported when they are used."""
+
+    name = "digits"
+    factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012
+    columns = pa.schema([
+        ("position_row", pa.float64()), ("position_column", pa.float64()), ("hue_degrees", pa.float64()),
+        ("lightness_1", pa.float64()), ("lightness_2", pa.float64()), ("scale_factor", pa.float64()),
+        ("digit", pa.int32()), ("crop_row", pa.int16()), ("crop_column", pa.int16())])
+
+    @cached_property
+    def published_samples(self) -> list[dict]:
+        return read_yaml(definition_path("dataset_samples.yaml"))
+
+    def raw_files(self, sources: str) -> list[str]:
+        from diagvib.scenes.digits.fetch import load_sources
+        return [source.path for source in load_sources()] if sources == "official" else []
+
+    def prepared_files(self) -> list[str]:
+        return ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]
+
+    def fetch(self, raw: Path, mirror: Path | None) -> None:
+        from diagvib.scenes.digits.fetch import fetch
+        fetch(raw, mirror)
+
+    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+        from diagvib.scenes.digits.prepare import prepare
+        prepare(raw, prepared, sources)
+
+    def catalogue(self, prepared: Path) -> Catalogue:
+        from diagvib.scenes.digits.prepare import load_catalogue
+        return load_catalogue(prepared)
+
+    def largest(self, catalogue: Catalogue) -> dict[str, int]:
+        last = TEXTURE_SIZE - DIGIT_SIZE
+        return {"digit": len(catalogue.label) - 1, "crop_row": last, "crop_column": last}
+
+    def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
+                generator: np.random.Generator) -> dict[str, np.ndarray]:
+        columns: dict[str, np.ndarray] = {}
+        for factor in _BY_NUMBERS:
+            lookup = {name: i for i, name in enumerate(self.factors[factor])}
+            values = draw_realizations(factor, np.array([lookup[c] for c in classes[factor]], dtype=int), generator)
+            columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
+        instance = np.empty(len(classes["shape"]), dtype=np.int64)
+        for shape in np.unique(classes["shape"].astype(str)):
+            rows = np.flatnonzero(classes["shape"] == shape)
+            instance[rows] = generator.choice(_instances(catalogue, split, shape), len(rows))
+        # 0 to 215, as in the published generator; 216 would fit too.
+        crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
+        return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
+
+    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+        from diagvib.scenes.digits.prepare import load_prepared
+        from diagvib.scenes.digits.renderer import Renderer
+        sources = load_prepared(prepared)
+        return RecipeRenderer(Renderer(sources.digits, sources.textures, device, size))
+
+    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
+        """Every class is shown by the middle of its region, every digit by the first of its kind in the test split."""
+        from diagvib.scenes.digits.prepare import load_prepared
+        from diagvib.scenes.digits.renderer import Renderer
+        sources, chosen = load_prepared(prepared), [{**_USUAL, **one} for one in wanted]
+        digits = np.stack([sources.digits[_instances(sources, "test", shape)[0]] for shape in classes("shape")])
+        middle = {factor: np.array([np.mean(REGIONS[factor][one[factor]], axis=1) for one in chosen])
+                  for factor in _BY_NUMBERS}
+        return Renderer(digits, sources.textures).render(
+            digit=np.array([int(one["shape"]) for one in chosen], dtype=np.int64),
+            texture=np.array([classes("texture").index(one["texture"]) for one in chosen], dtype=np.int64),
+            crop=np.tile(np.array(_CROP, dtype=np.int64), (len(chosen), 1)), hue=middle["hue"][:, 0] % 360,
+            lightness=middle["lightness"], position=middle["position"], scale=middle["scale"][:, 0]).cpu().numpy()
+
+
+class RecipeRenderer:
+    """`scenes.scene.Renderer` on the batched renderer of digits."""
+
+    def __init__(self, renderer: BatchedRenderer):
+        self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
+
+    def __call__(self, recipes: pa.Table) -> torch.Tensor:
+        lookup = {name: i for i, name in enumerate(classes("texture"))}
+        column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
+        both = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
+                "position": ("position_row", "position_column")}
+        return self._render(digit=column["digit"], hue=column["hue_degrees"], scale=column["scale_factor"],
+                            texture=np.array([lookup[name] for name in recipes["texture"].to_pylist()], np.int64),
+                            **{name: np.stack([column[a], column[b]], 1) for name, (a, b) in both.items()})
+
+
+def _instances(catalogue: Catalogue, split: str, shape: str) -> np.ndarray:
+    """Digit indices of a shape in a split. DiagvibError if there is none."""
+    found = np.flatnonzero((catalogue.split == split) & (catalogue.label == int(shape)))
+    if not len(found):
+        raise DiagvibError(f"prepared digits: no instance of shape {shape} in split {split}; prepare them again")
+    return found
+

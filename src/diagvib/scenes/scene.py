@@ -1,0 +1,75 @@
+"""The one interface between a scene and everything else. Nothing outside a scene's folder knows its factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Renderer(Protocol):
+    """What turns recipes into images. size: pixels a side; device: where images are made and left."""
+
+    size: int
+    device: torch.device
+
+    def __call__(self, recipes: pa.Table) -> torch.Tensor:
+        """Recipes to uint8[B, size, size, 3]."""
+
+
+class Catalogue(Protocol):
+    """What drawing knows of the prepared sources. comparable: whether results may be held against a paper's."""
+
+    sources: str
+    comparable: bool
+    digest: str
+
+
+class Scene(Protocol):
+    """What images are of: factors and their classes, source files, recipe columns, a renderer.
+
+    factors: factor -> names of its classes, in class-index order. columns: what a recipe holds beside the factors'
+    classes. published_samples: dataset samples that a paper fixed (see `studies.dataset_sample`).
+    """
+
+    name: str
+    factors: Mapping[str, tuple[str, ...]]
+    columns: pa.Schema
+    published_samples: Sequence[Mapping]
+
+    def raw_files(self, sources: str) -> list[str]:
+        """What `fetch` brings, relative to the scene's folder in data/raw. sources: official or embedded."""
+
+    def prepared_files(self) -> list[str]:
+        """What `prepare` makes, relative to the scene's folder in data/prepared."""
+
+    def fetch(self, raw: Path, mirror: Path | None) -> None:
+        """Bring the source files to `raw`, each held to its hash. DiagvibError if one is not to be had."""
+
+    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+        """From the source files, or from embedded ones, to what rendering reads."""
+
+    def catalogue(self, prepared: Path) -> Catalogue:
+        """What is prepared, without its pixels. DiagvibError if it is absent or not whole."""
+
+    def largest(self, catalogue: Catalogue) -> dict[str, int]:
+        """The largest value of those whole-number columns of a recipe that have one."""
+
+    def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
+                generator: np.random.Generator) -> dict[str, np.ndarray]:
+        """For each image and factor a value inside its class, as the recipe's `columns`.
+
+        classes: factor -> class names str[N]. No source serves two splits.
+        """
+
+    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+        """What turns recipes into images of `size` x `size` pixels on `device`."""
+
+    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
+        """One image per choice of classes (factors left out: a usual class), uint8[N, H, W, 3], for people to see."""

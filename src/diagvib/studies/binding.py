@@ -1,0 +1,83 @@
+"""Bindings: which factor of a scene plays which role of a study, written `shape-hue` or `shape-hue-texture`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.studies.study import Study
+
+Factors = Mapping[str, tuple[str, ...]]  # factor -> its classes, as a scene has them
+
+
+@dataclass(frozen=True)
+class Binding:
+    """The factors of a study's bound roles, in their order: the target, then the cues."""
+
+    factors: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return "-".join(self.factors)
+
+    @property
+    def target(self) -> str:
+        return self.factors[0]
+
+    @property
+    def cues(self) -> tuple[str, ...]:
+        return self.factors[1:]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def read_binding(name: str, factors: Factors) -> Binding:
+    """A binding by its name, for any study. DiagvibError, suggesting the nearest, for unknown or equal factors."""
+    parts = tuple(str(name).split("-"))
+    unknown = next((part for part in parts if part not in factors), None)
+    if unknown is not None:
+        raise unknown_name("factor", unknown, factors, f"binding '{name}'")
+    if len(set(parts)) < len(parts):
+        raise DiagvibError(f"binding '{name}' names a factor twice; give each role a factor of its own")
+    return Binding(parts)
+
+
+def bind(study: Study, name: str, factors: Factors) -> Binding:
+    """The binding of this name for a study: the name of one factor for each of its bound roles.
+
+    DiagvibError if the number of factors is another one, or a factor has fewer classes than its role.
+    """
+    binding = read_binding(name, factors)
+    if len(binding.factors) != len(study.bound):
+        example = next((b.name for b in all_bindings(study, factors)), "none of this scene")
+        raise DiagvibError(f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
+                           f"{len(study.bound)} roles ({', '.join(study.bound)}); write e.g. {example}")
+    for role, factor in zip(study.bound, binding.factors, strict=True):
+        if len(factors[factor]) < study.roles[role]:
+            raise DiagvibError(f"study {study.name}: {role} has {study.roles[role]} classes, but {factor} only "
+                               f"{len(factors[factor])}; bind another factor to it")
+    return binding
+
+
+def all_bindings(study: Study, factors: Factors) -> list[Binding]:
+    """Every binding that a study can have: each target with each set of cues that have classes enough."""
+    def fits(role: str, factor: str) -> bool:
+        return len(factors[factor]) >= study.roles[role]
+    return [Binding((target, *cues)) for target in factors if fits(study.bound[0], target)
+            for cues in combinations([f for f in factors if f != target], len(study.cues))
+            if all(map(fits, study.cues, cues))]
+
+
+def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> list[Binding]:
+    """Those of a configuration's bindings that a study has: all, or those with a factor for each of its roles.
+
+    A study that binds only the target takes the targets of all of them, in the scene's order.
+    """
+    if names == "all":
+        return all_bindings(study, factors)
+    read = [read_binding(name, factors) for name in names]
+    if not study.cues:
+        targets = {binding.target for binding in read}
+        return [bind(study, factor, factors) for factor in factors if factor in targets]
+    return [bind(study, b.name, factors) for b in read if len(b.factors) == len(study.bound)]

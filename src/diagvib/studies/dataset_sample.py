@@ -1,0 +1,51 @@
+"""Dataset samples: which classes of each factor stand in a data set."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.seeding import named_generator
+
+CLASSES_PER_FACTOR = 3  # of a factor's classes, so many are selected where a study's role does not say otherwise
+
+
+@dataclass(frozen=True)
+class DatasetSample:
+    """One choice of classes per factor (names, in class-index order), and the cue classes that CGO adds.
+
+    number: from 0. classes: three of each factor, or all where it has fewer. added_cue: for target classes 0, 1, 2.
+    """
+
+    number: int
+    classes: dict[str, tuple[str, ...]]
+    added_cue: tuple[int, ...]
+
+    def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
+        """The classes of a factor for a role of `count` classes: those of the sample, or drawn from its number.
+
+        known: all classes of the factor. DiagvibError if there are fewer than asked for.
+        """
+        if count == len(self.classes[factor]):
+            return tuple(self.classes[factor])
+        if count > len(known):
+            raise DiagvibError(f"{factor} has {len(known)} classes, a role needs {count}; bind another factor to it")
+        drawn = named_generator("dataset sample", self.number, factor, count).choice(known, count, replace=False)
+        return tuple(str(name) for name in drawn)
+
+
+def dataset_sample(number: int, factors: Mapping[str, tuple[str, ...]],
+                   published: Sequence[Mapping] = ()) -> DatasetSample:
+    """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then drawn from the number.
+
+    factors: factor -> classes; published: entries with three classes for each factor, and added_cue.
+    """
+    if number < 0:
+        raise DiagvibError(f"dataset sample {number}: numbers start at 0")
+    if number < len(published):
+        entry = published[number]
+        return DatasetSample(number, {f: tuple(entry[f]) for f in factors}, tuple(entry["added_cue"]))
+    generator = named_generator("dataset sample", number)
+    chosen = {factor: tuple(str(c) for c in generator.choice(known, min(CLASSES_PER_FACTOR, len(known)), replace=False))
+              for factor, known in factors.items()}
+    others = [[c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)]
+    return DatasetSample(number, chosen, tuple(int(generator.choice(o)) for o in others))
