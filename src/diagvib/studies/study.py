@@ -34,7 +34,7 @@ class Row(Strict):
 
     splits: Annotated[list[Literal["train", "val", "test"]], Field(min_length=1)]
     group: Name
-    weight: Annotated[float, Field(gt=0)] = 1.0
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     environment: Name = MAIN
     cells: Literal["others"] | Relations | list[Cell]
 
@@ -68,7 +68,7 @@ class Study(Strict):
     """
 
     name: Name
-    title: Annotated[str, Field(min_length=1)]
+    title: Annotated[str, Field(min_length=1, max_length=64)]
     meaning: Annotated[str, Field(min_length=1)]
     scene: Annotated[str, Field(min_length=1)] = "digits"
     metrics: Literal["shortcut", "accuracy"] = "shortcut"
@@ -97,7 +97,14 @@ class Study(Strict):
             if not any(split in row.splits for row in self.rows):
                 raise ValueError(f"rows: no row names the split {split}")
         self._check_groups()
+        # A dataset sample adds to each target class a cue class that is not the diagonal's.
+        for added_cue in product((1, 2), (0, 2), (0, 1)) if self._adds else [None]:
+            self._check_cells(added_cue)
         return self
+
+    @property
+    def _adds(self) -> bool:
+        return any(isinstance(row.cells, list) and any("added" in cell for cell in row.cells) for row in self.rows)
 
     def _check_row(self, number: int, row: Row) -> None:
         where = f"rows.{number}: cells"
@@ -113,8 +120,6 @@ class Study(Strict):
         else:
             for cell in row.cells:
                 self._check_cell(where, cell)
-            if len({tuple(cell) for cell in row.cells}) < len(row.cells):
-                raise ValueError(f"{where}: a cell is listed twice; give its row a larger weight instead")
 
     def _check_cell(self, where: str, cell: Cell) -> None:
         if len(cell) != len(self.roles):
@@ -138,6 +143,29 @@ class Study(Strict):
         if extra:
             raise ValueError(f"rows: the metrics `{self.metrics}` know the groups {', '.join(needed)}, not {extra[0]}; "
                              "choose other metrics")
+
+    def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
+        """For one choice of added cue classes: no row without cells or with one twice, no cell in two test groups, no
+        target class that is not trained."""
+        tested: dict[tuple[int, ...], str] = {}
+        trained = {cell[0] for row in self.rows if "train" in row.splits for cell in self._row_cells(row, added_cue)}
+        for number, row in enumerate(self.rows):
+            cells, where = self._row_cells(row, added_cue), f"rows.{number}: cells"
+            if not cells:
+                raise ValueError(f"{where}: `{row.cells}` name no cell" + (
+                    ", as the rows of the train split name all" if row.cells == "others" else ""))
+            twice = next((cell for cell in cells if cells.count(cell) > 1), None)
+            if twice:
+                raise ValueError(f"{where}: {list(twice)} stands twice, or may by way of `added`; list it once, and give "
+                                 "it a row of its own if it shall weigh more")
+            unknown = {cell[0] for cell in cells} - trained
+            if unknown:
+                raise ValueError(f"{where}: target class {min(unknown)} is in no row of the train split, so that "
+                                 "nothing could learn it; add a training cell of it, or take its cells out")
+            for cell in cells if "test" in row.splits else ():
+                if tested.setdefault(cell, row.group) != row.group:
+                    raise ValueError(f"{where}: {list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
+                                     "or may be by way of `added`; give it to one of them")
 
     @property
     def cues(self) -> tuple[str, ...]:
