@@ -6,7 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from diagvib.methods.registry import KINDS, OWN
+from diagvib.methods.registry import baseline_files
 from diagvib.settings.config import resolve, stage_settings, typed
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
@@ -39,15 +39,9 @@ LAYOUT, LOGS = Layout(Path(ROOT)), Path(ROOT) / "logs"
 
 
 def baseline_code(wildcards):
-    """The modules that a baseline's kind is made of, a user's own among them: a change in one re-runs the baselines that
-    use it, no others."""
+    """The modules that a baseline's model and method are made of: a change in one re-runs the baselines that use it."""
     settings = stage_settings(CONFIG, "train", baseline=wildcards.baseline)["baseline"]
-    names, seen = re.findall(r"baselines\.(\w+):", KINDS.get(settings["kind"], OWN)), set()
-    while names:
-        seen.add(path := f"src/diagvib/baselines/{names.pop()}.py")
-        names += [name for name in re.findall(r"^from diagvib\.baselines\.(\w+) import", open(path).read(), re.M)
-                  if f"src/diagvib/baselines/{name}.py" not in seen]
-    return sorted(seen) + own_files(settings["kind"])
+    return [os.path.relpath(path) for path in baseline_files(settings)]
 
 
 def stage(name):

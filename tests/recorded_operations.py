@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class RecordedOperations:
-    """Takes the place of steps.CudaGraphs. repetitions: how many steps were repeated from each recording."""
+    """Takes the place of cuda_graphs.CudaGraphs. repetitions: how many steps were repeated from each recording."""
 
     def __init__(self):
         self.repetitions: list[int] = []

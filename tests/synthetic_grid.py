@@ -17,7 +17,7 @@ import torch
 
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.foundation.seeding import named_generator
-from diagvib.methods.method import Exhibit
+from diagvib.methods.method import Visualisation
 from diagvib.scenes.digits.factors import FACTORS, all_bindings, classes
 from diagvib.training.visualisations import SHOWN
 from synthetic_runs import exhibits
@@ -98,5 +98,5 @@ def _exhibits(baseline: str) -> pa.Table:
               "factor_vae": ("input", "reconstruction")}.get(baseline, ())
     latent = range(12 if baseline.endswith("vae") else 0)
     values = range(-3, 4)
-    return exhibits([*(Exhibit(what, pixels, torch.eye(3).repeat(4, 1)) for what in strips),
-                     *(Exhibit("traversal", pixels[:7], None, d, values, 6 - d / 2) for d in latent)], SHOWN)
+    return exhibits([*(Visualisation(what, pixels, torch.eye(3).repeat(4, 1)) for what in strips),
+                     *(Visualisation("traversal", pixels[:7], None, d, values, 6 - d / 2) for d in latent)], SHOWN)

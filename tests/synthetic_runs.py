@@ -14,9 +14,9 @@ import torch
 
 from diagvib import __version__
 from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
-from diagvib.methods.method import Exhibit
+from diagvib.methods.method import Visualisation
 from diagvib.scenes.digits.factors import FACTORS, classes, parse_binding
-from diagvib.training.visualisations import exhibit_table
+from diagvib.training.visualisations import visualisation_table
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
@@ -48,10 +48,10 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
-def exhibits(pictures: Sequence[Exhibit] = (), images: int = 0) -> pa.Table:
+def exhibits(pictures: Sequence[Visualisation] = (), images: int = 0) -> pa.Table:
     """An exhibits file's content, by default a baseline's that offers none; all images are of one class."""
     shown = pa.table({"group": ["id"] * images, **{factor: [classes(factor)[0]] * images for factor in FACTORS}})
-    return exhibit_table(list(pictures), shown, CLASSES)
+    return visualisation_table(list(pictures), shown, CLASSES)
 
 
 def write_pictures(folder: Path) -> None:
@@ -62,8 +62,8 @@ def write_pictures(folder: Path) -> None:
         return torch.from_numpy(generator.integers(0, 255, (n, 16, 16, 3), dtype=np.uint8))
 
     content = exhibits([
-        Exhibit("input", some(4), torch.eye(3)[[0, 1, 2, 0]]), Exhibit("reconstruction", some(4)),
-        *(Exhibit("traversal", some(3), None, number, (-1.0, 0.0, 1.0), 2.5 - number) for number in (0, 1))], 4)
+        Visualisation("input", some(4), torch.eye(3)[[0, 1, 2, 0]]), Visualisation("reconstruction", some(4)),
+        *(Visualisation("traversal", some(3), None, number, (-1.0, 0.0, 1.0), 2.5 - number) for number in (0, 1))], 4)
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
 

@@ -5,9 +5,10 @@ import torch
 from torch.nn import functional as F
 
 from diagvib.methods.asr import UNetLens, change, least_likely, least_likely_loss
-from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.registry import make_baseline
 from diagvib.training.batches import Batches
 from synthetic_images import SIZE, separable
+from synthetic_methods import settings_of
 
 
 @pytest.fixture
@@ -16,8 +17,8 @@ def batch():
 
 
 def made(**options):
-    options = {"base_width": 8, "levels": 2, **options}
-    return make_baseline({**load_settings("asr"), "options": options}, 6, SIZE, 0).train()
+    return make_baseline(settings_of("resnet18", {"name": "asr", "base_width": 8, "levels": 2, **options}), 6, SIZE,
+                         0).train()
 
 
 def test_least_likely_label_of_hand_made_logits():
@@ -60,24 +61,24 @@ def test_each_loss_reaches_its_own_network_only(batch):
         gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
         reached = {key.split(".")[0] for key, value in zip(parameters, gradients, strict=True) if value is not None}
         # The lens's loss passes through the classifier; the trainer asks for the gradients of the lens alone.
-        assert reached == ({"net"} if name == "net" else {"net", "lens"})
+        assert reached == ({"model"} if name == "model" else {"model", "lens"})
 
     outcome = model.training_step("classify", batch, update)
-    assert list(seen) == ["net", "lens"]
+    assert list(seen) == ["model", "lens"]
     lensed = model.lens(batch.inputs)
-    logits = model.net(lensed)
-    assert seen["net"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
+    logits = model.model(lensed)
+    assert seen["model"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
     assert seen["lens"] == pytest.approx((least_likely_loss(logits) + change(lensed, batch.inputs)).mean().item(),
                                          rel=1e-4)
-    assert outcome.loss.mean().item() == pytest.approx(seen["net"])
+    assert outcome.loss.mean().item() == pytest.approx(seen["model"])
 
 
 def test_validation_and_prediction_look_through_the_lens(batch):
     model = made().eval()
     model.lens.last.bias.data.fill_(5.0)
     with torch.inference_mode():
-        assert torch.equal(model.predict(batch), model.net(model.lens(batch.inputs)))
-        assert not torch.allclose(model.predict(batch), model.net(batch.inputs))
+        assert torch.equal(model.predict(batch), model.model(model.lens(batch.inputs)))
+        assert not torch.allclose(model.predict(batch), model.model(batch.inputs))
         loss = model.validation_step("classify", batch).loss
         assert torch.equal(loss, F.cross_entropy(model.predict(batch), batch.labels, reduction="none"))
 

@@ -13,20 +13,21 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
-from diagvib.methods.method import Exhibit
-from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.method import Visualisation
+from diagvib.methods.registry import make_baseline
 from diagvib.report.figures import draw_figures, sheet_binding
 from diagvib.report.page import write_report
 from diagvib.report.style import save_figure
 from diagvib.report.visualisation_sheets import exhibit_figures, exhibit_sheet, read_exhibits
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes.digits.factors import FACTORS, Binding, classes
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
+from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import train_runs
-from diagvib.training.trainer import predict
-from diagvib.training.visualisations import SHOWN, pixels_again, shown_images
+from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.visualisations import SHOWN, denormalisation, shown_images
 from synthetic_images import SIZE, separable, write_dataset
 from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
 
@@ -67,7 +68,7 @@ def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes(tmp_path):
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
         image = torch.from_numpy(golden["images"][:4])
     noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    table = exhibits([Exhibit("input", image), Exhibit("lensed", noise)], 4)
+    table = exhibits([Visualisation("input", image), Visualisation("lensed", noise)], 4)
     write_table(tmp_path / "e.parquet", table, {})
     kept = np.stack(read_exhibits(tmp_path / "e.parquet", Binding("hue", "shape"))["picture"])
     assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
@@ -86,17 +87,17 @@ def batch(batches):
 
 def made(name, **options):
     settings = load_settings(name)
-    return make_baseline({**settings, "options": {**settings["options"], **options}}, 6, SIZE, 0).eval()
+    return make_baseline({**settings, "method": {**settings["method"], **options}}, 6, SIZE, 0).eval()
 
 
 @torch.inference_mode()
 def offered(model, batches, batch):
-    return model.exhibits(batch, pixels_again(batches.scaling, CPU))
+    return model.visualisations(batch, denormalisation(batches.scaling, CPU))
 
 
 def test_the_z_scoring_is_undone_exactly(batches, batch):
-    assert torch.equal(pixels_again(batches.scaling, CPU)(batch.inputs), batch.pixels)
-    assert pixels_again(batches.scaling, CPU)(batch.inputs + 100).min() == 255
+    assert torch.equal(denormalisation(batches.scaling, CPU)(batch.inputs), batch.pixels)
+    assert denormalisation(batches.scaling, CPU)(batch.inputs + 100).min() == 255
 
 
 def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
@@ -111,7 +112,7 @@ def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
     assert torch.equal(difference.pixels, ((wanted - batch.pixels) / 2 + 127.5).round().to(torch.uint8))
     with torch.inference_mode():
         assert torch.equal(lensed.logits, model.predict(batch))
-        assert torch.equal(given.logits, model.net(batch.inputs))
+        assert torch.equal(given.logits, model.model(batch.inputs))
 
 
 @pytest.mark.parametrize("name", ["vae", "factor_vae"])
@@ -141,8 +142,8 @@ def root(tmp_path_factory):
 
 def train(root, name, out, **changed):
     settings = {**load_settings(name), "batch_size": 16, **changed.pop("settings", {})}
-    train_runs(name, settings, "zgo", "hue-shape", [0], ImageFiles(root / "images"), root / out,
-               root / "checkpoints", TRAINING, CPU, **changed)
+    train_runs(Job(settings, Protocol(**TRAINING), CPU, ImageFiles(root / "images"), **changed),
+               [Run(name, "zgo", "hue-shape", "hue", "shape", 0)], Folders(root / out, root / "checkpoints"))
     return root / out / "0"
 
 

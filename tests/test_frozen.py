@@ -9,56 +9,62 @@ import torchvision
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.registry import make_baseline
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
-from diagvib.training.trainer import Protocol, fit
+from diagvib.training.protocol import Protocol
+from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable
+from synthetic_methods import settings_of
 
 CPU = torch.device("cpu")
 # The smallest of torchvision's that has ImageNet weights and batch norm.
-ENTRY = {**load_settings("resnet50_in"), "model": "shufflenet_v2_x0_5", "batch_size": 8}
+NAME = "shufflenet_v2_x0_5"
+
+
+def frozen(name=NAME, **options):
+    return settings_of({"name": name, "weights": "IMAGENET1K_V1", "frozen": True, **options}, batch_size=8)
 
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "weights.pth"
     torch.manual_seed(7)
-    torch.save(torchvision.models.get_model(ENTRY["model"], weights=None).state_dict(), path)
+    torch.save(torchvision.models.get_model(NAME, weights=None).state_dict(), path)
     return path
 
 
 def made(path, seed=0, **options):
     options = {"weights_file": str(path), "weights_sha256": file_sha256(path), **options}
-    return make_baseline({**ENTRY, "options": options}, 6, SIZE, seed)
+    return make_baseline(frozen(**options), 6, SIZE, seed)
 
 
 @pytest.mark.parametrize("strictly", [False, True])
 def test_training_moves_the_last_layer_alone(weights, strictly):
     """Batch norm's running statistics drift to the dataset, as in the published code, unless strictly frozen."""
-    model = made(weights, strictly_frozen=strictly)
+    model = made(weights, frozen_statistics=strictly)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     train = Batches(*separable(32), CPU)
-    fit(model, train, train, Run("resnet50_in", "zso", "hue", "hue", None, 0), Protocol(2, None, 0), CPU)
+    Trainer(model, train, train, Run("resnet50_in", "zso", "hue", "hue", None, 0), Protocol(2, None, 0)).fit()
     moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     statistics = {key for key in before if key.rsplit(".")[-1] in ("running_mean", "running_var",
                                                                     "num_batches_tracked")}
-    assert moved == {"net.fc.weight", "net.fc.bias"} | (set() if strictly else statistics)
+    assert moved == {"model.head.weight", "model.head.bias"} | (set() if strictly else statistics)
     assert [p.requires_grad for p in model.parameters()].count(True) == 2
 
 
 def test_weights_come_from_the_file_and_the_head_from_the_seed(weights):
-    one, other, saved = made(weights, 0).net, made(weights, 1).net, torch.load(weights, weights_only=True)
+    one, other, saved = made(weights, 0).model, made(weights, 1).model, torch.load(weights, weights_only=True)
     for net in (one, other):
-        assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items() if "fc." not in key)
-    assert one.fc.weight.shape == (6, 1024) and not torch.equal(one.fc.weight, other.fc.weight)
+        assert all(torch.equal(value, saved[key]) for key, value in net.body.state_dict().items())
+    assert one.head.weight.shape == (6, 1024) and not torch.equal(one.head.weight, other.head.weight)
 
 
 @pytest.mark.parametrize("model", ["alexnet", "densenet121", "mobilenet_v3_small"])
 def test_last_layer_of_any_model(model, tmp_path):
     path = tmp_path / "weights.pth"
     torch.save(torchvision.models.get_model(model, weights=None).state_dict(), path)
-    settings = {**ENTRY, "model": model, "options": {"weights_file": str(path), "weights_sha256": file_sha256(path)}}
+    settings = frozen(model, weights_file=str(path), weights_sha256=file_sha256(path))
     batch = Batches(*separable(2), CPU).batch(torch.arange(2))
     assert make_baseline(settings, 4, SIZE, 0).eval().predict(batch).shape == (2, 4)
 
@@ -68,7 +74,7 @@ def test_model_without_a_linear_layer(tmp_path):
     torch.save(torchvision.models.squeezenet1_1(weights=None).state_dict(), path)
     options = {"weights_file": str(path), "weights_sha256": file_sha256(path)}
     with pytest.raises(DiagvibError, match="squeezenet1_1 has no linear layer"):
-        make_baseline({**ENTRY, "model": "squeezenet1_1", "options": options}, 4, SIZE, 0)
+        make_baseline(frozen("squeezenet1_1", **options), 4, SIZE, 0)
 
 
 def test_names_of_an_older_torchvision(tmp_path):
@@ -77,14 +83,13 @@ def test_names_of_an_older_torchvision(tmp_path):
     saved = torchvision.models.densenet121(weights=None).state_dict()
     torch.save({re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", key): value
                 for key, value in saved.items()}, path)
-    settings = {**ENTRY, "model": "densenet121",
-                "options": {"weights_file": str(path), "weights_sha256": file_sha256(path)}}
-    net = make_baseline(settings, 4, SIZE, 0).net
-    assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items() if "classifier" not in key)
+    settings = frozen("densenet121", weights_file=str(path), weights_sha256=file_sha256(path))
+    net = make_baseline(settings, 4, SIZE, 0).model.body
+    assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items())
 
 
 def test_wrong_hash_shows_both_and_the_remedy(weights):
-    with pytest.raises(DiagvibError, match="wrong hash.*replace the file, or.*options.weights_sha256") as caught:
+    with pytest.raises(DiagvibError, match="wrong hash.*replace the file, or.*model.weights_sha256") as caught:
         made(weights, weights_sha256="0" * 64)
     assert str(weights) in str(caught.value)
     assert "0" * 64 in str(caught.value) and file_sha256(weights) in str(caught.value)
@@ -97,7 +102,7 @@ def test_first_digits_of_a_hash_suffice(weights):
 
 
 def test_missing_and_unfitting_files(weights, tmp_path):
-    with pytest.raises(DiagvibError, match="absent.pth: no such file; options.weights_file"):
+    with pytest.raises(DiagvibError, match="absent.pth: no such file; model.weights_file"):
         made(weights, weights_file=str(tmp_path / "absent.pth"))
     other = tmp_path / "other.pth"
     torch.save({"a": torch.zeros(1)}, other)
@@ -112,7 +117,7 @@ def test_unknown_names(weights):
     with pytest.raises(DiagvibError, match="unknown weights of shufflenet_v2_x0_5 'IMAGENET1K_V7'; did you mean"):
         made(weights, weights="IMAGENET1K_V7")
     with pytest.raises(DiagvibError, match="unknown torchvision classifier 'resnet81'; did you mean resnet18"):
-        make_baseline({**ENTRY, "model": "resnet81"}, 6, SIZE, 0)
+        make_baseline(frozen("resnet81"), 6, SIZE, 0)
 
 
 @pytest.fixture
@@ -123,7 +128,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def without_file():
-    return make_baseline({**ENTRY, "options": {"weights": "IMAGENET1K_V1"}}, 6, SIZE, 0)
+    return make_baseline(frozen(), 6, SIZE, 0)
 
 
 def test_without_network_it_says_what_to_do(cache, monkeypatch):
@@ -131,7 +136,8 @@ def test_without_network_it_says_what_to_do(cache, monkeypatch):
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    with pytest.raises(DiagvibError, match="downloaded.*no network.*options: {weights: .*, weights_file: PATH}"):
+    with pytest.raises(DiagvibError,
+                       match="downloaded.*no network.*model: {name: .*, weights: .*, weights_file: PATH}"):
         without_file()
 
 

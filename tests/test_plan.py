@@ -96,7 +96,7 @@ def test_every_phase_counts_its_own_epochs(tmp_path):
     rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config("baselines=[vae]")
-    config["baselines"][0]["settings"]["options"] = {"vae_epochs": 7}
+    config["baselines"][0]["settings"]["method"]["vae_epochs"] = 7
     job = 2 * (7 * (100 / 10 + 1) + 4 * (100 / 50 + 1) + 60 / 20)
     assert estimate(config, rate_files=[file])["seconds"]["train vae"] == pytest.approx(2 * job)
 

@@ -18,10 +18,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.prefetch import ReadAhead
-from diagvib.methods.registry import load_settings
+from diagvib.scenes.digits.factors import parse_binding
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.grid import Run
 from diagvib.training import run as runs
-from diagvib.training.run import train_runs
-from diagvib.training.steps import WARM_UP
+from diagvib.training.cuda_graphs import WARM_UP
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Trainer
 from recorded_operations import RecordedOperations
 from synthetic_images import write_dataset
@@ -31,11 +34,12 @@ TRAINING = {"max_epochs": 3, "patience": None, "seed": 1, "precision": "bf16", "
 SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
 
 
-def train(root, out, study="zgo", binding="hue-shape", samples=(0, 1), **changed):
-    arguments = {"settings": SETTINGS, "training": TRAINING, "device": "cpu", **changed}
-    arguments["device"] = resolve_device(arguments["device"])
-    train_runs("small_cnn", study=study, binding=binding, samples=samples, datasets=ImageFiles(root / "images"),
-               out=root / out, checkpoints=root / "checkpoints", **arguments)
+def train(root, out, study="zgo", binding="hue-shape", samples=(0, 1), *, settings=SETTINGS, training=TRAINING,
+          device="cpu", curves=None, **changed):
+    job = Job(settings, Protocol(**training), resolve_device(device), ImageFiles(root / "images"), **changed)
+    factors = parse_binding(binding)
+    train_runs(job, [Run("small_cnn", study, binding, factors.target, factors.cue, sample) for sample in samples],
+               Folders(root / out, root / "checkpoints", curves))
     return root / out
 
 
@@ -117,9 +121,9 @@ def test_killed_job_continues_to_the_same_bytes(root):
         import os, pathlib, signal, sys
         import test_runs
         from contextlib import contextmanager
-        from diagvib.training.trainer import Watcher
+        from diagvib.training.callbacks import Callback
 
-        class Killer(Watcher):
+        class Killer(Callback):
             steps = 0
             def on_step(self, images):
                 Killer.steps += 1
@@ -130,7 +134,7 @@ def test_killed_job_continues_to_the_same_bytes(root):
         def killer(name, curves):
             yield Killer()
 
-        test_runs.runs.training_watcher = killer
+        test_runs.runs.training_callback = killer
         test_runs.train(pathlib.Path(sys.argv[1]), "runs")
         """)
     here = Path(__file__).parent
@@ -194,7 +198,7 @@ def test_other_settings_do_not_continue_the_checkpoint(root, monkeypatch, capsys
         with pytest.raises(DiagvibError, match="disk is full"):
             train(root, "runs")
     assert (root / "checkpoints" / "0.pt").exists()
-    train(root, "runs", settings={**SETTINGS, "lr": 1e-4})
+    train(root, "runs", settings={**SETTINGS, "optimiser": {**SETTINGS["optimiser"], "lr": 1e-4}})
     assert "made with other settings" in capsys.readouterr().err
 
 
@@ -221,28 +225,18 @@ def test_other_errors_are_not_taken_for_too_little_memory(root, monkeypatch):
         train(root, "runs")
 
 
-def test_recorded_steps_and_images_kept_in_place_change_nothing(root, monkeypatch):
-    """The way of a GPU, on the CPU: one recording serves all samples, whose images come to the same addresses."""
-    write_dataset(root / "images", "zgo", "hue-shape", 2)
-    samples = (0, 1, 2)
-    plain = contents(train(root, "plain", samples=samples), samples)
-    places, trainers = set(), []
+def test_recorded_steps_and_reading_ahead_change_nothing(root, monkeypatch):
+    """The way of a GPU, on the CPU; every run has a recording of its own."""
+    plain, recordings = contents(train(root, "plain")), []
 
-    class Recording(Trainer):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            self.graphs = RecordedOperations()
-            trainers.append(self)
+    def recorded(device, wanted):
+        recordings.append(RecordedOperations())
+        return recordings[-1]
 
-        def fit(self, train, val, *arguments):
-            places.add((train.pixels.data_ptr(), train.labels.data_ptr(), val.pixels.data_ptr()))
-            return super().fit(train, val, *arguments)
-
-    monkeypatch.setattr(runs, "Trainer", Recording)
+    monkeypatch.setattr(runs, "cuda_graphs", recorded)
     monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
-    assert contents(train(root, "recorded", samples=samples), samples) == plain
-    assert len(trainers) == len(places) == 1
-    assert trainers[0].graphs.repetitions == [3 * 3 * 3 - WARM_UP]
+    assert contents(train(root, "recorded")) == plain
+    assert [one.repetitions for one in recordings] == 2 * [[3 * 3 - WARM_UP]]
 
 
 def test_reading_ahead_keeps_the_order_and_one_sample_in_memory(root):
@@ -283,20 +277,20 @@ def scalars(folder):
 def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
     pytest.importorskip("tensorboard")
     plain = contents(train(root, "plain"))
-    original = runs.training_watcher
+    original = runs.training_callback
 
     @contextmanager
     def interrupting(name, curves):
-        with original(name, curves) as watcher:
+        with original(name, curves) as callback:
             def stop(row):
                 original_on_epoch(row)
                 if name.endswith("/1") and row["epoch"] == 2:
                     raise KeyboardInterrupt
-            original_on_epoch, watcher.on_epoch = watcher.on_epoch, stop
-            yield watcher
+            original_on_epoch, callback.on_epoch = callback.on_epoch, stop
+            yield callback
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "training_watcher", interrupting)
+        patch.setattr(runs, "training_callback", interrupting)
         with pytest.raises(KeyboardInterrupt):
             train(root, "runs", curves=root / "curves")
     assert len(scalars(root / "curves" / "1")["val_loss"]) == 2
@@ -305,7 +299,7 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
     for sample in ("0", "1"):
         history = [json.loads(line) for line in (out / sample / "history.jsonl").read_text().splitlines()]
         shown = scalars(root / "curves" / sample)
-        assert set(shown) == {"train_loss", "train_accuracy", "val_loss", "val_accuracy"}
+        assert set(shown) == {"train_loss", "train_accuracy", "val_loss", "val_accuracy", "val_worst_group"}
         for name, points in shown.items():
             assert [step for step, _ in points] == [1, 2, 3]
             assert [value for _, value in points] == pytest.approx([row[name] for row in history])

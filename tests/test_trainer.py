@@ -5,16 +5,18 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Baseline, Optimiser, Outcome, Phase, initialised
-from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.method import Phase, StepOutput
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches, Scaling
+from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
-from diagvib.training.trainer import Protocol, Watcher, epoch_seed, fit, predict
-from synthetic_images import SIZE, separable
+from diagvib.training.prediction import predict
+from diagvib.training.protocol import Protocol, epoch_seed
+from diagvib.training.trainer import Trainer
+from synthetic_images import separable
+from synthetic_methods import TwoPhases, small_cnn, two_phases
 
 CPU = torch.device("cpu")
 RUN = Run("small_cnn", "zso", "hue", "hue", None, 0)
@@ -25,7 +27,7 @@ class Interrupted(Exception):
     pass
 
 
-class Interruption(Watcher):
+class Interruption(Callback):
     """Stops the training at a step or at the end of an epoch, counted from 1."""
 
     def __init__(self, step=None, epoch=None):
@@ -42,70 +44,26 @@ class Interruption(Watcher):
             raise Interrupted
 
 
-class TwoPhases(Baseline):
-    """An encoder with noise trained alone, then a head with dropout on the frozen encoder; two optimisers at first."""
-
-    def __init__(self, settings):
-        super().__init__(settings)
-        self.encoder = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16)**2, 8))
-        self.decoder = nn.Linear(8, 3)
-        self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(8, 3))
-
-    def phases(self):
-        return [Phase("encode", max_epochs=2), Phase("classify")]
-
-    def optimisers(self, phase):
-        parts = ["encoder", "decoder"] if phase == "encode" else ["head"]
-        return {part: Optimiser(list(getattr(self, part).parameters()), self.settings["lr"]) for part in parts}
-
-    def training_step(self, phase, batch, update):
-        if phase == "classify":
-            outcome = self.validation_step(phase, batch)
-            update("head", outcome.loss.mean())
-            return outcome
-        code = self.encoder(batch.inputs)
-        update("decoder", self._error(code.detach() + torch.randn_like(code), batch).mean())
-        loss = self._error(code, batch)
-        update("encoder", loss.mean())
-        return Outcome(loss)
-
-    def _error(self, code, batch):
-        return (self.decoder(code) - batch.inputs.mean((2, 3))).square().sum(1)
-
-    def validation_step(self, phase, batch):
-        if phase == "encode":
-            return Outcome(self._error(self.encoder(batch.inputs), batch))
-        logits = self.predict(batch)
-        return Outcome(nn.functional.cross_entropy(logits, batch.labels, reduction="none"), logits)
-
-    def predict(self, batch):
-        return self.head(self.encoder(batch.inputs))
-
-
-def small_cnn(**changed):
-    return make_baseline({**load_settings("small_cnn"), "batch_size": 16, **changed}, 6, SIZE, seed=3)
-
-
-def two_phases():
-    return initialised(lambda: TwoPhases({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]}), 3)
-
-
 @pytest.fixture(scope="module")
 def data():
     train = Batches(*separable(100, seed=0), CPU)
     return train, Batches(*separable(30, seed=1), CPU, train.scaling)
 
 
+def fit(model, data, *arguments, protocol=PROTOCOL, **keywords):
+    return Trainer(model, *data, RUN, protocol).fit(*arguments, **keywords)
+
+
 def fitted(model, data, **keywords):
     """Everything that a training decides: its history, the selection, and the weights."""
-    result = fit(model, *data, RUN, keywords.pop("protocol", PROTOCOL), CPU, **keywords)
+    result = fit(model, data, **keywords)
     weights = {key: value.tolist() for key, value in model.state_dict().items()}
     return result.history, result.selected_epoch, result.val_loss, weights
 
 
 def test_learns_what_is_separable(data):
     model = small_cnn()
-    result = fit(model, *data, RUN, PROTOCOL, CPU)
+    result = fit(model, data)
     test = Batches(*separable(50, seed=2), CPU, data[0].scaling)
     prediction, confidence = predict(model, test, PROTOCOL)
     assert torch.equal(prediction, test.labels)
@@ -116,7 +74,7 @@ def test_learns_what_is_separable(data):
 
 def test_keeps_the_weights_of_lowest_validation_loss(data):
     model = small_cnn(lr=0.05)
-    result = fit(model, *data, RUN, PROTOCOL, CPU)
+    result = fit(model, data)
     losses = [row["val_loss"] for row in result.history]
     assert result.val_loss == min(losses) and losses[result.selected_epoch - 1] == min(losses)
     with torch.inference_mode():
@@ -126,35 +84,35 @@ def test_keeps_the_weights_of_lowest_validation_loss(data):
 
 def test_patience_stops(data):
     class NeverBetter(TwoPhases):
-        def phases(self):
+        def phases(self, data):
             return [Phase("classify")]
 
         def validation_step(self, phase, batch):
-            return Outcome(torch.ones(len(batch.labels)))
+            return StepOutput(torch.ones(len(batch.labels)))
 
         def training_step(self, phase, batch, update):
             return super().validation_step(phase, batch)
 
-    model = NeverBetter({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]})
-    result = fit(model, *data, RUN, Protocol(max_epochs=30, patience=2, seed=3), CPU)
+    model = two_phases(NeverBetter)
+    result = fit(model, data, protocol=Protocol(max_epochs=30, patience=2, seed=3))
     assert (len(result.history), result.selected_epoch) == (3, 1)
     assert result.history[0]["val_accuracy"] is None
 
 
 def test_own_number_of_epochs(data):
-    assert len(fit(small_cnn(max_epochs=2), *data, RUN, PROTOCOL, CPU).history) == 2
+    assert len(fit(small_cnn(max_epochs=2), data).history) == 2
 
 
 def test_phases_with_frozen_parts_and_several_optimisers(data):
     model = two_phases()
     frozen = {}
 
-    class AtPhaseTwo(Watcher):
+    class AtPhaseTwo(Callback):
         def on_epoch(self, row):
             if row["phase"] == "classify":
                 frozen.setdefault("weights", model.encoder[2].weight.clone())
 
-    result = fit(model, *data, RUN, PROTOCOL, CPU, watcher=AtPhaseTwo())
+    result = fit(model, data, callback=AtPhaseTwo())
     assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 4
     assert result.history[0]["train_accuracy"] is None and result.history[-1]["val_accuracy"] > 0.5
     assert all(later["val_loss"] < former["val_loss"] for former, later in pairwise(result.history[:2]))
@@ -168,17 +126,17 @@ def test_continues_bit_for_bit(tmp_path, data, make, at):
     whole = fitted(make(), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
-        fit(make(), *data, RUN, PROTOCOL, CPU, checkpoint, Interruption(**at))
+        fit(make(), data, checkpoint, Interruption(**at))
     assert fitted(make(), data, checkpoint=checkpoint) == whole
     nothing_left = Interruption(step=1)
-    assert fitted(make(), data, checkpoint=checkpoint, watcher=nothing_left) == whole, "a finished run is not redone"
+    assert fitted(make(), data, checkpoint=checkpoint, callback=nothing_left) == whole, "a finished run is not redone"
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "one bit", "other digest"])
 def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
-        fit(two_phases(), *data, RUN, PROTOCOL, CPU, checkpoint, Interruption(epoch=3))
+        fit(two_phases(), data, checkpoint, Interruption(epoch=3))
     content = checkpoint.path.read_bytes()
     flipped = bytearray(content)
     flipped[content.index(b"weights") // 2 + len(content) // 2] ^= 1
@@ -239,17 +197,17 @@ def test_scaling_is_that_of_all_pixels():
 def test_loss_that_is_no_number(tmp_path, data, value):
     class Diverging(TwoPhases):
         def training_step(self, phase, batch, update):
-            return Outcome(super().training_step(phase, batch, update).loss * value)
+            return StepOutput(super().training_step(phase, batch, update).loss * value)
 
-    model = Diverging({"batch_size": 16, "lr": 1e-2, "betas": [0.9, 0.999]})
+    model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower lr of "
                                            "small_cnn in config/baselines.yaml"):
-        fit(model, *data, RUN, PROTOCOL, CPU, checkpoint)
+        fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
 
 
 def test_batch_larger_than_the_data(data):
     with pytest.raises(DiagvibError, match="batch_size 101 is more than the 100 training images; lower batch_size"):
-        fit(small_cnn(batch_size=101), *data, RUN, PROTOCOL, CPU)
-    assert len(fit(small_cnn(batch_size=100), *data, RUN, PROTOCOL, CPU).history) == 4
+        fit(small_cnn(batch_size=101), data)
+    assert len(fit(small_cnn(batch_size=100), data).history) == 4

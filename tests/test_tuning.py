@@ -16,11 +16,12 @@ from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.foundation.schemas import validate
-from diagvib.methods.registry import load_settings
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
 from diagvib.training import tuning
-from diagvib.training.tuning import COLUMNS, rank_candidates
+from diagvib.training.trainer import Trainer
+from diagvib.training.tuning import COLUMNS, Candidate, rank_candidates
 
 TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "bindings=[position-hue, hue-shape]",
        "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
@@ -72,9 +73,10 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
     batch_size, lr = means.idxmin()
 
     entry, now = load_settings("small_cnn", root / "results/tuning/small_cnn.yaml"), load_settings("small_cnn")
-    assert list(entry) == list(now) and (entry["batch_size"], entry["lr"]) == (batch_size, lr)
-    assert {k: v for k, v in entry.items() if k not in ("batch_size", "lr", "origin")} == {
-        k: v for k, v in now.items() if k not in ("batch_size", "lr", "origin")}
+    assert list(entry) == list(now) and (entry["batch_size"], entry["optimiser"]["lr"]) == (batch_size, lr)
+    del entry["optimiser"]["lr"], now["optimiser"]["lr"]
+    assert {k: v for k, v in entry.items() if k not in ("batch_size", "origin")} == {
+        k: v for k, v in now.items() if k not in ("batch_size", "origin")}
     for said in (f"({means.min():.4g})", "position, hue", "64 training images of 64 pixels", "embedded", "2 epochs"):
         assert said in entry["origin"]
     shown = capsys.readouterr().out
@@ -86,7 +88,7 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     table = tune(root)
     config = load_config(None, TOY)
     settings = stage_settings(config, "train", baseline="small_cnn")
-    settings["baseline"] |= {"batch_size": 16, "lr": 1e-4}
+    settings["baseline"] = Candidate(16, 1e-4).applied(settings["baseline"])
     jobs.train_job(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
     run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
     row = table[(table["target"] == "hue") & (table["batch_size"] == 16) & (table["lr"] == 1e-4)].iloc[0]
@@ -95,13 +97,14 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
 
 def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkeypatch):
     tune(root)
-    before, trained, original = results(root), [], tuning.fit
+    before, trained = results(root), []
 
-    def counted(model, *arguments):
-        trained.append(model.settings["lr"])
-        return original(model, *arguments)
+    class Counted(Trainer):
+        def __init__(self, method, *arguments):
+            trained.append(method.settings["optimiser"]["lr"])
+            super().__init__(method, *arguments)
 
-    monkeypatch.setattr(tuning, "fit", counted)
+    monkeypatch.setattr(tuning, "Trainer", Counted)
     tune(root)
     assert not trained and results(root) == before
     table = tune(root, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
@@ -142,11 +145,11 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
         import os, pathlib, signal, sys
         import test_tuning
         from contextlib import contextmanager
-        from diagvib.training.trainer import Watcher
+        from diagvib.training.callbacks import Callback
 
         trainings = 0
 
-        class Killer(Watcher):
+        class Killer(Callback):
             def on_epoch(self, row):
                 if trainings == 6:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -157,7 +160,7 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
             trainings += 1
             yield Killer()
 
-        test_tuning.tuning.training_watcher = killer
+        test_tuning.tuning.training_callback = killer
         test_tuning.tune(pathlib.Path(sys.argv[1]))
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
@@ -168,14 +171,15 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
     kept = root / "data/tuning/small_cnn"
     assert len(list(kept.rglob("*.json"))) == 5 and len(list(kept.rglob("*.pt"))) == 1
 
-    fitted, original = [], tuning.fit
+    fitted = []
 
-    def counted(*arguments):
-        fitted.append(original(*arguments))
-        return fitted[-1]
+    class Counted(Trainer):
+        def fit(self, *arguments, **keywords):
+            fitted.append(super().fit(*arguments, **keywords))
+            return fitted[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "fit", counted)
+        patch.setattr(tuning, "Trainer", Counted)
         continued = tune(root)
     assert [len(one.timings) for one in fitted] == [1, 2, 2], "epochs of the sixth, seventh and eighth"
     assert not list(kept.rglob("*.pt"))
@@ -190,7 +194,7 @@ def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, capsys):
     diverged = table[table["lr"] == 1e30]
     assert set(diverged["status"]) == {"diverged"} and diverged["val_loss"].isna().all()
     assert set(table[table["lr"] == 1e-3]["status"]) == {"ok"}
-    assert load_settings("small_cnn", root / "results/tuning/small_cnn.yaml")["lr"] == 1e-3
+    assert load_settings("small_cnn", root / "results/tuning/small_cnn.yaml")["optimiser"]["lr"] == 1e-3
     assert "no number" in capsys.readouterr().out
     with pytest.raises(DiagvibError, match="tune small_cnn: no candidate ends with a validation loss"):
         tune(root, "tuning.learning_rates=[1.0e+30]", "tuning.batch_sizes=[16]")
@@ -201,7 +205,7 @@ def test_a_vae_is_judged_by_its_classifier(root):
     table = tune(root, "tuning.factors=[hue]", "tuning.batch_sizes=[32]", "tuning.max_epochs=1", baseline="vae")
     assert table["val_loss"].max() < 20 and set(table["epochs"]) == {2}
     entry = load_settings("vae", root / "results/tuning/vae.yaml")
-    assert entry["options"] == load_settings("vae")["options"] and "max_epochs" not in entry
+    assert entry["method"] == load_settings("vae")["method"] and "max_epochs" not in entry
 
 
 def frame(rows: list[tuple]) -> pd.DataFrame:
@@ -271,13 +275,14 @@ def test_an_unknown_baseline_is_named_before_anything_is_trained(tmp_path):
 def test_any_baseline_can_be_tuned_also_one_that_the_configuration_leaves_out():
     config = load_config(None, TOY)
     assert "alexnet" not in {entry["name"] for entry in config["baselines"]}
-    assert stage_settings(config, "tune", baseline="alexnet")["baseline"]["model"] == "alexnet"
+    assert stage_settings(config, "tune", baseline="alexnet")["baseline"]["model"]["name"] == "alexnet"
 
 
 def test_the_default_grid_holds_the_published_settings():
     section = validate({}, "config", "nowhere")["tuning"]
     published = load_settings("resnet18")
-    assert published["batch_size"] in section["batch_sizes"] and published["lr"] in section["learning_rates"]
+    assert published["batch_size"] in section["batch_sizes"]
+    assert published["optimiser"]["lr"] in section["learning_rates"]
 
 
 def test_the_workflow_tunes_the_configurations_baselines(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,13 +10,16 @@ import torch
 from diagvib.foundation.files import read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.factor_vae import Discriminator, discriminator_loss, shuffled, total_correlation
-from diagvib.methods.registry import load_settings, make_baseline
+from diagvib.methods.registry import make_baseline
 from diagvib.methods.vae import halvings, kl_divergence
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
+from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
-from diagvib.training.run import train_runs
-from diagvib.training.trainer import Protocol, Watcher, fit
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable, write_dataset
 
 CPU = torch.device("cpu")
@@ -25,8 +29,8 @@ SMALL = {"factor_vae": {"discriminator_width": 16, "discriminator_layers": 2}}
 
 def made(name="vae", size=SIZE, **options):
     settings = load_settings(name)
-    options = {**settings["options"], **SMALL.get(name, {}), **options}
-    return make_baseline({**settings, "options": options, "batch_size": 8}, 6, size, 0)
+    settings["method"] |= {**SMALL.get(name, {}), **options}
+    return make_baseline({**settings, "batch_size": 8}, 6, size, 0)
 
 
 @pytest.fixture(scope="module")
@@ -80,13 +84,13 @@ def test_shapes_follow_the_image_size(size, stages):
 def test_pixels_not_z_scores_are_compressed(data, batch):
     """The scaling of the inputs does not matter to it."""
     model = made().eval()
-    unscaled = type(batch)(batch.pixels, batch.inputs * 0, batch.labels)
+    unscaled = replace(batch, inputs=batch.inputs * 0)
     with torch.inference_mode():
         assert torch.equal(model.predict(batch), model.predict(unscaled))
 
 
 def fitted(model, data, **keywords):
-    result = fit(model, *data, RUN, Protocol(max_epochs=3, patience=None, seed=3), CPU, **keywords)
+    result = Trainer(model, *data, RUN, Protocol(max_epochs=3, patience=None, seed=3)).fit(**keywords)
     return result, {key: value.tolist() for key, value in model.state_dict().items()}
 
 
@@ -94,25 +98,25 @@ def fitted(model, data, **keywords):
 def test_phases_and_the_frozen_encoder(name, data):
     model, first = made(name, vae_epochs=2), {}
 
-    class Epochs(Watcher):
+    class Epochs(Callback):
         def on_epoch(self, row):
             if row["phase"] == "classify":
                 first.setdefault("weights", {k: v.clone() for k, v in model.state_dict().items()})
 
-    result, _ = fitted(model, data, watcher=Epochs())
+    result, _ = fitted(model, data, callback=Epochs())
     assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 3
     assert result.history[0]["val_accuracy"] is None and result.history[2]["val_accuracy"] is not None
     assert result.selected_epoch > 2 and result.val_loss < 10
     moved = {key.split(".")[0] for key, value in model.state_dict().items()
              if not torch.equal(value, first["weights"][key])}
-    assert moved == {"net"}
+    assert moved == {"head"}
 
 
 class Interrupted(Exception):
     pass
 
 
-class Interruption(Watcher):
+class Interruption(Callback):
     def __init__(self, at):
         self.at, self.steps = at, 0
 
@@ -127,7 +131,7 @@ def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
     whole, weights = fitted(made("factor_vae"), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
-        fitted(made("factor_vae"), data, checkpoint=checkpoint, watcher=Interruption(at))
+        fitted(made("factor_vae"), data, checkpoint=checkpoint, callback=Interruption(at))
     torch.manual_seed(99)
     continued, again = fitted(made("factor_vae"), data, checkpoint=checkpoint)
     assert (continued.history, again) == (whole.history, weights)
@@ -138,8 +142,9 @@ def test_run_folder_of_two_phases(tmp_path):
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
     settings = {**load_settings("vae"), "batch_size": 16}
     training = {"max_epochs": 2, "patience": None, "seed": 1, "precision": "bf16", "threads": 1, "track_test": True}
-    train_runs("vae", settings, "zgo", "hue-shape", [0], ImageFiles(tmp_path / "images"), tmp_path / "runs",
-               tmp_path / "checkpoints", training, CPU)
+    train_runs(Job(settings, Protocol(**training), CPU, ImageFiles(tmp_path / "images")),
+               [Run("vae", "zgo", "hue-shape", "hue", "shape", 0)],
+               Folders(tmp_path / "runs", tmp_path / "checkpoints"))
     history = [json.loads(line) for line in (tmp_path / "runs/0/history.jsonl").read_text().splitlines()]
     assert [(row["epoch"], row["phase"]) for row in history] == [(1, "encode"), (2, "encode"), (3, "classify"),
                                                                  (4, "classify")]

@@ -13,7 +13,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
-from diagvib.settings.grid import Layout, expected_runs
+from diagvib.settings.grid import Layout, expected_runs, make_run
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.recipes import draw_recipes, write_recipes
@@ -85,36 +85,36 @@ def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: 
     return _recipes(layout, settings, study, binding, device)
 
 
-def train_job(layout: Layout, settings: dict, baseline: str, study: str, pair: str, device: str,
+def train_job(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
               keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
-    """The runs of a (baseline, study, pair), one for each dataset sample."""
+    """The runs of a (baseline, study, binding), one for each dataset sample."""
     from diagvib.foundation.devices import resolve_device
-    from diagvib.training.run import train_runs
+    from diagvib.training.protocol import Protocol
+    from diagvib.training.run import Folders, Job, train_runs
     chosen = resolve_device(device)
-    train_runs(baseline=baseline, settings=settings["baseline"], study=study, pair=pair,
-               samples=range(settings["samples"]), datasets=_datasets(layout, settings, study, pair, chosen),
-               out=layout.runs(baseline, study, pair),
-               checkpoints=layout.checkpoints(baseline, study, pair), training=settings["training"], device=chosen,
-               keep_weights=keep_weights, curves=layout.curves(baseline, study, pair) if tensorboard else None,
-               cuda_graphs=cuda_graphs)
+    runs = [make_run(baseline, study, binding, sample) for sample in range(settings["samples"])]
+    job = Job(settings["baseline"], Protocol(**settings["training"]), chosen,
+              _datasets(layout, settings, study, binding, chosen), keep_weights, cuda_graphs)
+    train_runs(job, runs, Folders(layout.runs(baseline, study, binding), layout.checkpoints(baseline, study, binding),
+                                  layout.curves(baseline, study, binding) if tensorboard else None))
 
 
 def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None:
-    """The table of a baseline's tuning on ZSO, and the entry of the best settings for config/baselines.yaml."""
+    """The table of a baseline's tuning, and the entry of the best settings for its file of baselines."""
     from diagvib.foundation.devices import resolve_device
-    from diagvib.training.tuning import STUDY, tune
+    from diagvib.training.tuning import tune
     chosen, tuning = resolve_device(device), settings["tuning"]
-    datasets = {}
+    study, datasets = tuning["study"], {}
     for factor in tuning["factors"]:
-        images, recipes = layout.images(STUDY, factor), layout.recipes(STUDY, factor)
+        images, recipes = layout.images(study, factor), layout.recipes(study, factor)
         needed = ([images / str(sample) / f"{split}.parquet" for sample in tuning["samples"] for split in SPLITS]
                   if settings["images"] == "parquet" else [recipes])
         missing = next((path for path in needed if not path.exists()), None)
         if missing:
-            raise DiagvibError(f"{missing}: no such file; tuning needs the images of ZSO, which `snakemake tuned "
-                               f"--cores all` makes first, as do `diagvib draw zso {factor}` and `diagvib render zso "
-                               f"{factor}`")
-        datasets[factor] = _datasets(layout, settings, STUDY, factor, chosen)
+            raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}, which `snakemake tuned "
+                               f"--cores all` makes first, as do `diagvib draw {study} {factor}` and `diagvib render "
+                               f"{study} {factor}`")
+        datasets[factor] = _datasets(layout, settings, study, factor, chosen)
     tune(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets, out=layout.tuning,
          kept=layout.tuned(baseline), training=settings["training"], device=chosen)
 

@@ -1,6 +1,6 @@
 """Training speed on this machine, baseline by baseline, through the real trainer.
 
-Needs no Snakemake, and no package that checks configurations, so that it also runs on a bare GPU machine:
+Needs no Snakemake, so that it also runs on a bare GPU machine:
 `PYTHONPATH=src python -m diagvib.bench.training resnet18 --device cuda --full-run`.
 """
 
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -27,17 +26,20 @@ from rich.table import Table
 from diagvib.bench.rendering import RESULTS, machine, random_recipes, result_row, save_result, stacks
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, read_yaml
+from diagvib.foundation.files import file_sha256
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import write_images
+from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
 from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
+from diagvib.training.cuda_graphs import cuda_graphs
+from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import train_runs
-from diagvib.training.trainer import Fitted, Trainer, predict
+from diagvib.training.run import Folders, Job, train_runs
+from diagvib.training.trainer import Fitted, Trainer
 
 # Images of the speed measurement: on a GPU an epoch of the paper, as fewer would be mostly start-up.
 _IMAGES = {"cpu": 512, "cuda": 43_740}
@@ -96,17 +98,12 @@ def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Seq
 
 def _settings(name: str, folder: Path) -> dict:
     """A baseline's settings for the measurement; published weights are replaced by random ones of the same shape."""
-    # A bare machine may lack the package that checks the file.
-    path = definition_path("baselines.yaml")
-    settings = load_settings(name) if find_spec("jsonschema") else read_yaml(path).get(name)
-    if settings is None:
-        raise DiagvibError(f"{path}: no baseline '{name}'")
-    if settings["kind"] == "torchvision_frozen":
+    settings, model = load_settings(name), load_settings(name)["model"]
+    if model and model["weights"]:
         import torchvision
-        path = folder / f"{settings['model']}.pth"
-        torch.save(torchvision.models.get_model(settings["model"], weights=None).state_dict(), path)
-        settings["options"] = {**settings.get("options", {}), "weights_file": str(path),
-                               "weights_sha256": file_sha256(path)}
+        path = folder / f"{model['name']}.pth"
+        torch.save(torchvision.models.get_model(model["name"], weights=None).state_dict(), path)
+        settings["model"] = {**model, "weights_file": str(path), "weights_sha256": file_sha256(path)}
     return {key: value for key, value in settings.items() if key != "max_epochs"}
 
 
@@ -118,7 +115,7 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
             "cuda_graphs": task.cuda_graphs, "startup_seconds": max(part["startup"] for part in parts),
             "peak_memory_mib": max(part["memory"] for part in parts), "gpu_utilisation": parts[0]["utilisation"],
             **(_full_run(task, folder) if folder else _computed(seconds, task.images, parts[0]["startup"]))}
-    if task.settings["kind"] == "torchvision_frozen":
+    if task.settings["model"] and task.settings["model"]["weights"]:
         more["weights"] = "random ones in the place of the published, for speed alone"
     return [result_row(f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}", task.device, processes,
                        task.images * processes, each, **more) for what, each in seconds.items()]
@@ -155,14 +152,19 @@ def _speed(task: Task) -> dict:
     size = task.settings["batch_size"]
     held_out = Batches(pixels[:size], labels[:size], device, data.scaling)
     protocol, run = task.protocol(1), Run(task.name, "zso", "shape", "shape", None, 0)
-    trainer = Trainer(make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0), protocol, device, task.cuda_graphs)
-    trainer.fit(data, held_out, run)
+
+    def fit() -> tuple[Method, Fitted]:
+        method = make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0)
+        trainer = Trainer(method, data, held_out, run, protocol)
+        return method, trainer.fit(graphs=cuda_graphs(device, task.cuda_graphs))
+
+    fit()
     first = time.time() - task.begun - making
     with GpuUse(device) as use:
-        fitted = trainer.fit(data, held_out, run)
+        method, fitted = fit()
     seconds = _epoch_seconds(fitted, task.images)
     start = time.perf_counter()
-    predict(trainer.model, data, protocol)
+    predict(method, data, protocol)
     predicting = time.perf_counter() - start
     return {"seconds": {**seconds, "predict": predicting}, "startup": round(first - sum(seconds.values()), 2),
             "memory": round(_peak_memory(device) / 2**20), "utilisation": use.percent,
@@ -234,10 +236,10 @@ def _write_datasets(folder: Path) -> None:
 
 def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
-    training = {"max_epochs": epochs, "patience": None, "seed": 0, "precision": task.precision, "threads": 1}
+    job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images), cuda_graphs=task.cuda_graphs)
     with GpuUse(device) as use:
-        train_runs(task.name, task.settings, _STUDY, _BINDING, _SAMPLES, ImageFiles(images), out, out / "checkpoints",
-                   training, device, cuda_graphs=task.cuda_graphs)
+        train_runs(job, [Run(task.name, _STUDY, _BINDING, *_BINDING.split("-"), sample) for sample in _SAMPLES],
+                   Folders(out, out / "checkpoints"))
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
     return {"full_run": "measured", "full_run_seconds": round(first - task.begun, 1),
             "later_run_seconds": round(second - first, 1), "full_run_gpu_utilisation": use.percent}

@@ -4,7 +4,7 @@ An image is its raw bytes in one `binary` column; shape and layout stand in the 
 stands beside it, so that a file explains itself in pandas.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,15 +39,19 @@ class Images:
     table: pa.Table
     metadata: dict
 
+    @property
+    def factors(self) -> Mapping[str, tuple[str, ...]]:
+        """The factors of the images' scene, each with its classes. DiagvibError if there is no such scene."""
+        return load_scene(self.metadata.get("scene", "")).factors
+
     def labels(self, factor: str) -> torch.Tensor:
         """The class index of every image in the factor's full class list, int64[N].
 
         DiagvibError, naming the row, for a class that the scene does not know.
         """
-        known = load_scene(self.metadata["scene"]).factors
-        if factor not in known:
-            raise unknown_name("factor", factor, known, f"scene {self.metadata['scene']}")
-        return torch.from_numpy(class_indices(self.table, factor, known[factor]))
+        if factor not in self.factors:
+            raise unknown_name("factor", factor, self.factors, f"scene {self.metadata['scene']}")
+        return torch.from_numpy(class_indices(self.table, factor, self.factors[factor]))
 
 
 def pixel_format(size: int) -> dict:

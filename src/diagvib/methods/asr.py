@@ -1,62 +1,69 @@
 """`asr`, Automatic Shortcut Removal: a lens learns to take away what a classifier finds easiest to rely on."""
 
+from typing import ClassVar
+
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Baseline, Batch, Exhibit, Optimiser, Outcome, ToPixels, Update
+from diagvib.methods.method import Batch, Denormalise, Method, Optimiser, StepOutput, Update, Visualisation
 
 
-class Asr(Baseline):
-    """A U-Net lens in front of a ResNet18 that classifies what the lens lets through (paper, Sec. 4 and A.2).
+class Asr(Method):
+    """A U-Net lens in front of a classifier that classifies what the lens lets through (paper, Sec. 4 and A.2).
 
     Per batch the classifier learns the labels of the lensed images, then the lens learns to make the classifier
     give its least likely class while changing the image little. Neither step moves the other network's parameters.
-    Published: the classification task for both, ResNet18, a U-Net, the least-likely adversarial loss, equal weights,
-    the classifier trained on lensed images, selection by validation loss. Choices where the paper is silent:
+    Published: the classification task for both, ResNet18 to classify, a U-Net, the least-likely adversarial loss, equal
+    weights, the classifier trained on lensed images, selection by validation loss. Choices where the paper is silent:
     the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
     channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
     identity, and the published ASR loses hue and lightness); the least likely class is sought among all classes of the
-    factor, as the head has them all; both networks take one Adam step a batch, with one learning rate.
-    Options: base_width and levels of the U-Net; reconstruction_weight; lens_lr (null: lr).
+    factor, as the head has them all; both networks take one step a batch, with one learning rate.
     """
 
-    def __init__(self, settings: dict, n_classes: int, image_size: int):
-        super().__init__(settings)
-        self.chosen = self.options(base_width=32, levels=4, reconstruction_weight=1.0, lens_lr=None)
-        if image_size % 2**self.chosen["levels"]:
-            raise DiagvibError(f"kind: asr: image_size {image_size} cannot be halved {self.chosen['levels']} times; "
-                               "lower options.levels, or choose a multiple of 32")
+    options: ClassVar[dict] = {
+        "base_width": {"description": "channels at the lens's full resolution", "type": "integer", "minimum": 1,
+                       "default": 32},
+        "levels": {"description": "halvings inside the lens", "type": "integer", "minimum": 1, "default": 4},
+        "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
+        "lens_lr": {"description": "null, that of the optimiser", "type": ["number", "null"], "exclusiveMinimum": 0,
+                    "default": None},
+    }
+
+    def build(self) -> None:
+        if self.image_size % 2**self.chosen["levels"]:
+            raise DiagvibError(f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
+                               "times; lower its levels, or choose a multiple of 32")
         self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
-        self.net = torchvision.models.resnet18(weights=None, num_classes=n_classes)
+        super().build()
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
-        betas, lr = tuple(self.settings["betas"]), self.settings["lr"]
-        return {"net": Optimiser(list(self.net.parameters()), lr, betas),
-                "lens": Optimiser(list(self.lens.parameters()), self.chosen["lens_lr"] or lr, betas)}
+        changed = {"lr": self.chosen["lens_lr"]} if self.chosen["lens_lr"] else {}
+        return {**super().optimisers(phase), "lens": self.optimiser(self.lens, **changed)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         lensed = self.lens(batch.inputs)
-        logits = self.net(lensed.detach())
+        logits = self.model(lensed.detach())
         loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
-        update("net", loss.mean())
+        update("model", loss.mean())
         # Another pass: the classifier has moved, and its answer to this lens is what the lens must learn from.
-        adversarial = least_likely_loss(self.net(lensed))
+        adversarial = least_likely_loss(self.model(lensed))
         update("lens", (adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)).mean())
-        return Outcome(loss, logits)
+        return StepOutput(loss, logits)
 
     def predict(self, batch: Batch) -> Tensor:
-        return self.net(self.lens(batch.inputs))
+        return self.model(self.lens(batch.inputs))
 
-    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
         """Images before and behind the lens, what the classifier says to each, and the change (paper, Figs. A4, A9)."""
         lensed = self.lens(batch.inputs)
-        after = to_pixels(lensed)
+        after = denormalise(lensed)
         change = (after.float() - batch.pixels.float()) / 2 + 127.5
-        return [Exhibit("input", batch.pixels, self.net(batch.inputs)), Exhibit("lensed", after, self.net(lensed)),
-                Exhibit("difference", change.round().to(torch.uint8))]
+        return [Visualisation("input", batch.pixels, self.model(batch.inputs)),
+                Visualisation("lensed", after, self.model(lensed)),
+                Visualisation("difference", change.round().to(torch.uint8))]
 
 
 def least_likely(logits: Tensor) -> Tensor:

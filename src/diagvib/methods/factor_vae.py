@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from diagvib.methods.method import Batch, Optimiser, Outcome, Update
+from diagvib.methods.method import Batch, Optimiser, StepOutput, Update
 from diagvib.methods.vae import Vae
 
 
@@ -18,26 +18,32 @@ class FactorVae(Vae):
     et al.'s code: six hidden layers of 1000 with LeakyReLU(0.2), Adam betas 0.5 and 0.9, the shuffled codes from the
     same batch, the discriminator's step after the VAE's. Its logits are computed in float32, for the estimate is a
     small difference; probabilities are not clipped, since log-softmax needs no clipping. Validation loss without the
-    penalty. Options, beside the VAE's: gamma; discriminator_lr, _betas, _width and _layers.
+    penalty.
     """
 
-    more_options: ClassVar[dict] = {"gamma": 20.0, "discriminator_lr": 1e-5, "discriminator_betas": (0.5, 0.9),
-                                    "discriminator_width": 1000, "discriminator_layers": 6}
+    options: ClassVar[dict] = {
+        "gamma": {"type": "number", "minimum": 0, "default": 20.0},
+        "discriminator_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-5},
+        "discriminator_betas": {"type": "array", "minItems": 2, "maxItems": 2, "default": [0.5, 0.9],
+                                "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}},
+        "discriminator_width": {"type": "integer", "minimum": 1, "default": 1000},
+        "discriminator_layers": {"type": "integer", "minimum": 1, "default": 6},
+    }
 
-    def __init__(self, settings: dict, n_classes: int, image_size: int):
-        super().__init__(settings, n_classes, image_size)
+    def build(self) -> None:
+        super().build()
         self.discriminator = Discriminator(self.chosen["latent"], self.chosen["discriminator_width"],
                                            self.chosen["discriminator_layers"])
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         optimisers = super().optimisers(phase)
         if phase == "encode":
-            optimisers["discriminator"] = Optimiser(list(self.discriminator.parameters()),
-                                                    self.chosen["discriminator_lr"],
-                                                    tuple(self.chosen["discriminator_betas"]))
+            optimisers["discriminator"] = Optimiser(list(self.discriminator.parameters()), {
+                "name": "adam", "lr": self.chosen["discriminator_lr"], "betas": self.chosen["discriminator_betas"],
+                "weight_decay": 0.0})
         return optimisers
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         if phase == "classify":
             return super().training_step(phase, batch, update)
         loss, code = self.negative_elbo(batch)
@@ -45,7 +51,7 @@ class FactorVae(Vae):
         update("vae", loss.mean())
         code = code.detach()
         update("discriminator", discriminator_loss(self.discriminator(code), self.discriminator(shuffled(code))))
-        return Outcome(loss.detach())
+        return StepOutput(loss.detach())
 
 
 class Discriminator(nn.Module):

@@ -1,16 +1,22 @@
-"""The one interface between the trainer and every baseline: a training step, a validation step and a prediction."""
+"""The one interface between the trainer and every method of training: hooks, each of which one method changes.
+
+A method holds a network, `model`, and says how it learns. As it stands, `Method` is cross entropy on that network.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diagvib.foundation.errors import unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.seeding import name_digest
+from diagvib.methods.registry import check_told
+from diagvib.models.registry import make_network
 
 
 @dataclass(frozen=True)
@@ -18,16 +24,40 @@ class Batch:
     """Images of one batch, on the training device.
 
     pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the same z-scored per channel.
-    labels: int64[B], indices into all classes of the target factor.
+    labels: int64[B], indices into all classes of the target factor. cues: int64[B, k], the same of each cue's factor.
+    environment: int64[B]. index: int64[B], which images of the split these are.
     """
 
     pixels: Tensor
     inputs: Tensor
     labels: Tensor
+    cues: Tensor
+    environment: Tensor
+    index: Tensor
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingData:
+    """What a method may know of all N training images; the tensors are on the training device.
+
+    labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the target's classes;
+    cue_classes: those of each cue's, by the cue's name; environments: names. in_order: every image once, in batches.
+    """
+
+    labels: Tensor
+    cues: Tensor
+    environment: Tensor
+    classes: Sequence[str]
+    cue_classes: dict[str, Sequence[str]]
+    environments: Sequence[str]
+    in_order: Callable[[], Iterable[Batch]] = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class StepOutput:
     """What a step tells about a batch: loss float[B], one value per image; logits [B, classes], None where the phase
     does not classify."""
 
@@ -37,23 +67,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """What one Adam optimiser moves, and how. A parameter that no optimiser of a phase holds is frozen in it."""
+    """What one optimiser moves, and how: settings as a baseline's `optimiser`, its name among them. A parameter that
+    no optimiser of a phase holds is frozen in it."""
 
     parameters: Sequence[nn.Parameter]
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
+    settings: dict
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with its own optimisers and its own best weights. max_epochs None: the protocol's."""
+    """A stretch of training with its own optimisers and its own best weights. max_epochs None: the protocol's;
+    selection None: the baseline's."""
 
     name: str
     max_epochs: int | None = None
+    selection: str | None = None
 
 
 @dataclass(frozen=True)
-class Exhibit:
+class Visualisation:
     """Pictures for people to look at, of one kind.
 
     what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or, of a latent
@@ -71,60 +103,126 @@ class Exhibit:
 
 
 # Inputs, float[N, 3, H, W] z-scored as a batch's, back to uint8[N, H, W, 3].
-ToPixels = Callable[[Tensor], Tensor]
+Denormalise = Callable[[Tensor], Tensor]
 
-# update("net", loss): one Adam step of the optimiser of that name; gradients reach its own parameters only.
+# update("model", loss): one step of the optimiser of that name; gradients reach its own parameters only.
 Update = Callable[[str, Tensor], None]
 
 
-class Baseline(nn.Module):
-    """A model with its training method.
+class Method(nn.Module):
+    """How a network learns. As it stands: cross entropy, one phase, one optimiser (paper, Sec. A.2).
 
-    As it stands it trains `self.net` (images -> logits) by cross entropy with one Adam optimiser (paper, Sec. A.2); a
-    subclass for a classifier only makes `self.net`. Others override what differs: `phases` for training in several
-    stretches, `optimisers` and `training_step` for several optimisers or frozen parts, `validation_step` for the loss
-    that selects a phase's weights, and always `predict`. The trainer calls nothing else, moves the module to the
-    device and switches `train()` / `eval()`. No step may read a value back from the device: that would stall it.
-    `exhibits` offers pictures, where there is something to see.
+    A subclass overrides what differs. In the order in which the trainer calls them: `phases` and `start_phase`;
+    `optimisers`; `sampling`, which images an epoch is made of; in every step `augment`, `combine` (losses of images
+    into one), `penalty` (on features); what needs more overrides `training_step`, `validation_step` or `predict`.
+    The trainer moves the module to the device, seeds torch's global generators for every epoch and every start of a
+    phase, from which all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
+    device: that would stall it.
+
+    `told`, `options` and `own_network` are read from the source, without running it, so that a configuration is
+    checked in no time: they are written out as literals.
     """
 
-    net: nn.Module
+    # Which of "nothing", "cues" (all), "cue" (one, `told: cue-2`) and "environments" it can be told; the first is the
+    # default of the option `told`.
+    told: ClassVar[tuple] = ("nothing",)
+    # Option -> its JSON schema with a default. A subclass adds to those of its bases.
+    options: ClassVar[dict] = {}
+    # Whether it makes its network itself; then a baseline names no `model`.
+    own_network: ClassVar[bool] = False
+    # Whether it needs a network that has features.
+    uses_features: ClassVar[bool] = False
 
-    def __init__(self, settings: dict):
+    def __init__(self, settings: dict, n_classes: int, image_size: int):
+        """settings: a baseline's, as `load_settings` gives them."""
         super().__init__()
-        self.settings = settings
+        self.settings, self.n_classes, self.image_size = settings, n_classes, image_size
+        self.chosen = self._chosen(settings["method"])
+        # What is carried from step to step or phase to phase beside weights: kept in checkpoints, not with the weights.
+        self.memory: dict[str, Tensor] = {}
+        self.build()
 
-    def options(self, **defaults) -> dict:
-        """`options` of the settings over these defaults. DiagvibError for an option that is not among them."""
-        given = self.settings.get("options", {})
+    def _chosen(self, given: dict) -> dict:
+        """The options over their defaults. DiagvibError for one that the method does not have."""
+        schemas = {name: schema for base in reversed(type(self).__mro__)
+                   for name, schema in vars(base).get("options", {}).items()}
         for name in given:
-            if name not in defaults:
-                raise unknown_name("option", name, defaults, f"kind: {self.settings['kind']}")
-        return {**defaults, **given}
+            if name not in ("name", "told", *schemas):
+                raise unknown_name("option", name, schemas, f"method: {given['name']}")
+        return {"told": self.told[0], **{name: schema["default"] for name, schema in schemas.items()}, **given}
 
-    def phases(self) -> list[Phase]:
+    def build(self) -> None:
+        """Make the network, and whatever else has weights; the random ones from torch's global generator."""
+        self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
+        if self.uses_features and not self.model.separable:
+            raise DiagvibError(f"method: {self.chosen['name']} needs features, but model "
+                               f"{self.settings['model']['name']} does not end in a linear layer that reads them")
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        """Called once, on the new weights, before anything else, also when a run continues.
+
+        DiagvibError where the data lack what the method is told.
+        """
+        check_told(self.chosen, len(data.cue_classes), len(data.environments))
         return [Phase("classify", self.settings.get("max_epochs"))]
 
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        """Before a phase's first epoch, with the weights that the one before selected; not when a run continues."""
+
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
-        return {"net": Optimiser(list(self.net.parameters()), self.settings["lr"], tuple(self.settings["betas"]))}
+        return {"model": self.optimiser(self.model)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+    def optimiser(self, *modules: nn.Module, **changed) -> Optimiser:
+        """An optimiser of all that can be trained in these modules: the baseline's, with settings changed."""
+        trained = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
+        return Optimiser(trained, {**self.settings["optimiser"], **changed})
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        """Which images an epoch of this phase is made of. None: each once.
+
+        float[N]: as many as there are, drawn with replacement with these weights. int64[M]: those of these indices,
+        which may repeat, in random order.
+        """
+        return None
+
+    def augment(self, batch: Batch) -> Batch:
+        """The batch to train on; its labels may become float[B, classes]."""
+        return batch
+
+    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Cross entropy of every image, float[B]."""
+        return F.cross_entropy(logits.float(), labels, reduction="none")
+
+    def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+        """One loss of a batch's, float[B] -> float[]."""
+        return losses.mean()
+
+    def penalty(self, features: Tensor, batch: Batch) -> Tensor | None:
+        """What is added to the loss, float[], from features float[B, D]; None: nothing."""
+        return None
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         """Learn from one batch, through one or more calls of `update`."""
-        outcome = self.validation_step(phase, batch)
-        update("net", outcome.loss.mean())
-        return outcome
+        batch = self.augment(batch)
+        features = self.model.features(batch.inputs)
+        logits = self.model.head(features)
+        losses = self.losses(logits, batch.labels)
+        penalty = self.penalty(features, batch)
+        loss = self.combine(losses, batch)
+        update("model", loss if penalty is None else loss + penalty)
+        return StepOutput(losses, logits)
 
-    def validation_step(self, phase: str, batch: Batch) -> Outcome:
+    def validation_step(self, phase: str, batch: Batch) -> StepOutput:
         """Loss per image, whose mean over the validation images selects the phase's weights."""
         logits = self.predict(batch)
-        return Outcome(F.cross_entropy(logits.float(), batch.labels, reduction="none"), logits)
+        return StepOutput(self.losses(logits, batch.labels), logits)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits [B, classes]. Must not look at the labels."""
-        return self.net(batch.inputs)
+        """Logits [B, classes]. Must look at the inputs or pixels alone."""
+        return self.model(batch.inputs)
 
-    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
-        """Pictures of what the baseline makes of a few test images, drawn once, after training; by default none."""
+    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
+        """Pictures of what the method makes of a few test images, drawn once, after training; by default none."""
         return []
 
 
@@ -149,8 +247,8 @@ class _SeededDraws(TorchDispatchMode):
         return function(*arguments, **(keywords or {}))
 
 
-def initialised(make: Callable[[], Baseline], seed: int) -> Baseline:
-    """A baseline whose initial weights depend on `seed` and their shapes alone; no global random state moves.
+def initialised(make: Callable[[], Method], seed: int) -> Method:
+    """A method whose initial weights depend on `seed` and their shapes alone; no global random state moves.
 
     Drawn one after another, everything behind the last layer, which torchvision makes first, would depend on its size,
     hence on the number of classes. As it is, only tensors with that number in their shape do (paper, A.2: one

@@ -1,45 +1,144 @@
-"""The baselines: which kinds exist, and how one is made from its settings in `config/baselines.yaml`.
+"""The methods: which exist, what each is told and which options it has, and how a baseline is made.
 
-Importing this does not import torch: a kind is imported when it is made.
+Importing this does not import torch, and nor does asking what a method declares: that is read from its source.
 """
 
+import ast
 import importlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagvib.foundation.errors import unknown_name
-from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.models.registry import MODELS, family
 
 if TYPE_CHECKING:
-    from diagvib.methods.method import Baseline
+    from diagvib.methods.method import Method
 
-__all__ = ["KINDS", "baseline_names", "load_settings", "make_baseline"]
-
-# `kind` in config/baselines.yaml -> class(settings, n_classes, image_size), a Baseline. A new method of training adds
-# its line here and in the schema; a classifier of torchvision or timm, or a user's own function, needs a config entry
-# only.
-KINDS = {
-    "small_cnn": "diagvib.models.small_cnn:SmallCnn",
-    "torchvision": "diagvib.models.torchvision_models:TorchvisionClassifier",
-    "torchvision_frozen": "diagvib.models.frozen:FrozenTorchvision",
-    "timm": "diagvib.models.timm_models:TimmClassifier",
+# `method` in a baseline's settings -> class(settings, n_classes, image_size), a Method. Any other name must read
+# package.module:Class, a user's own.
+METHODS = {
+    "erm": "diagvib.methods.erm:Erm",
     "asr": "diagvib.methods.asr:Asr",
     "vae": "diagvib.methods.vae:Vae",
     "factor_vae": "diagvib.methods.factor_vae:FactorVae",
+    "group_dro": "diagvib.methods.group_dro:GroupDro",
+    "jtt": "diagvib.methods.jtt:Jtt",
+    "coral": "diagvib.methods.coral:Coral",
 }
-OWN = "diagvib.models.torchvision_models:OwnClassifier"
 
 
-def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Baseline":
-    """A baseline on the CPU, its initial weights a function of `seed` (paper, A.2: fixed across runs) and, where
-    `n_classes` is in their shape, of that: the rest of the network is the same for every target factor.
+@dataclass(frozen=True)
+class Declaration:
+    """What a method says of itself, as in `Method`. files: the sources of its class and of those it extends."""
 
-    n_classes: all classes of the target factor. image_size: pixels a side. DiagvibError if the settings do not fit.
+    told: tuple[str, ...] = ()
+    options: dict = field(default_factory=dict)
+    own_network: bool = False
+    files: tuple[Path, ...] = ()
+
+
+def declaration(name: str, where: str = "method") -> Declaration:
+    """What the method of that name declares. DiagvibError, beginning with `where`, if there is no such method."""
+    if name not in METHODS and ":" not in name:
+        raise unknown_name("method", name, [*METHODS, "package.module:Class"], where)
+    module, _, class_name = METHODS.get(name, name).partition(":")
+    found = _read(module, class_name, f"{where}: {name}")
+    if not found.told:
+        raise DiagvibError(f"{where}: {name} is no subclass of diagvib.methods.method.Method")
+    return found
+
+
+def _read(module: str, class_name: str, where: str) -> Declaration:
+    path = _source(module, where)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name), None)
+    if found is None:
+        raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
+    given = {target.id: node.value for node in found.body if isinstance(node, ast.Assign | ast.AnnAssign)
+             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+             if isinstance(target, ast.Name) and target.id in ("told", "options", "own_network")}
+    try:
+        values = {key: ast.literal_eval(value) for key, value in given.items()}
+    except ValueError:
+        raise DiagvibError(f"{where}: told, options and own_network of {class_name} in {path} must be written out, as "
+                           "they are read without being run") from None
+    base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
+    return Declaration(tuple(values.get("told", base.told)), {**base.options, **values.get("options", {})},
+                       values.get("own_network", base.own_network), (path, *base.files))
+
+
+def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str, str]]:
+    """(module, class) of each base of a class that is defined beside it or imported by `from module import name`."""
+    names = [base.id for base in found.bases if isinstance(base, ast.Name)]
+    beside = {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    imported = {alias.asname or alias.name: (node.module, alias.name) for node in tree.body
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level for alias in node.names}
+    known = {**imported, **beside}
+    return [known[name] for name in names if name in known and known[name][0] != "torch"]
+
+
+def _source(module: str, where: str) -> Path:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        spec = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        raise DiagvibError(f"{where} cannot be found: there is no module {module}, neither installed nor in the "
+                           "current folder")
+    return Path(spec.origin)
+
+
+def baseline_files(settings: dict) -> list[Path]:
+    """The sources that a baseline's model and method are made of: their own and, of ours, those that these import from
+    the rooms of models and methods; not the registries, which only find them, so that a further entry there changes no
+    baseline. A change in one concerns the baselines that use it, and no others."""
+    wheres = [METHODS.get(settings["method"]["name"], settings["method"]["name"])]
+    if settings["model"]:
+        name = settings["model"]["name"]
+        wheres.append(name if family(name) == "own" else MODELS[family(name)])
+        if family(name) == "own":
+            wheres.append(MODELS["own"])
+    modules, files = [where.partition(":")[0] for where in wheres], []
+    while modules:
+        path = _source(modules.pop(), "baseline")
+        if path not in files:
+            files.append(path)
+            modules += [node.module for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+                        if isinstance(node, ast.ImportFrom) and node.module
+                        and node.module.startswith(("diagvib.models.", "diagvib.methods."))
+                        and not node.module.endswith(".registry")]
+    return sorted(files)
+
+
+def check_told(method: dict, cues: int, environments: int) -> None:
+    """DiagvibError if data of so many cues and training environments lack what a method (its settings) is told."""
+    told = method["told"]
+    said = f"method: {method['name']} is told {told}, but the study"
+    if told == "environments" and environments < 2:
+        raise DiagvibError(f"{said} has one environment; choose a study with two or more, or tell it another thing")
+    needed = 1 if told == "cues" else int(told.removeprefix("cue-")) if told.startswith("cue-") else 0
+    if cues < needed:
+        has = "no cue" if not cues else f"{cues} cue{'s' if cues > 1 else ''} only"
+        raise DiagvibError(f"{said} has {has}; choose a study that has more, or tell it another thing")
+
+
+def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":
+    """A method with its network on the CPU, their initial weights a function of `seed` (paper, A.2: fixed across runs) and,
+    where `n_classes` is in their shape, of that: the rest is the same for every target factor.
+
+    settings: as `load_settings` gives them. n_classes: all classes of the target factor. image_size: pixels a side.
+    DiagvibError if the settings do not fit.
     """
     from diagvib.methods.method import initialised
+    from diagvib.models.own import imported
 
-    kind = settings["kind"]
-    if kind not in KINDS and ":" not in kind:
-        raise unknown_name("kind", kind, [*KINDS, "package.module:function"], "config/baselines.yaml")
-    module, _, name = KINDS.get(kind, OWN).partition(":")
-    maker = getattr(importlib.import_module(module), name)
+    name = settings["method"]["name"]
+    declaration(name)  # which refuses what is none
+    maker = imported(METHODS.get(name, name), "method")
     return initialised(lambda: maker(settings, n_classes, image_size), seed)

@@ -9,14 +9,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Baseline, Batch, Exhibit, Optimiser, Outcome, Phase, ToPixels, Update
+from diagvib.methods.method import (
+    Batch,
+    Denormalise,
+    Method,
+    Optimiser,
+    Phase,
+    StepOutput,
+    TrainingData,
+    Update,
+    Visualisation,
+)
 
 _HIDDEN = 256
 # What a latent dimension is set to for pictures: standard deviations of the prior.
 _TRAVERSED = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
-class Vae(Baseline):
+class Vae(Method):
     """A variational autoencoder, then a classifier on the means of its latent code (paper, Sec. 4 and A.2).
 
     Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1, batch 64, Adam with
@@ -26,49 +36,54 @@ class Vae(Baseline):
     negative ELBO, with one draw of noise, the same in every epoch); in the phase `classify` encoder and decoder are
     frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is not trained on labels
     is inferred: the paper explains the low texture accuracy by what the decoder cannot reconstruct.
-    Options: latent; beta; vae_epochs (null: as many as the classifier's); head_width; head_lr.
     DiagvibError for an image size that cannot be halved to a map of 4 to 7 cells a side.
     """
 
-    # Options of a subclass beside these, with their defaults.
-    more_options: ClassVar[dict] = {}
+    own_network: ClassVar[bool] = True
+    options: ClassVar[dict] = {
+        "latent": {"type": "integer", "minimum": 1, "default": 12},
+        "beta": {"type": "number", "minimum": 0, "default": 1.0},
+        "vae_epochs": {"description": "null, as many as the classifier's", "type": ["integer", "null"], "minimum": 1,
+                       "default": None},
+        "head_width": {"type": "integer", "minimum": 1, "default": 256},
+        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-3},
+    }
 
-    def __init__(self, settings: dict, n_classes: int, image_size: int):
-        super().__init__(settings)
-        self.chosen = self.options(latent=12, beta=1.0, vae_epochs=None, head_width=256, head_lr=1e-3,
-                                   **self.more_options)
-        stages = halvings(image_size, settings["kind"])
-        cells, latent, width = image_size // 2**stages, self.chosen["latent"], self.chosen["head_width"]
+    def build(self) -> None:
+        stages = halvings(self.image_size, self.chosen["name"])
+        cells, latent, width = self.image_size // 2**stages, self.chosen["latent"], self.chosen["head_width"]
         self.encoder = _encoder(stages, cells, latent)
         self.decoder = _decoder(stages, cells, latent)
-        self.net = nn.Sequential(nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, n_classes))
+        self.head = nn.Sequential(nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, self.n_classes))
         for module in (self.encoder, self.decoder):
             module.apply(_initialise)
 
-    def phases(self) -> list[Phase]:
-        epochs = self.settings.get("max_epochs")
-        return [Phase("encode", self.chosen["vae_epochs"] or epochs), Phase("classify", epochs)]
+    def phases(self, data: TrainingData) -> list[Phase]:
+        classify, = super().phases(data)
+        return [Phase("encode", self.chosen["vae_epochs"] or classify.max_epochs), classify]
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
-        betas = tuple(self.settings["betas"])
         if phase == "classify":
-            return {"net": Optimiser(list(self.net.parameters()), self.chosen["head_lr"], betas)}
-        return {"vae": Optimiser([*self.encoder.parameters(), *self.decoder.parameters()], self.settings["lr"], betas)}
+            return {"head": self.optimiser(self.head, lr=self.chosen["head_lr"])}
+        return {"vae": self.optimiser(self.encoder, self.decoder)}
 
-    def training_step(self, phase: str, batch: Batch, update: Update) -> Outcome:
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         if phase == "classify":
-            return super().training_step(phase, batch, update)
+            output = self.validation_step(phase, batch)
+            update("head", output.loss.mean())
+            return output
         loss, _ = self.negative_elbo(batch)
         update("vae", loss.mean())
-        return Outcome(loss.detach())
+        return StepOutput(loss.detach())
 
-    def validation_step(self, phase: str, batch: Batch) -> Outcome:
-        return super().validation_step(phase, batch) if phase == "classify" else Outcome(self.negative_elbo(batch)[0])
+    def validation_step(self, phase: str, batch: Batch) -> StepOutput:
+        return (super().validation_step(phase, batch) if phase == "classify" else
+                StepOutput(self.negative_elbo(batch)[0]))
 
     def predict(self, batch: Batch) -> Tensor:
         with torch.no_grad():
             mean, _ = self.posterior(_unit(batch))
-        return self.net(mean)
+        return self.head(mean)
 
     def posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log variance float32[B, latent] of q(z | x), for float[B, 3, H, W] in 0..1."""
@@ -85,19 +100,20 @@ class Vae(Baseline):
         error = F.binary_cross_entropy_with_logits(self.decoder(code).float(), images, reduction="none")
         return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
 
-    def exhibits(self, batch: Batch, to_pixels: ToPixels) -> list[Exhibit]:
+    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
         """Images beside their reconstructions; then each latent dimension traversed, the most informative first, by
         mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(_unit(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
-        return [Exhibit("input", batch.pixels, self.net(mean)), Exhibit("reconstruction", self._drawn(mean)),
+        return [Visualisation("input", batch.pixels, self.head(mean)),
+                Visualisation("reconstruction", self._drawn(mean)),
                 *(self._traversal(mean[0], dimension, information[dimension].item())
                   for dimension in information.argsort(descending=True).tolist())]
 
-    def _traversal(self, code: Tensor, dimension: int, kl: float) -> Exhibit:
+    def _traversal(self, code: Tensor, dimension: int, kl: float) -> Visualisation:
         codes = code.repeat(len(_TRAVERSED), 1)
         codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
-        return Exhibit("traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl)
+        return Visualisation("traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl)
 
     def _drawn(self, code: Tensor) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
@@ -119,12 +135,12 @@ def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
     return (mean.square() + log_variance.exp() - log_variance - 1) / 2
 
 
-def halvings(image_size: int, kind: str) -> int:
+def halvings(image_size: int, method: str) -> int:
     """How often the convolutions halve the image until it is 4 to 7 cells a side."""
     stages = int(log2(image_size / 4)) if image_size >= 64 else 0
     if not stages or image_size % 2**stages:
-        raise DiagvibError(f"kind: {kind}: image_size {image_size} does not fit; it must be a multiple of 32, from 64 "
-                           "upwards")
+        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; it must be a multiple of 32, "
+                           "from 64 upwards")
     return stages
 
 

@@ -2,7 +2,8 @@
 
 from torch import nn
 
-from diagvib.methods.method import Baseline
+from diagvib.foundation.errors import DiagvibError
+from diagvib.models.network import Network
 
 
 def _convolution(width_in: int, width_out: int, kernel: int, stride: int) -> list[nn.Module]:
@@ -12,15 +13,15 @@ def _convolution(width_in: int, width_out: int, kernel: int, stride: int) -> lis
             nn.ReLU(inplace=True)]
 
 
-class SmallCnn(Baseline):
+def small_cnn(settings: dict, n_classes: int, image_size: int) -> Network:
     """Three convolutions, the first with stride 4, then one linear layer. Not in the paper; made for speed.
 
     The linear layer reads a map of 4 x 4 cells rather than its average: after three convolutions an average over the
-    image would no longer know where the object stands, which the factor position asks for.
+    image would no longer know where the object stands, which the factor position asks for. It takes no options.
     """
-
-    def __init__(self, settings: dict, n_classes: int, image_size: int):
-        super().__init__(settings)
-        cells = 4
-        self.net = nn.Sequential(*_convolution(3, 32, 7, 4), *_convolution(32, 64, 3, 2), *_convolution(64, 128, 3, 2),
-                                 nn.AdaptiveMaxPool2d(cells), nn.Flatten(), nn.Linear(128 * cells * cells, n_classes))
+    if settings["options"]:
+        raise DiagvibError(f"model: small_cnn takes no options, but {', '.join(settings['options'])} is given")
+    cells = 4
+    body = nn.Sequential(*_convolution(3, 32, 7, 4), *_convolution(32, 64, 3, 2), *_convolution(64, 128, 3, 2),
+                         nn.AdaptiveMaxPool2d(cells), nn.Flatten())
+    return Network(body, nn.Linear(128 * cells * cells, n_classes))

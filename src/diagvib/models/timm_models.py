@@ -3,29 +3,27 @@
 import copy
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.methods.method import Baseline
-from diagvib.models.torchvision_models import check_logits, reason
+from diagvib.models.network import Network, check_logits, reason, separated_if_equal
 
 
-class TimmClassifier(Baseline):
-    """timm's model of the name `model`, randomly initialised, with a last layer for `n_classes`.
+def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
+    """`timm/NAME`: timm's model of that name, randomly initialised, with a last layer for `n_classes`.
 
-    `options` of the settings go to timm.create_model as they are (vit_tiny_patch16_224: {img_size: 128}).
-    DiagvibError if timm is not installed, the name is unknown, or the model does not take an option or the image size.
+    `options` go to timm.create_model as they are (timm/vit_tiny_patch16_224: {img_size: 128}).
+    DiagvibError if timm is not installed, the name is unknown, or the model does not take an option or the
+    image size.
     """
-
-    def __init__(self, settings: dict, n_classes: int, image_size: int):
-        super().__init__(settings)
-        name = settings["model"]
-        try:
-            import timm
-        except ImportError:
-            raise DiagvibError(f"kind: timm (model {name}) needs the package timm, which is not installed; "
-                               "`pip install timm`, or use a torchvision model instead") from None
-        if not timm.is_model(name):
-            raise unknown_name("timm model", name, timm.list_models(), "model")
-        try:
-            self.net = timm.create_model(name, pretrained=False, num_classes=n_classes, **settings.get("options", {}))
-        except Exception as error:  # whatever timm raises at a value that it cannot use
-            raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
-        check_logits(copy.deepcopy(self.net).train(), f"model '{name}'", n_classes, image_size)
+    name = settings["name"].removeprefix("timm/")
+    try:
+        import timm
+    except ImportError:
+        raise DiagvibError(f"model: timm/{name} needs the package timm, which is not installed; `pip install timm`, or "
+                           "use a torchvision model instead") from None
+    if not timm.is_model(name):
+        raise unknown_name("timm model", name, timm.list_models(), "model")
+    try:
+        net = timm.create_model(name, pretrained=False, num_classes=n_classes, **settings["options"])
+    except Exception as error:  # whatever timm raises at a value that it cannot use
+        raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
+    check_logits(copy.deepcopy(net).train(), f"model '{name}'", n_classes, image_size)
+    return separated_if_equal(net, n_classes, image_size)

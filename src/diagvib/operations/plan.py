@@ -71,8 +71,9 @@ def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, i
 
 
 def _is_own(baseline: dict) -> bool:
-    """Whether it is a function of the user's, which a plan does not call."""
-    return ":" in baseline["settings"]["kind"]
+    """Whether its model or method is the user's own, which a plan does not call."""
+    settings = baseline["settings"]
+    return ":" in settings["method"]["name"] or ":" in (settings["model"] or {}).get("name", "")
 
 
 def _weights_bytes(settings: dict, image_size: int) -> int:
@@ -80,8 +81,8 @@ def _weights_bytes(settings: dict, image_size: int) -> int:
     import torch  # seconds, which a plan without kept weights need not wait
 
     from diagvib.methods.registry import make_baseline
-    if settings["kind"] == "torchvision_frozen":
-        settings = {**settings, "kind": "torchvision", "options": {}}
+    if settings["model"]:
+        settings = {**settings, "model": {**settings["model"], "weights": None}}
     with torch.device("meta"):
         model = make_baseline(settings, n_classes=10, image_size=image_size, seed=0)
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
@@ -122,7 +123,7 @@ def _training_seconds(config: dict, baseline: dict, device: str, rates: Rates) -
 
 def _epochs(config: dict, settings: dict, phase: str) -> int:
     epochs = settings.get("max_epochs", config["training"]["max_epochs"])
-    return settings.get("options", {}).get("vae_epochs") or epochs if phase == "encode" else epochs
+    return settings["method"].get("vae_epochs") or epochs if phase == "encode" else epochs
 
 
 def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:

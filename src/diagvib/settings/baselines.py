@@ -1,30 +1,265 @@
-"""Each baseline's settings, from `config/baselines.yaml`. Free of torch, so that planning stays quick."""
+"""Each baseline's settings, from `config/baselines.yaml`: a model, a method, an optimiser, and how they are run.
 
+Free of torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the schema of that file.
+"""
+
+import re
+from collections.abc import Sequence
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
+from typing import Annotated, Literal
 
-from diagvib.foundation.errors import unknown_name
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.schemas import validate
+from diagvib.methods.registry import METHODS, Declaration, declaration
+from diagvib.models.registry import family
+
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
+# How an epoch is chosen: by a column of the history, of which the loss shall be low and all others high, or the last.
+SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
+# What earlier versions called it -> what it is now.
+_FORMER = {"kind": "model, method or both", "options": "model.options, or a key of method", "lr": "optimiser.lr",
+           "betas": "optimiser.betas"}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class ModelSettings(_Strict):
+    """A network."""
+
+    name: str = Field(min_length=1, description="small_cnn; a torchvision classifier; timm/NAME; or your own, "
+                                                "package.module:function")
+    options: dict = Field({}, description="Arguments of the model.")
+    weights: str | None = Field(None, description="torchvision's name of published weights; random ones without.")
+    weights_file: str | None = Field(None, description="A local file with these weights instead of a download.")
+    weights_sha256: str | None = Field(None, pattern="^[0-9a-fA-F]{8,64}$", description="What weights_file hashes to, "
+                                       "or its first digits; by default torchvision's hash.")
+    frozen: bool = Field(False, description="Only the last layer learns.")
+    frozen_statistics: bool = Field(False, description="Batch norm keeps the statistics that came with the weights.")
+
+    @model_validator(mode="after")
+    def _of_published_weights(self) -> "ModelSettings":
+        given = sorted(self.model_fields_set - {"name", "options"} - {
+            key for key in self.model_fields_set if not getattr(self, key)})
+        if given and family(self.name) != "torchvision":
+            raise ValueError(f"{given[0]} is for torchvision's classifiers, which {self.name} is not")
+        if given and not self.weights:
+            raise ValueError(f"{given[0]} needs weights, the name of published ones, such as IMAGENET1K_V1")
+        if self.weights_sha256 and not self.weights_file:
+            raise ValueError("weights_sha256 needs weights_file, the file that it is of")
+        return self
+
+
+class MethodSettings(BaseModel):
+    """How it learns; beside these keys the method's own options."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    name: str = Field(min_length=1, description=f"{', '.join(METHODS)}; or your own, package.module:Class")
+
+
+class Adam(_Strict):
+    name: Literal["adam"]
+    lr: Positive = Field(description="Learning rate.")
+    betas: list[Decay] = Field([0.9, 0.999], min_length=2, max_length=2, description="Decay rates of the moments.")
+    weight_decay: NotNegative = 0.0
+
+
+class AdamW(Adam):
+    name: Literal["adamw"]
+
+
+class Sgd(_Strict):
+    name: Literal["sgd"]
+    lr: Positive = Field(description="Learning rate.")
+    momentum: Decay = 0.0
+    weight_decay: NotNegative = 0.0
+
+
+class Baseline(_Strict):
+    """One entry of config/baselines.yaml."""
+
+    model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none where the method "
+                                                          "makes its network itself.")
+    method: MethodSettings = Field(description="A name, or a name with the method's options.")
+    optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
+    batch_size: int = Field(ge=2, description="Images per training step.")
+    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="Whose mean and standard deviation of "
+                                                      "pixels the inputs are z-scored with.")
+    selection: str | None = Field(None, pattern=f"^({SELECTION})$", description="Which epoch is kept: of lowest "
+                                  "val_loss, of highest other column of the history, or last. Default: val_loss.")
+    max_epochs: int | None = Field(None, ge=1, description="Overrides training.max_epochs.")
+    origin: str = Field(min_length=1, description="Where the values come from.")
+
+    @field_validator("model", "method", mode="before")
+    @classmethod
+    def _named(cls, value):
+        return {"name": value} if isinstance(value, str) else value
 
 
 @cache
 def _entries(path: Path) -> dict[str, dict]:
-    return validate(read_yaml(path), "baselines", str(path))
+    entries = read_yaml(path)
+    if not isinstance(entries, dict) or not entries:
+        raise DiagvibError(f"{path}: a mapping of baselines' names to their settings expected")
+    for name in entries:  # folders and files are named after baselines
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
+            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} is no name of a baseline: at most 64 letters, "
+                               "digits, '_', '-' and '.', the first a letter or digit")
+    return {name: complete(entry, name, str(path)) for name, entry in entries.items()}
 
 
-def baseline_names() -> list[str]:
-    """Every baseline that `config/baselines.yaml` defines."""
-    return list(_entries(definition_path("baselines.yaml")))
+def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
+    """The complete settings of every baseline: those of `config/baselines.yaml`, and of further files of one's own.
 
-
-def load_settings(name: str, path: str | Path | None = None) -> dict:
-    """The settings of one baseline. path None: the repository's `config/baselines.yaml`.
-
-    DiagvibError if the name is unknown, or any entry of the file has an unknown, missing or wrong key.
+    DiagvibError if any entry has an unknown, missing or wrong key, or a name occurs twice.
     """
-    path = Path(path) if path else definition_path("baselines.yaml")
-    entries = _entries(path)
+    found: dict[str, dict] = {}
+    for path in (definition_path("baselines.yaml"), *(Path(path) for path in further)):
+        for name, entry in _entries(path).items():
+            if name in found:
+                raise DiagvibError(f"{path}: {name}: there is another baseline of this name; choose another name")
+            found[name] = entry
+    return found
+
+
+def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
+    """Every baseline that `config/baselines.yaml`, or one of further files, defines."""
+    return list(load_baselines(further))
+
+
+def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
+    """The settings of one baseline, complete. DiagvibError, suggesting the nearest, if there is none of that name."""
+    entries = load_baselines(further)
     if name not in entries:
-        raise unknown_name("baseline", name, entries, str(path))
-    return dict(entries[name])
+        raise unknown_name("baseline", name, entries, "config/baselines.yaml")
+    return deepcopy(entries[name])
+
+
+def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
+    """An entry with all defaults, as plain data: model (None where the method makes its own), method with all its
+    options and what it is told, optimiser, batch_size, normalise, origin; max_epochs and selection where given.
+
+    DiagvibError naming file (`where`), entry and key for whatever is wrong.
+    """
+    if not isinstance(entry, dict):
+        raise DiagvibError(f"{where}: {name}: a mapping of keys to values expected")
+    former = next((key for key in entry if key in _FORMER), None)
+    if former:
+        raise DiagvibError(f"{where}: {name}.{former} is no key any more; it is now {_FORMER[former]} (see the head of "
+                           "config/baselines.yaml)")
+    try:
+        settings = Baseline.model_validate(entry).model_dump()
+    except ValidationError as error:
+        raise _readable(error, where, name) from None
+    settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
+    own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
+    if own and settings["model"]:
+        raise DiagvibError(f"{where}: {name}.model: method {settings['method']['name']} makes its network itself; "
+                           "leave it out")
+    if not own and not settings["model"]:
+        raise DiagvibError(f"{where}: {name}: 'model' is a required property")
+    return {key: value for key, value in settings.items() if value is not None or key == "model"}
+
+
+def shortened(settings: dict) -> dict:
+    """What `complete` made, without what is a default: an entry to be read by people."""
+    method = settings["method"]
+    declared = declaration(method["name"])
+    usual = {"told": declared.told[0], **{key: schema["default"] for key, schema in declared.options.items()}}
+    kept = {key: value for key, value in method.items() if key not in usual or usual[key] != value}
+    entry = Baseline.model_validate({**settings, "method": kept}).model_dump(exclude_defaults=True)
+    return {key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
+            for key, value in entry.items()}
+
+
+def _complete_method(given: dict, where: str, place: str) -> dict:
+    """A method's settings with the defaults of its options."""
+    from jsonschema import Draft202012Validator  # here, so that a job that is given its settings runs without it
+    declared = declaration(given["name"], f"{where}: {place}")
+    schemas = {"told": _told_schema(declared), **declared.options}
+    for key, value in given.items():
+        if key == "name":
+            continue
+        if key not in schemas:
+            raise unknown_name("key", f"{place}.{key}", [f"{place}.{known}" for known in schemas], where)
+        for error in Draft202012Validator(schemas[key]).iter_errors(value):
+            raise DiagvibError(f"{where}: {place}.{key}: {error.message}{_dotted(value)}")
+    return {"name": given["name"], **{key: schema["default"] for key, schema in schemas.items()}, **given}
+
+
+def _told_schema(declared: Declaration) -> dict:
+    """What a method may be told; one cue is told by its number among the study's."""
+    cues = [f"cue-{number}" for number in range(1, 10)] if "cue" in declared.told else []
+    named = [word for word in declared.told if word != "cue"]
+    first = "cue-1" if declared.told[0] == "cue" else declared.told[0]
+    return {"description": "What the method is told.", "enum": [*named, *cues], "default": first}
+
+
+def _readable(error: ValidationError, where: str, name: str) -> DiagvibError:
+    found = error.errors()[0]
+    # A union's branch is named in the path: optimiser.adam.lr.
+    path = ".".join(str(part) for number, part in enumerate(found["loc"])
+                    if not (number == 1 and found["loc"][0] == "optimiser"))
+    place = f"{name}.{path}" if path else name
+    parent, _, key = place.rpartition(".")
+    if found["type"] == "extra_forbidden":
+        owner = {"model": ModelSettings}.get(str(found["loc"][0]), Baseline)
+        if found["loc"][0] == "optimiser":
+            owner = {"adam": Adam, "adamw": AdamW, "sgd": Sgd}[found["loc"][1]]
+        return unknown_name("key", place, [f"{parent}.{known}" for known in owner.model_fields], where)
+    if found["type"] == "missing":
+        return DiagvibError(f"{where}: {parent}: '{key}' is a required property")
+    if found["type"] == "union_tag_invalid":
+        return unknown_name("value", found["ctx"]["tag"], ["adam", "adamw", "sgd"], f"{where}: {place}.name")
+    if found["type"] == "union_tag_not_found":
+        return DiagvibError(f"{where}: {place}: 'name' is a required property: adam, adamw or sgd")
+    message = found["msg"].removeprefix("Value error, ")
+    shown = "" if isinstance(found["input"], dict) else f", not {found['input']!r}"
+    return DiagvibError(f"{where}: {place}: {message}{shown}{_dotted(found['input'])}")
+
+
+def _dotted(value: object) -> str:
+    # YAML 1.1 takes 2e-4 for text: it wants the dot.
+    return "; write it with a dot, like 2.0e-4" if re.fullmatch(r"\d+e-?\d+", str(value)) else ""
+
+
+def schema() -> dict:
+    """The JSON schema of config/baselines.yaml, the options of every method of the project included."""
+    entry = Baseline.model_json_schema()
+    definitions = entry.pop("$defs")
+    own = definitions.pop("MethodSettings")
+    for name in METHODS:
+        declared = declaration(name)
+        definitions[f"method_{name}"] = {
+            "type": "object", "required": ["name"], "additionalProperties": False,
+            "properties": {"name": {"const": name}, "told": _told_schema(declared), **declared.options}}
+    definitions["method_own"] = {**own, "properties": {"name": {"type": "string", "pattern": "^[^:]+:[^:]+$"}}}
+    properties = entry["properties"]
+    properties["model"]["anyOf"] = [{"type": "string"}, *properties["model"]["anyOf"]]
+    properties["method"] = {"description": properties["method"]["description"], "anyOf": [
+        {"type": "string"}, *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"])]}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Settings of the baselines",
+            "type": "object", "minProperties": 1, "additionalProperties": entry, "$defs": definitions}
+
+
+def schema_text() -> str:
+    """The content of config/schema/baselines.schema.yaml."""
+    class Plain(yaml.SafeDumper):
+        def ignore_aliases(self, data):
+            return True
+
+    return ("# Made from src/diagvib/settings/baselines.py by `python -m diagvib.settings.baselines`; do not edit.\n"
+            + yaml.dump(schema(), Dumper=Plain, sort_keys=False, width=118))
+
+
+if __name__ == "__main__":
+    print(schema_text(), end="")

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch
+from diagvib.methods.method import Batch, TrainingData
 
 # Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
 # cache takes it up to twice as long.
@@ -37,14 +37,38 @@ class Scaling:
         return cls(tuple(s / n for s in sums), tuple(value or 1.0 for value in std))
 
 
+# Statistics of ImageNet's training images, of pixels in 0..255, as torchvision's weights were trained with.
+IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What is known of a split's images beside their class of the target.
+
+    cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment. classes: names of
+    the target's classes; cue_classes: those of each cue's, by the cue's name; environments: names.
+    """
+
+    cues: Tensor | None = None
+    environment: Tensor | None = None
+    classes: tuple[str, ...] = ()
+    cue_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    environments: tuple[str, ...] = ("main",)
+
+
 class Batches:
     """The images of one split as batches on the device. The bytes lie there too, unless its memory is too small."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None):
+    def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
+                 annotations: Annotations | None = None):
         """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images."""
-        self.device = device
+        self.device, self.annotations = device, annotations or Annotations()
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
+        n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
+        self.cues = torch.empty(n, 0, dtype=torch.int64, device=device) if cues is None else cues.to(device)
+        self.environment = torch.zeros_like(self.labels) if environment is None else environment.to(device)
+        self._index = torch.arange(n, device=device)
         self.scaling = scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
 
@@ -56,30 +80,22 @@ class Batches:
         """Whether the images lie on the device."""
         return self.pixels.device.type == self.device.type
 
-    def refill(self, pixels: Tensor, labels: Tensor, scaling: Scaling | None = None) -> bool:
-        """Put other images in the place of these, at the same addresses. False, and nothing done, if they do not fit.
-
-        Arguments as for a new one.
-        """
-        if not self.resident or pixels.shape != self.pixels.shape:
-            return False
-        self.pixels.copy_(pixels)
-        self.labels.copy_(labels)
-        self.scaling = scaling or Scaling.measured(self.pixels)
-        for held, new in zip((self._mean, self._factor), self._operands(), strict=True):
-            held.copy_(new)
-        return True
+    def training_data(self) -> TrainingData:
+        """What a method may know of these images."""
+        known = self.annotations
+        return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
+                            known.environments, self.in_order)
 
     def batch(self, index: Tensor) -> Batch:
         """The images of these indices, int64[B]; the inputs are channels-last in memory."""
         index = index.to(self.pixels.device)
         if self.resident:
-            return self._scaled(self.pixels[index], self.labels[index])
+            return self._batch(self.pixels[index], index)
         pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
         torch.index_select(self.pixels, 0, index, out=pixels)
         # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
-        return self._scaled(pixels.to(self.device, non_blocking=True),
-                            self.labels[index.pin_memory().to(self.device, non_blocking=True)])
+        return self._batch(pixels.to(self.device, non_blocking=True),
+                           index.pin_memory().to(self.device, non_blocking=True))
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
@@ -88,11 +104,13 @@ class Batches:
             at = slice(start, start + size)
             pixels = self.pixels[at] if self.resident else self.pixels[at].pin_memory().to(self.device,
                                                                                           non_blocking=True)
-            yield self._scaled(pixels, self.labels[at])
+            yield self._batch(pixels, at)
 
-    def _scaled(self, pixels: Tensor, labels: Tensor) -> Batch:
+    def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
+        """Of images on the device, and which they are: int64[B] there, or a slice."""
         inputs = pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
-        return Batch(pixels, inputs, labels)
+        return Batch(pixels, inputs, self.labels[index], self.cues[index], self.environment[index],
+                     index if isinstance(index, Tensor) else self._index[index])
 
     def _operands(self) -> tuple[Tensor, Tensor]:
         # As large as an image: a three-element operand would make the innermost loop three elements long.

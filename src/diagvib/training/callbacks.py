@@ -1,4 +1,4 @@
-"""How a training is watched: a bar on a terminal, and curves for TensorBoard where they are asked for."""
+"""Callbacks of a training: a bar on a terminal, and curves for TensorBoard where they are asked for."""
 
 import sys
 import time
@@ -10,13 +10,28 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.training.trainer import Watcher
 
 # Seconds between movements of the bar: a GPU makes hundreds of steps in one, and drawing each would cost the host more.
 _PAUSE = 0.1
 
 
-class _Bar(Watcher):
+class Callback:
+    """What is told how a training goes on; this one does nothing."""
+
+    def on_run(self, history: list[dict]) -> None:
+        """A run starts, or continues behind these epochs."""
+
+    def on_start(self, epochs: int, images_per_epoch: int) -> None:
+        """A phase starts; `epochs` are left at most."""
+
+    def on_step(self, images: int) -> None:
+        """So many images were trained on."""
+
+    def on_epoch(self, row: dict) -> None:
+        """An epoch is complete, and in the checkpoint, or on CUDA on its way there."""
+
+
+class _Bar(Callback):
     def __init__(self, bar: Progress, name: str):
         self._bar, self._name = bar, name
         self._task = bar.add_task(name, total=None, state="", speed="")
@@ -42,7 +57,7 @@ class _Bar(Watcher):
         self._bar.update(self._task, speed=f"{speed:,.0f} images/s" if speed else "")
 
 
-class _Curves(Watcher):
+class _Curves(Callback):
     """Every number of the history as a scalar over epochs, in the one event file of `folder`."""
 
     def __init__(self, folder: Path):
@@ -68,25 +83,25 @@ class _Curves(Watcher):
             self._writer.close()
 
 
-class _Several(Watcher):
-    def __init__(self, watchers: list[Watcher]):
-        self._watchers = watchers
+class _Several(Callback):
+    def __init__(self, callbacks: list[Callback]):
+        self._callbacks = callbacks
 
     def on_run(self, history: list[dict]) -> None:
-        for watcher in self._watchers:
-            watcher.on_run(history)
+        for callback in self._callbacks:
+            callback.on_run(history)
 
     def on_start(self, epochs: int, images_per_epoch: int) -> None:
-        for watcher in self._watchers:
-            watcher.on_start(epochs, images_per_epoch)
+        for callback in self._callbacks:
+            callback.on_start(epochs, images_per_epoch)
 
     def on_step(self, images: int) -> None:
-        for watcher in self._watchers:
-            watcher.on_step(images)
+        for callback in self._callbacks:
+            callback.on_step(images)
 
     def on_epoch(self, row: dict) -> None:
-        for watcher in self._watchers:
-            watcher.on_epoch(row)
+        for callback in self._callbacks:
+            callback.on_epoch(row)
 
 
 def summary_writer() -> type:
@@ -100,19 +115,19 @@ def summary_writer() -> type:
 
 
 @contextmanager
-def training_watcher(name: str, curves: Path | None = None) -> Iterator[Watcher]:
+def training_callback(name: str, curves: Path | None = None) -> Iterator[Callback]:
     """A bar with epoch, images/s, remaining time and validation loss on stderr, if that is a terminal.
 
     curves: folder for a TensorBoard file of this run. DiagvibError if that is asked for and not installed.
     """
-    watchers: list[Watcher] = []
+    callbacks: list[Callback] = []
     with ExitStack() as stack:
         if sys.stderr.isatty():
             columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"),
                        TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            watchers.append(_Bar(stack.enter_context(bar), name))
+            callbacks.append(_Bar(stack.enter_context(bar), name))
         if curves:
-            watchers.append(_Curves(curves))
-            stack.callback(watchers[-1].close)
-        yield _Several(watchers)
+            callbacks.append(_Curves(curves))
+            stack.callback(callbacks[-1].close)
+        yield _Several(callbacks)

@@ -1,7 +1,7 @@
 """The code that decides a run, as a digest: what an older code has left unfinished, or tuned, does not count for it.
 
-That code is every module that the module of a stage (`diagvib.training.run`, `diagvib.training.tuning`) and that of the baseline's kind
-import, directly or not, as far as it is ours or the user's own: files are hashed byte by byte, so that a comment counts
+That code is every module that the module of a stage (`diagvib.training.run`, `diagvib.training.tuning`) and those of the baseline's
+model and method import, directly or not, as far as it is ours or the user's own: files are hashed byte by byte, so that a comment counts
 too. Other packages count by the version of those that the baseline's modules import. Imports are read from the source,
 also those within functions; nothing is executed. What a module imports by a name that it computes is not seen.
 """
@@ -18,19 +18,22 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path, file_sha256
-from diagvib.methods.registry import KINDS, OWN
+from diagvib.methods.registry import METHODS
+from diagvib.models.registry import MODELS, family
 
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def code_digest(kind: str, stage: str) -> str:
-    """sha256, as hex, of the code by which the module `stage` trains a baseline of this kind.
+def code_digest(settings: dict, stage: str) -> str:
+    """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings.
 
     DiagvibError if an own `package.module:function` is not to be found.
     """
-    entries = [KINDS.get(kind, OWN).partition(":")[0]]
-    if kind not in KINDS:
-        entries.append(_own_module(kind))
+    method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
+    entries = [METHODS[method].partition(":")[0]] if method in METHODS else [_own_module(method)]
+    if model:
+        entries.append(MODELS[family(model)].partition(":")[0])
+        entries += [_own_module(model)] if family(model) == "own" else []
     files, others = _closure(entries)
     files |= _closure([stage])[0]
     return hashlib.sha256(repr([
@@ -44,7 +47,7 @@ def own_module_files(kind: str) -> list[Path]:
 
     DiagvibError if the module is not to be found.
     """
-    return [] if kind in KINDS else sorted(_closure([_own_module(kind)])[0].values())
+    return [] if ":" not in kind else sorted(_closure([_own_module(kind)])[0].values())
 
 
 def git_state() -> dict | None:

@@ -9,7 +9,6 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import name_digest
 from diagvib.settings.grid import Run
-from diagvib.training.steps import out_of_memory
 
 
 @dataclass(frozen=True)
@@ -44,14 +43,15 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise DiagvibError(f"{run_name(run)}: the GPU's memory is too small; lower batch_size of {run.baseline} in "
+        raise DiagvibError(f"{run.name}: the GPU's memory is too small; lower batch_size of {run.baseline} in "
                            f"config/baselines.yaml (now {batch_size}), let fewer programs use the GPU at once, or set "
                            "device: cpu") from None
 
 
-def run_name(run: Run) -> str:
-    """The run's name in messages, which is also its folder's."""
-    return f"{run.baseline}/{run.study}/{run.binding}/{run.sample}"
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of torch says that the device's memory did not suffice, in any of its ways."""
+    return isinstance(error, torch.OutOfMemoryError) or any(
+        text in str(error) for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation"))
 
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
@@ -60,7 +60,7 @@ def epoch_seed(run: Run, seed: int, epoch: int) -> int:
 
 
 @contextmanager
-def determined(device: torch.device, threads: int) -> Iterator[None]:
+def deterministic(device: torch.device, threads: int) -> Iterator[None]:
     """Fix what torch would otherwise take from the machine or the process, and put it back afterwards.
 
     On the CPU the number of threads decides the order of sums, hence the last bits of every result. On a GPU fp32 is

@@ -1,4 +1,4 @@
-"""The train stage: image files in, run folders out. One call trains the dataset samples of one (study, pair)."""
+"""The train stage: image files in, run folders out. One call trains the dataset samples of one (study, binding)."""
 
 import json
 import platform
@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,75 +21,73 @@ from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.datasets import Datasets, ImageFiles
 from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
-from diagvib.methods.method import Baseline
+from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
-from diagvib.scenes.digits.factors import FACTORS, classes, parse_binding
 from diagvib.settings.grid import WEIGHTS_FILE, Run
-from diagvib.studies.study import GROUPS, SPLITS
+from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
-from diagvib.training.batches import Batches, Scaling
-from diagvib.training.callbacks import summary_writer, training_watcher
+from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
+from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state
-from diagvib.training.protocol import Protocol, enough_memory, run_name
-from diagvib.training.trainer import Fitted, Tracker, Trainer, predict
-from diagvib.training.visualisations import write_exhibits
+from diagvib.training.cuda_graphs import cuda_graphs
+from diagvib.training.prediction import predict
+from diagvib.training.protocol import Protocol, enough_memory
+from diagvib.training.trainer import Fitted, Tracker, Trainer
+from diagvib.training.visualisations import write_visualisations
 
 # What the three files of a dataset must have in common.
-_SHARED = ("study", "binding", "sample", "sources", "comparable", "sources_digest", "image_shape")
+_SHARED = ("study", "binding", "sample", "roles", "scene", "sources", "comparable", "sources_digest", "image_shape")
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a job that was killed
+    continues from there, and one that succeeds leaves nothing. curves: of TensorBoard files, `curves`/{sample}, if they
+    are wanted."""
+
+    runs: Path
+    checkpoints: Path
+    curves: Path | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """What the runs of one call share. settings: the baseline's, as in config/baselines.yaml. code: digest of what
-    trains them. keep_weights: beside each run, the weights that were selected. curves: folder of the runs' TensorBoard
-    files. cuda_graphs: as in Trainer."""
+    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
+    the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
+    whether a GPU's steps are recorded, for speed."""
 
     settings: dict
     protocol: Protocol
     device: torch.device
     datasets: Datasets
-    code: str
     keep_weights: bool = False
-    curves: Path | None = None
     cuda_graphs: bool = True
 
-
-@dataclass
-class Kept:
-    """What a run leaves for the next one of its job: the trainer and, where its steps are recorded, its images' place
-    on the device, by split."""
-
-    trainer: Trainer | None = None
-    batches: dict[str, Batches] = field(default_factory=dict)
+    @cached_property
+    def code(self) -> str:
+        """The digest of the code that trains these runs."""
+        return code_digest(self.settings, __name__)
 
 
-def train_runs(baseline: str, settings: dict, study: str, binding: str, samples: Sequence[int], datasets: Datasets,
-               out: str | Path, checkpoints: str | Path, training: dict, device: torch.device,
-               keep_weights: bool = False, curves: str | Path | None = None, cuda_graphs: bool = True) -> None:
-    """Train `baseline` on each dataset sample's images and write its run folder, `out`/{sample}.
+def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
+    """Train a baseline on each run's images and write the run's folder. runs: samples of one (baseline, study, binding).
 
-    datasets: where the images come from. checkpoints: folder for unfinished runs; a job that was killed continues
-    from there, and a job that succeeds leaves nothing there. training: keys as in the configuration. keep_weights: also
-    write the selected weights, a state dict. curves: also write TensorBoard files, to `curves`/{sample}.
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
     """
-    if curves:
+    if folders.curves:
         summary_writer()
-    factors, code = parse_binding(binding), code_digest(settings["kind"], __name__)
-    out, checkpoints, curves = Path(out), Path(checkpoints), curves and Path(curves)
-    metadata = {sample: dataset_metadata(datasets, study, binding, sample) for sample in samples}
-    states, kept = [], Kept()
-    with _read_ahead(datasets, samples, device) as source:
-        job = Job(settings, Protocol(**training), device, source, code, keep_weights, curves, cuda_graphs)
-        for sample in samples:
-            run = Run(baseline, study, binding, factors.target, factors.cue, sample)
-            states.append(Checkpoint(checkpoints / f"{sample}.pt", _digest(job, run, metadata[sample])))
-            with enough_memory(run, settings["batch_size"]):
-                _train_run(job, run, out / str(sample), states[-1], kept)
-    for state in states:
-        state.remove()
+    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.sample) for run in runs]
+    checkpoints = []
+    with _read_ahead(job.datasets, [run.sample for run in runs], job.device) as source:
+        job = replace(job, datasets=source)
+        for run, made_from in zip(runs, metadata, strict=True):
+            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(job, run, made_from)))
+            with enough_memory(run, job.settings["batch_size"]):
+                _train_run(job, run, folders, checkpoints[-1])
+    for checkpoint in checkpoints:
+        checkpoint.remove()
 
 
 def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device) -> AbstractContextManager[Datasets]:
@@ -121,64 +120,49 @@ def _digest(job: Job, run: Run, metadata: dict) -> str:
                    "device": job.device.type, "images": metadata, "code": job.code, "torch": torch.__version__})
 
 
-def _train_run(job: Job, run: Run, out: Path, checkpoint: Checkpoint, kept: Kept) -> None:
-    started = time.perf_counter()
-    model, fitted, facts = _fit_run(job, run, checkpoint, kept)
+def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> None:
+    started, out = time.perf_counter(), folders.runs / str(run.sample)
+    method, fitted, facts = _fit_run(job, run, folders, checkpoint)
     trained = time.perf_counter()
-    test, labels = load_split(job.datasets, run, "test")
-    batches = Batches(test.pixels, labels, job.device, facts["scaling"])
-    prediction, confidence = predict(model, batches, job.protocol)
+    test = load_images(job.datasets, run, "test")
+    batches = Batches(test.pixels, test.labels(run.target), job.device, facts["scaling"])
+    prediction, confidence = predict(method, batches, job.protocol)
     metrics = _write_results(run, fitted, test, prediction, confidence, out)
-    write_exhibits(out / "exhibits.parquet", model, batches, test, run, job.protocol)
-    _write_weights(out / WEIGHTS_FILE, model, job.keep_weights)
+    write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
+    _write_weights(out / WEIGHTS_FILE, method, job.keep_weights)
     tested = time.perf_counter()
     write_json(out / "run.json", {
         "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
         "device": _device_name(job.device), "precision": job.protocol.on(job.device), "versions": _versions(),
         "code": {"sha256": job.code, "git": git_state()},
-        "parameters": sum(p.numel() for p in model.parameters()), "train_images": facts["train_images"],
+        "parameters": sum(p.numel() for p in method.parameters()), "train_images": facts["train_images"],
         "pixel_mean": facts["scaling"].mean, "pixel_std": facts["scaling"].std,
         "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
         "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1)})
     _report(run, fitted, metrics, tested - started)
 
 
-def _fit_run(job: Job, run: Run, checkpoint: Checkpoint, kept: Kept) -> tuple[Baseline, Fitted, dict]:
-    """Train on a dataset's images. Unless kept, these are let go on return, before the test ones come."""
-    images, labels = load_split(job.datasets, run, "train")
-    size = images.metadata["image_shape"][0]
-    train = _on_device(kept, "train", images, labels, job.device)
-    images, labels = load_split(job.datasets, run, "val")
-    val = _on_device(kept, "val", images, labels, job.device, train.scaling)
-    del images
-    if kept.trainer is None:
-        model = make_baseline(job.settings, len(classes(run.target)), size, job.protocol.seed)
-        kept.trainer = Trainer(model, job.protocol, job.device, job.cuda_graphs)
-    if kept.trainer.graphs:
-        kept.batches = {"train": train, "val": val}
-    with training_watcher(run_name(run), job.curves and job.curves / str(run.sample)) as watcher:
-        fitted = kept.trainer.fit(train, val, run, checkpoint, watcher,
-                                  _test_tracker(job, run, train.scaling) if job.protocol.track_test else None)
-    return kept.trainer.model, fitted, {"scaling": train.scaling, "train_images": len(train)}
-
-
-def _on_device(kept: Kept, split: str, images: Images, labels: torch.Tensor, device: torch.device,
-               scaling: Scaling | None = None) -> Batches:
-    """A split's batches, in the place of the last run's if that was kept and is of the same shape."""
-    batches = kept.batches.get(split)
-    if batches is not None and batches.refill(images.pixels, labels, scaling):
-        return batches
-    return Batches(images.pixels, labels, device, scaling)
+def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tuple[Method, Fitted, dict]:
+    """Train on a dataset's images. These are let go on return, before the test ones come."""
+    train = load_batches(job.datasets, run, "train", job.device, settings=job.settings)
+    val = load_batches(job.datasets, run, "val", job.device, like=train)
+    method = make_baseline(job.settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
+    tracker = _test_tracker(job, run, train.scaling) if job.protocol.track_test else None
+    with training_callback(run.name, folders.curves and folders.curves / str(run.sample)) as callback:
+        fitted = Trainer(method, train, val, run, job.protocol).fit(
+            checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs))
+    return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
 
 
 def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
-    """Accuracies on the test groups, as `id_accuracy` and `ood_accuracy`. Holds the test images while it lives."""
-    test, labels = load_split(job.datasets, run, "test")
-    batches, names = Batches(test.pixels, labels, job.device, scaling), np.array(classes(run.target))
+    """Accuracies on the test groups, as `{group}_accuracy`. Holds the test images while it lives."""
+    test = load_images(job.datasets, run, "test")
+    batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
+    names = np.array(test.factors[run.target])
     table = test.table.select(["group", run.target])
 
-    def track(model: Baseline) -> dict:
-        prediction, _ = predict(model, batches, job.protocol)
+    def track(method: Method) -> dict:
+        prediction, _ = predict(method, batches, job.protocol)
         predicted = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
         return {f"{group}_accuracy": metrics["accuracy"]
                 for group, metrics in _group_metrics(predicted, run.target).items()}
@@ -186,27 +170,50 @@ def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     return track
 
 
-def load_split(datasets: Datasets, run: Run, split: str) -> tuple[Images, torch.Tensor]:
-    """A split's images, and their labels of the target factor, int64[N]."""
+def load_images(datasets: Datasets, run: Run, split: str) -> Images:
+    """A split's images. DiagvibError, naming the file, if it holds none, or an unknown class of the target or a cue."""
     images, path = datasets.load(run.sample, split), datasets.place(run.sample, split)
     if not len(images.table):
         raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
     try:
-        return images, images.labels(run.target)
+        for factor in [run.target, *run.cues]:
+            images.labels(factor)
     except DiagvibError as error:
         raise DiagvibError(f"{path}: {error}") from None
+    return images
+
+
+def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device, *, settings: dict | None = None,
+                 like: Batches | None = None) -> Batches:
+    """A split's images on the device, with their cues and environments.
+
+    settings: the baseline's, which say how the training images are normalised. like: the training batches, whose
+    scaling and environments the other splits follow; an environment that is not among these is number -1.
+    """
+    images = load_images(datasets, run, split)
+    column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
+    names = like.annotations.environments if like else tuple(sorted(set(column))) if column else ("main",)
+    numbers = {name: number for number, name in enumerate(names)}
+    cues = [images.labels(factor) for factor in run.cues]
+    annotations = Annotations(
+        torch.stack(cues, 1) if cues else None,
+        torch.tensor([numbers.get(name, -1) for name in column]) if column else None,
+        images.factors[run.target], {factor: images.factors[factor] for factor in run.cues}, names)
+    scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
+    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations)
 
 
 def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Tensor, confidence: torch.Tensor,
                    out: Path) -> dict:
     """Write everything of a run that its names decide; returns the metrics. prediction: class index int64[N]."""
-    names = np.array(classes(run.target))
+    names = np.array(test.factors[run.target])
     facts = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
+             "roles": test.metadata["roles"], "scene": test.metadata["scene"],
              "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]}
-    table = test.table.select(["group", *FACTORS])
+    table = test.table.select([*_placed(test.table), *test.factors])
     table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
     table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
-    metrics = {**facts, "target": run.target, "cue": run.cue, "groups": _group_metrics(table, run.target),
+    metrics = {**facts, "target": run.target, "cue": "-".join(run.cues) or None, "groups": _group_metrics(table, run.target),
                "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history), "val_loss": fitted.val_loss}
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
@@ -214,23 +221,27 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
     return metrics
 
 
-def _write_weights(path: Path, model: Baseline, keep: bool) -> None:
-    """The model's state dict, on the CPU; if it is not to be kept, an earlier training's goes."""
+def _placed(table: pa.Table) -> list[str]:
+    """The columns that say where an image stands in its study."""
+    return [name for name in ("group", "environment") if name in table.column_names]
+
+
+def _write_weights(path: Path, method: Method, keep: bool) -> None:
+    """The method's state dict, on the CPU; if it is not to be kept, an earlier training's goes."""
     if not keep:
         path.unlink(missing_ok=True)
         return
-    save_tensors(path, {name: value.cpu().clone() for name, value in model.state_dict().items()})
+    save_tensors(path, {name: value.cpu().clone() for name, value in method.state_dict().items()})
 
 
 def _group_metrics(table: pa.Table, target: str) -> dict:
     """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each class's accuracy."""
     group, label, prediction = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target, "prediction"))
     metrics = {}
-    for name in GROUPS:
+    for name in sorted(set(group)):
         at = group == name
-        if at.any():
-            metrics[name] = {"accuracy": mean_per_class_accuracy(label[at], prediction[at]), "n": int(at.sum()),
-                             "per_class": per_class_accuracy(label[at], prediction[at])}
+        metrics[name] = {"accuracy": mean_per_class_accuracy(label[at], prediction[at]), "n": int(at.sum()),
+                         "per_class": per_class_accuracy(label[at], prediction[at])}
     return metrics
 
 
@@ -245,5 +256,5 @@ def _device_name(device: torch.device) -> str:
 
 def _report(run: Run, fitted: Fitted, metrics: dict, seconds: float) -> None:
     accuracy = ", ".join(f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items())
-    print(f"{run_name(run)}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
+    print(f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
           f"{len(fitted.history)} selected, {seconds:.0f} s", file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""Training: epochs, batches, precision, early stopping and continuation, for any baseline; it names none."""
+"""Training, from top to bottom: phases, epochs, sampling, batches, step, validation, selection, checkpoint.
+
+It names no method: what differs between methods are the hooks of `methods.method.Method` that it calls.
+"""
 
 import math
 import time
@@ -10,45 +13,29 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError, Diverged
-from diagvib.methods.method import Baseline, Phase
+from diagvib.methods.method import Method, Phase
 from diagvib.settings.grid import Run
-from diagvib.training.adam import Adam
 from diagvib.training.batches import Batches
+from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint, Checkpoints
-from diagvib.training.in_place import InitialState, clear_optimiser, load_optimiser
-from diagvib.training.protocol import Protocol, autocast, determined, epoch_seed, run_name
-from diagvib.training.steps import CudaGraphs, Step, Tally, say_no_graph
+from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
+from diagvib.training.optimisers import make_optimiser
+from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
+from diagvib.training.running_metrics import RunningMetrics, group_accuracies, group_columns
 
-
-class Watcher:
-    """What looks on while a run is trained; this one looks away."""
-
-    def on_run(self, history: list[dict]) -> None:
-        """A run starts, or continues behind these epochs."""
-
-    def on_start(self, epochs: int, images_per_epoch: int) -> None:
-        """A phase starts; `epochs` are left at most."""
-
-    def on_step(self, images: int) -> None:
-        """So many images were trained on."""
-
-    def on_epoch(self, row: dict) -> None:
-        """An epoch is complete, and in the checkpoint, or on CUDA on its way there."""
+# Further entries of an epoch's row, of the method after that epoch; called in phases that classify, changes nothing.
+Tracker = Callable[[Method], dict]
 
 
 @dataclass
 class Progress:
-    """How far a run is; with the weights and optimisers, all that a checkpoint holds."""
+    """How far a run is; with the weights, the method's memory and the optimisers, all that a checkpoint holds."""
 
     phase: int = 0
     epochs_in_phase: int = 0
-    best: dict = field(default_factory=dict)  # of this phase: epoch, val_loss, weights
+    best: dict = field(default_factory=dict)  # of this phase: epoch, val_loss, score, weights
     history: list[dict] = field(default_factory=list)
     finished: bool = False
-
-
-# Further entries of an epoch's row, of the model after that epoch; called in phases that classify. Must change nothing.
-Tracker = Callable[[Baseline], dict]
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished training; the model holds the selected weights. timings: of the epochs trained here."""
+    """A finished training; the method holds the selected weights. timings: of the epochs trained here."""
 
     history: list[dict]
     selected_epoch: int
@@ -76,188 +63,119 @@ class Fitted:
         return sum(timing.images for timing in self.timings) / seconds if seconds else None
 
 
-def fit(model: Baseline, train: Batches, val: Batches, run: Run, protocol: Protocol, device: torch.device,
-        checkpoint: Checkpoint | None = None, watcher: Watcher | None = None,
-        tracker: Tracker | None = None, *, cuda_graphs: bool = True) -> Fitted:
-    """Train `model` in place, phase by phase, and leave it on the device with the weights of lowest validation loss.
-
-    `Trainer(model, ...).fit(...)`; a Trainer is for several runs of one model.
-    """
-    return Trainer(model, protocol, device, cuda_graphs).fit(train, val, run, checkpoint, watcher, tracker)
-
-
 class Trainer:
-    """A model on its device, with optimisers and recorded steps that serve one run after another.
+    """Trains one method in one run. On the CPU the result is the same, bit for bit, however often the run was
+    interrupted and however many cores there are. Paper, Sec. A.2."""
 
-    Every `fit` starts from the weights that the model was given with, as a new model would: parameters, buffers and
-    optimisers are set back in place. (What a model keeps elsewhere, in plain attributes, is not.) cuda_graphs: whether
-    a GPU's steps are recorded; that changes how fast they start, not what they compute.
-    """
-
-    def __init__(self, model: Baseline, protocol: Protocol, device: torch.device, cuda_graphs: bool = True):
-        self._initial = InitialState(model)
-        self.model = model.to(device, memory_format=torch.channels_last)
-        self.protocol, self.device = protocol, device
-        self.graphs = CudaGraphs(device) if cuda_graphs and device.type == "cuda" else None
-        self._optimisers: dict[str, dict[str, torch.optim.Optimizer]] = {}
-        self._steps: dict[str, Step] = {}
-        self._images: Batches | None = None
-        self._used = False
-
-    def fit(self, train: Batches, val: Batches, run: Run, checkpoint: Checkpoint | None = None,
-            watcher: Watcher | None = None, tracker: Tracker | None = None) -> Fitted:
-        """Train on a dataset, and leave the model with the weights of lowest validation loss.
-
-        Continues from `checkpoint` if that holds a state. On the CPU the outcome is the same, bit for bit, however
-        often the run was interrupted, however many cores there are, and whatever was trained here before. tracker:
-        adds to the rows of the history. Paper, Sec. A.2. DiagvibError if the batch is larger than the training data;
-        Diverged if the loss is no longer a number.
-        """
-        batch_size = self.model.settings["batch_size"]
-        if batch_size > len(train):
-            raise DiagvibError(f"{run_name(run)}: batch_size {batch_size} is more than the {len(train)} training "
-                               f"images; lower batch_size of {run.baseline} in config/baselines.yaml, or raise "
-                               "counts.train")
-        if self._used:
-            self._initial.restore(self.model)
-        self._used = True
-        if train is not self._images or not train.resident:
-            self._images, self._steps = train, {}
-        if self.graphs and not train.resident:
-            say_no_graph("the images do not fit into the GPU's memory and stay in the host's")
-        with (determined(self.device, self.protocol.threads), self.graphs.running() if self.graphs else nullcontext(),
-              Checkpoints(checkpoint, aside=self.device.type == "cuda").finished() as checkpoints):
-            fitted = _Training(self, train, val, run, checkpoint, checkpoints, watcher or Watcher(), tracker).fit()
-        self._steps = {phase: step for phase, step in self._steps.items() if step.recorded}
-        if not self._steps:
-            self._images = None
-        return fitted
-
-    def optimisers(self, phase: Phase) -> dict[str, torch.optim.Optimizer]:
-        """A phase's optimisers, as new."""
-        if phase.name in self._optimisers:
-            for optimiser in self._optimisers[phase.name].values():
-                clear_optimiser(optimiser)
-        else:
-            # Fused on the CPU too: it is the faster one there for small nets, and as deterministic.
-            self._optimisers[phase.name] = {
-                name: Adam(given.parameters, lr=given.lr, betas=given.betas, fused=True)
-                for name, given in self.model.optimisers(phase.name).items()}
-        return self._optimisers[phase.name]
-
-    def step(self, phase: str, work: Callable[[Tensor, Tally], None]) -> Step:
-        """A phase's step: `work`, or what was recorded of it with the images where they still are."""
-        if phase not in self._steps or not self._steps[phase].recorded:
-            graphs = self.graphs if self._images.resident else None
-            self._steps[phase] = Step(work, self._optimisers[phase].values(), graphs, self.device)
-        return self._steps[phase]
-
-
-class _Training:
-    """The state of one `fit`."""
-
-    def __init__(self, trainer: Trainer, train: Batches, val: Batches, run: Run, checkpoint: Checkpoint | None,
-                 checkpoints: Checkpoints, watcher: Watcher, tracker: Tracker | None):
-        self.trainer, self.model, self.protocol = trainer, trainer.model, trainer.protocol
-        self.train, self.val, self.run, self.device = train, val, run, trainer.device
-        self.checkpoint, self.checkpoints, self.watcher, self.tracker = checkpoint, checkpoints, watcher, tracker
+    def __init__(self, method: Method, train: Batches, val: Batches, run: Run, protocol: Protocol):
+        """DiagvibError if the batch is larger than the training data, or the selection needs what the data lack."""
+        self.device = train.device
+        self.method = method.to(self.device, memory_format=torch.channels_last)
+        self.train, self.val, self.run, self.protocol = train, val, run, protocol
+        self.batch_size, self.selection = method.settings["batch_size"], method.settings.get("selection", "val_loss")
+        self.data = train.training_data()
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
-        self.steps = len(train) // self.model.settings["batch_size"]
+        self.metrics = RunningMetrics(self.device)
         self.timings: list[Timing] = []
+        self._check()
 
-    def fit(self) -> Fitted:
-        phases = self.model.phases()
-        self.optimisers = self.trainer.optimisers(phases[0])
-        self._restore(phases)
-        self.watcher.on_run(self.progress.history)
-        while not self.progress.finished:
-            phase = phases[self.progress.phase]
-            self._train_phase(phase)
-            self.model.load_state_dict(self.progress.best["weights"])
-            if self.progress.phase + 1 < len(phases):
-                self.progress.phase += 1
-                self.progress.epochs_in_phase, self.progress.best = 0, {}
-                self.optimisers = self.trainer.optimisers(phases[self.progress.phase])
-            else:
-                self.progress.finished, self.optimisers = True, {}
-            self._save()
+    def fit(self, checkpoint: Checkpoint | None = None, callback: Callback | None = None,
+            tracker: Tracker | None = None, graphs: CudaGraphs | None = None) -> Fitted:
+        """Train phase by phase, and leave the method with the weights that were selected in the last one.
+
+        Continues from `checkpoint` if that holds a state. tracker: adds to the rows of the history. graphs: records
+        the steps, which changes how fast they start, not what they compute. DiagvibError if the data lack what the
+        method is told; Diverged if the loss is no longer a number.
+        """
+        self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
+        with (deterministic(self.device, self.protocol.threads), graphs.running() if graphs else nullcontext(),
+              Checkpoints(checkpoint, aside=self.device.type == "cuda").finished() as self.checkpoints):
+            self.phases = self._phases()
+            if not self._restore(checkpoint):
+                self._start_phase()
+            self.callback.on_run(self.progress.history)
+            while not self.progress.finished:
+                self._train_phase()
+                self._end_phase()
         best = self.progress.best
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
-    def _restore(self, phases: list[Phase]) -> None:
-        state = self.checkpoint.read() if self.checkpoint else None
-        if state is None:
-            return
-        self.progress = Progress(**state["progress"])
-        self.model.load_state_dict(state["weights"])
-        self.optimisers = self.trainer.optimisers(phases[self.progress.phase])
-        for name, saved in state["optimisers"].items():
-            load_optimiser(self.optimisers[name], saved)
+    def _phases(self) -> list[Phase]:
+        try:
+            return self.method.phases(self.data)
+        except DiagvibError as error:
+            raise DiagvibError(f"{self.run.name}: {error}") from None
 
-    def _save(self) -> None:
-        # No state of a random generator: every epoch seeds its own from the run's names.
-        self.checkpoints.write({
-            "progress": vars(self.progress), "weights": self.model.state_dict(),
-            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()}})
+    @property
+    def phase(self) -> Phase:
+        return self.phases[self.progress.phase]
 
-    def _train_phase(self, phase: Phase) -> None:
-        progress = self.progress
+    def _start_phase(self) -> None:
+        torch.manual_seed(self._phase_seed)
+        with self._autocast():
+            self.method.start_phase(self.phase.name, self.data)
+        self._make_optimisers()
+
+    def _make_optimisers(self) -> None:
+        self.optimisers = {name: make_optimiser(given)
+                           for name, given in self.method.optimisers(self.phase.name).items()}
+
+    def _train_phase(self) -> None:
+        progress, phase = self.progress, self.phase
+        torch.manual_seed(self._phase_seed)
+        chosen = self.method.sampling(phase.name, self.data)
+        step, self.metrics = self._step_function(), RunningMetrics(self.device)
         epochs = phase.max_epochs or self.protocol.max_epochs
-        self.watcher.on_start(epochs - progress.epochs_in_phase, self.steps * self.model.settings["batch_size"])
-        step = self.trainer.step(phase.name, lambda index, tally: self._step(phase.name, index, tally))
+        self.callback.on_start(epochs - progress.epochs_in_phase,
+                               math.prod(_epoch_shape(chosen, len(self.train), self.batch_size)))
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
-            row = self._epoch(phase, step)
+            row = self._epoch(step, chosen)
             progress.history.append(row)
             progress.epochs_in_phase += 1
-            if row["val_loss"] < progress.best.get("val_loss", math.inf):
-                weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-                progress.best = {"epoch": row["epoch"], "val_loss": row["val_loss"], "weights": weights}
+            self._select(row)
             self._save()
-            self.watcher.on_epoch(row)
+            self.callback.on_epoch(row)
 
-    def _out_of_patience(self) -> bool:
-        if self.protocol.patience is None or not self.progress.best:
-            return False
-        return self.progress.history[-1]["epoch"] - self.progress.best["epoch"] >= self.protocol.patience
+    def _end_phase(self) -> None:
+        self.method.load_state_dict(self.progress.best["weights"])
+        if self.progress.phase + 1 < len(self.phases):
+            self.progress.phase += 1
+            self.progress.epochs_in_phase, self.progress.best = 0, {}
+            self._start_phase()
+        else:
+            self.progress.finished, self.optimisers = True, {}
+        self._save()
 
-    def _epoch(self, phase: Phase, step: Step) -> dict:
+    def _epoch(self, step: Callable[[Tensor], None], chosen: Tensor | None) -> dict:
         epoch = len(self.progress.history) + 1
-        started = time.perf_counter()
-        train = self._learn(step, epoch)
-        self.timings.append(Timing(phase.name, self.steps * self.model.settings["batch_size"],
-                                   time.perf_counter() - started))
-        val = self._validate(phase)
-        row = {"epoch": epoch, "phase": phase.name, "train_loss": train[0], "train_accuracy": train[1],
-               "val_loss": val[0], "val_accuracy": val[1]}
-        for key in ("train_loss", "val_loss"):
-            if not math.isfinite(row[key]):
-                raise Diverged(f"{run_name(self.run)}: {key} is {row[key]} in epoch {epoch}; lower lr of "
-                               f"{self.run.baseline} in config/baselines.yaml (now {self.model.settings['lr']})"
-                               + ("" if self._precision == "fp32" else ", or set training.precision: fp32"))
+        train_loss, train_accuracy = self._learn(step, chosen, epoch_seed(self.run, self.protocol.seed, epoch))
+        row = {"epoch": epoch, "phase": self.phase.name, "train_loss": train_loss, "train_accuracy": train_accuracy,
+               **self._validate()}
+        self._check_losses(row)
         if self.tracker and row["val_accuracy"] is not None:
-            row |= self.tracker(self.model)
+            row |= self.tracker(self.method)
         return row
 
-    def _learn(self, step: Step, epoch: int) -> tuple[float, float | None]:
-        seed = epoch_seed(self.run, self.protocol.seed, epoch)
-        # For dropout and for baselines that draw noise.
+    def _learn(self, step: Callable[[Tensor], None], chosen: Tensor | None, seed: int) -> tuple[float, float | None]:
+        started = time.perf_counter()
+        # For dropout and for methods that draw noise.
         torch.manual_seed(seed)
-        size = self.model.settings["batch_size"]
-        order = torch.randperm(len(self.train), generator=torch.Generator().manual_seed(seed))
-        order = order[:self.steps * size].view(self.steps, size).to(self.train.pixels.device)
-        self.model.train()
-        step.tally.clear()
-        for index in order:
+        batches = epoch_batches(chosen, len(self.train), self.batch_size, torch.Generator().manual_seed(seed))
+        self.method.train()
+        self.metrics.clear()
+        for index in batches.to(self.train.pixels.device):
             step(index)
-            self.watcher.on_step(size)
-        return step.tally.means(self.steps * size)
+            self.callback.on_step(len(index))
+        means = self.metrics.means(batches.numel())
+        self.timings.append(Timing(self.phase.name, batches.numel(), time.perf_counter() - started))
+        return means
 
-    def _step(self, phase: str, index: Tensor, tally: Tally) -> None:
+    def _step(self, index: Tensor) -> None:
         batch = self.train.batch(index)
         with self._autocast():
-            outcome = self.model.training_step(phase, batch, self._update)
-        tally.add(outcome, batch)
+            output = self.method.training_step(self.phase.name, batch, self._update)
+        self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor) -> None:
         optimiser = self.optimisers[name]
@@ -267,33 +185,109 @@ class _Training:
             loss.backward(inputs=parameters)
         optimiser.step()
 
+    def _step_function(self) -> Callable[[Tensor], None]:
+        """The step, or where there are graphs one that is recorded."""
+        if self.graphs and not self.train.resident:
+            say_no_graph("the images do not fit into the GPU's memory and stay in the host's")
+        elif self.graphs:
+            return RecordedStep(self._step, self.optimisers.values(), self.graphs)
+        return self._step
+
     @torch.inference_mode()
-    def _validate(self, phase: Phase) -> tuple[float, float | None]:
+    def _validate(self) -> dict:
         torch.manual_seed(epoch_seed(self.run, self.protocol.seed, 0))
-        self.model.eval()
-        tally = Tally(self.device)
+        self.method.eval()
+        metrics, correct = RunningMetrics(self.device), []
         for batch in self.val.in_order():
             with self._autocast():
-                outcome = self.model.validation_step(phase.name, batch)
-            tally.add(outcome, batch)
-        return tally.means(len(self.val))
+                output = self.method.validation_step(self.phase.name, batch)
+            metrics.add(output, batch)
+            if output.logits is not None:
+                correct.append(output.logits.argmax(1) == batch.labels)
+        loss, accuracy = metrics.means(len(self.val))
+        groups = {} if accuracy is None else group_accuracies(
+            torch.cat(correct), self.val.labels, self.val.cues, self.val.environment, len(self.data.environments))
+        return {"val_loss": loss, "val_accuracy": accuracy, **groups}
+
+    def _select(self, row: dict) -> None:
+        """Keep the weights if this epoch is strictly better than all before in its phase, or if the last is wanted."""
+        rule = self.phase.selection or self.selection
+        if row["val_accuracy"] is None and rule != "last":
+            rule = "val_loss"
+        score = len(self.progress.history) if rule == "last" else -row[rule] if rule == "val_loss" else row[rule]
+        if score > self.progress.best.get("score", -math.inf):
+            weights = {name: value.clone() for name, value in self.method.state_dict().items()}
+            self.progress.best = {"epoch": row["epoch"], "val_loss": row["val_loss"], "score": score,
+                                  "weights": weights}
+
+    def _out_of_patience(self) -> bool:
+        if self.protocol.patience is None or not self.progress.best:
+            return False
+        return self.progress.history[-1]["epoch"] - self.progress.best["epoch"] >= self.protocol.patience
+
+    def _save(self) -> None:
+        # No state of a random generator: every epoch seeds its own from the run's names.
+        self.checkpoints.write({
+            "progress": vars(self.progress), "weights": self.method.state_dict(), "memory": self.method.memory,
+            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()}})
+
+    def _restore(self, checkpoint: Checkpoint | None) -> bool:
+        """Whether there was a state to continue from."""
+        state = checkpoint.read() if checkpoint else None
+        if state is None:
+            return False
+        self.progress = Progress(**state["progress"])
+        self.method.load_state_dict(state["weights"])
+        self.method.memory = {name: value.to(self.device) for name, value in state["memory"].items()}
+        self._make_optimisers()
+        for name, saved in state["optimisers"].items():
+            self.optimisers[name].load_state_dict(saved)
+        return True
+
+    def _check(self) -> None:
+        settings = f"of {self.run.baseline} in config/baselines.yaml"
+        if self.batch_size > len(self.train):
+            raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
+                               f"training images; lower batch_size {settings}, or raise counts.train")
+        known = ["val_loss", "val_accuracy", "last",
+                 *group_columns(self.val.cues.shape[1], len(self.data.environments))]
+        if self.selection not in known:
+            raise DiagvibError(f"{self.run.name}: selection: {self.selection} {settings} needs cues or "
+                               f"environments that the study lacks; it offers {', '.join(known)}")
+
+    def _check_losses(self, row: dict) -> None:
+        for key in ("train_loss", "val_loss"):
+            if not math.isfinite(row[key]):
+                raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower lr of "
+                               f"{self.run.baseline} in config/baselines.yaml (now "
+                               f"{self.method.settings['optimiser']['lr']})"
+                               + (", or set training.precision: fp32" if self.device.type == "cuda"
+                                  and self.protocol.precision != "fp32" else ""))
 
     @property
-    def _precision(self) -> str:
-        return self.protocol.on(self.device)
+    def _phase_seed(self) -> int:
+        return epoch_seed(self.run, self.protocol.seed, -1 - self.progress.phase)
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self._precision, self.device)
+        return autocast(self.protocol.on(self.device), self.device)
 
 
-@torch.inference_mode()
-def predict(model: Baseline, images: Batches, protocol: Protocol) -> tuple[Tensor, Tensor]:
-    """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU."""
-    parts = []
-    with determined(images.device, protocol.threads):
-        model.eval()
-        for batch in images.in_order():
-            with autocast(protocol.on(images.device), images.device):
-                logits = model.predict(batch)
-            parts.append(logits.float().softmax(1).max(1))
-    return torch.cat([p.indices for p in parts]).cpu(), torch.cat([p.values for p in parts]).cpu()
+def epoch_batches(chosen: Tensor | None, n: int, size: int, generator: torch.Generator) -> Tensor:
+    """Indices int64[steps, images] of an epoch's batches, from a method's `sampling` of n images.
+
+    Whole batches only; of fewer images than a batch, one with all of them.
+    """
+    steps, size = _epoch_shape(chosen, n, size)
+    if chosen is None:
+        order = torch.randperm(n, generator=generator)
+    elif chosen.is_floating_point():
+        order = torch.multinomial(chosen.cpu(), n, replacement=True, generator=generator)
+    else:
+        order = chosen.cpu()[torch.randperm(len(chosen), generator=generator)]
+    return order[:steps * size].view(steps, size)
+
+
+def _epoch_shape(chosen: Tensor | None, n: int, size: int) -> tuple[int, int]:
+    images = n if chosen is None else len(chosen)
+    size = min(size, images)
+    return images // size, size

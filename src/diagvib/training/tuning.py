@@ -1,4 +1,4 @@
-"""Tuning: a baseline's batch size and learning rate, chosen by validation loss on ZSO (paper, A.2)."""
+"""Tuning: a baseline's batch size and learning rate, chosen by validation loss without a cue (paper, A.2: on ZSO)."""
 
 import math
 import sys
@@ -17,23 +17,22 @@ from diagvib.foundation.errors import DiagvibError, Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.images.datasets import Datasets
 from diagvib.methods.registry import make_baseline
-from diagvib.scenes.digits.factors import classes
-from diagvib.settings.grid import Run
+from diagvib.settings.baselines import shortened
+from diagvib.settings.grid import Run, make_run
 from diagvib.training.batches import Batches
-from diagvib.training.callbacks import training_watcher
+from diagvib.training.callbacks import training_callback
 from diagvib.training.checkpoints import Checkpoint, digest
 from diagvib.training.code_digest import code_digest
-from diagvib.training.protocol import Protocol, run_name
-from diagvib.training.run import dataset_metadata, load_split
-from diagvib.training.steps import out_of_memory
-from diagvib.training.trainer import fit
+from diagvib.training.cuda_graphs import cuda_graphs
+from diagvib.training.protocol import Protocol, out_of_memory
+from diagvib.training.run import dataset_metadata, load_batches
+from diagvib.training.trainer import Trainer
 
-STUDY = "zso"
 COLUMNS = ["baseline", "batch_size", "lr", "target", "sample", "val_loss", "selected_epoch", "epochs", "seconds",
            "status"]
 
 # Of an entry in config/baselines.yaml, in the order in which they stand there.
-ENTRY_KEYS = ("kind", "model", "options", "batch_size", "lr", "betas", "max_epochs", "origin")
+ENTRY_KEYS = ("model", "method", "optimiser", "batch_size", "normalise", "selection", "max_epochs", "origin")
 
 
 @dataclass(frozen=True)
@@ -43,14 +42,18 @@ class Candidate:
     batch_size: int
     lr: float
 
+    def applied(self, settings: dict) -> dict:
+        """A baseline's settings with these."""
+        return {**settings, "batch_size": self.batch_size, "optimiser": {**settings["optimiser"], "lr": self.lr}}
+
     def __str__(self) -> str:
         return f"batch {self.batch_size}, lr {self.lr:g}"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What all trainings of a tuning share. settings: the baseline's; runs: ZSO's; kept: folder of what is done; code:
-    digest of what trains them."""
+    """What all trainings of a tuning share. settings: the baseline's; runs: the study's; kept: folder of what is
+    done; code: digest of what trains."""
 
     settings: dict
     protocol: Protocol
@@ -63,7 +66,7 @@ class Trial:
 
 def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datasets], out: str | Path, kept: str | Path,
          training: dict, device: torch.device) -> Candidate:
-    """Train every candidate on ZSO, write `out`/{baseline}.csv and .yaml, print the ranking; returns the best.
+    """Train every candidate on the tuning's study, write `out`/{baseline}.csv and .yaml, print the ranking; returns the best.
 
     A candidate's loss on a dataset is that of the weights which a run with these settings would keep, hence of the last
     phase. For vae and factor_vae this is the classifier's cross entropy on the codes, not the reconstruction, and `lr`
@@ -71,27 +74,28 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
     will judge it. For asr it is the classifier's on lensed images.
 
     settings: as in config/baselines.yaml. tuning: the configuration's section; its max_epochs, if any, replaces the
-    baseline's. datasets: ZSO's, by target factor. kept: folder for finished and unfinished trainings; a tuning that was
+    baseline's. datasets: the study's, by target factor. kept: folder for finished and unfinished trainings; a tuning that was
     killed continues there, and one with more candidates trains only these. A candidate that diverges, or does not fit
     into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all diverge.
     """
-    runs = [Run(baseline, STUDY, target, target, None, sample)
+    runs = [make_run(baseline, tuning["study"], target, sample)
             for target in tuning["factors"] for sample in tuning["samples"]]
     candidates = [Candidate(size, float(lr)) for size, lr in product(tuning["batch_sizes"], tuning["learning_rates"])]
-    shortened = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
-    trial = Trial({**settings, **shortened}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
-                  Path(kept), code_digest(settings["kind"], __name__))
-    made_from = {run: dataset_metadata(datasets[run.target], STUDY, run.binding, run.sample) for run in runs}
+    fewer = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
+    trial = Trial({**settings, **fewer}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
+                  Path(kept), code_digest(settings, __name__))
+    made_from = {run: dataset_metadata(datasets[run.target], run.study, run.binding, run.sample) for run in runs}
     rows = [row for run in runs for row in _try_dataset(trial, run, datasets[run.target], made_from[run])]
     table = pd.DataFrame(rows)
     ranking = rank_candidates(table)
     best = _best(ranking, baseline)
-    entry = {**settings, **asdict(best), "origin": _origin(trial, table, ranking, made_from[runs[0]]["train"])}
+    entry = shortened({**best.applied(settings),
+                       "origin": _origin(trial, table, ranking, made_from[runs[0]]["train"])})
     entry = {key: entry[key] for key in ENTRY_KEYS if key in entry}
     write_text(Path(out) / f"{baseline}.csv", table[COLUMNS].to_csv(index=False))
     write_text(Path(out) / f"{baseline}.yaml",
                yaml.safe_dump({baseline: entry}, sort_keys=False, default_flow_style=None, width=118))
-    _print_ranking(trial, table, ranking, Candidate(settings["batch_size"], settings["lr"]))
+    _print_ranking(trial, table, ranking, Candidate(settings["batch_size"], settings["optimiser"]["lr"]))
     return best
 
 
@@ -124,7 +128,7 @@ def _try_dataset(trial: Trial, run: Run, datasets: Datasets, metadata: dict) -> 
     """A row per candidate. The images are loaded once, and only if a candidate is not finished yet."""
     folder, rows, splits = trial.kept / run.target / str(run.sample), [], None
     for candidate in trial.candidates:
-        settings = {**trial.settings, **asdict(candidate)}
+        settings = candidate.applied(trial.settings)
         made_by = digest({"run": asdict(run), "settings": settings, "protocol": asdict(trial.protocol),
                           "device": trial.device.type, "images": metadata, "code": trial.code,
                           "torch": torch.__version__})
@@ -143,29 +147,28 @@ def _try_dataset(trial: Trial, run: Run, datasets: Datasets, metadata: dict) -> 
 
 
 def _load(trial: Trial, run: Run, datasets: Datasets) -> tuple[Batches, Batches]:
-    images, labels = load_split(datasets, run, "train")
+    train = load_batches(datasets, run, "train", trial.device, settings=trial.settings)
     largest = max(candidate.batch_size for candidate in trial.candidates)
-    if largest > len(labels):
+    if largest > len(train):
         raise DiagvibError(f"{datasets.place(run.sample, 'train')}: batch size {largest} is more than the "
-                           f"{len(labels)} training images; lower tuning.batch_sizes, or raise counts.train and render "
+                           f"{len(train)} training images; lower tuning.batch_sizes, or raise counts.train and render "
                            "again")
-    train = Batches(images.pixels, labels, trial.device)
-    images, labels = load_split(datasets, run, "val")
-    return train, Batches(images.pixels, labels, trial.device, train.scaling)
+    return train, load_batches(datasets, run, "val", trial.device, like=train)
 
 
 def _train(trial: Trial, run: Run, candidate: Candidate, settings: dict, splits: tuple[Batches, Batches],
            checkpoint: Checkpoint) -> dict:
     """One training's outcome. seconds: those since it was started or continued."""
     number = trial.runs.index(run) * len(trial.candidates) + trial.candidates.index(candidate) + 1
-    name = f"{run_name(run)}, {candidate} ({number} of {len(trial.runs) * len(trial.candidates)})"
+    name = f"{run.name}, {candidate} ({number} of {len(trial.runs) * len(trial.candidates)})"
     train, val = splits
     outcome = {"val_loss": None, "selected_epoch": None, "epochs": None}
     started = time.perf_counter()
     try:
-        model = make_baseline(settings, len(classes(run.target)), train.pixels.shape[1], trial.protocol.seed)
-        with training_watcher(name) as watcher:
-            fitted = fit(model, train, val, run, trial.protocol, trial.device, checkpoint, watcher)
+        method = make_baseline(settings, len(train.annotations.classes), train.pixels.shape[1], trial.protocol.seed)
+        with training_callback(name) as callback:
+            fitted = Trainer(method, train, val, run, trial.protocol).fit(
+                checkpoint, callback, graphs=cuda_graphs(trial.device))
         outcome = {"val_loss": fitted.val_loss, "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history)}
         status = "ok"
         says = f"validation loss {fitted.val_loss:.4f}, epoch {fitted.selected_epoch} of {outcome['epochs']}"
@@ -185,7 +188,7 @@ def _origin(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, images: di
     factors, samples = (", ".join(str(v) for v in table[c].unique()) for c in ("target", "sample"))
     batch_sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
     epochs = trial.settings.get("max_epochs", trial.protocol.max_epochs)
-    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on ZSO ({factors}; "
+    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trial.runs[0].study.upper()} ({factors}; "
             f"dataset sample {samples}) among batch sizes {batch_sizes} and learning rates {rates}, with "
             f"{table['train_images'].min()} training images of {images['image_shape'][0]} pixels from "
             f"{images['sources']} sources and {epochs} epochs")
@@ -195,7 +198,7 @@ def _print_ranking(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, now
     """Every candidate with its validation loss on each factor (mean over dataset samples), and what decided."""
     loss = table.assign(val_loss=table["val_loss"].astype(float).fillna(math.inf)).pivot_table(
         values="val_loss", index=["batch_size", "lr"], columns="target", sort=False)
-    shown = Table(title=f"{table['baseline'][0]}: validation loss on ZSO, lowest mean first", title_justify="left")
+    shown = Table(title=f"{table['baseline'][0]}: validation loss on {trial.runs[0].study.upper()}, lowest mean first", title_justify="left")
     for head in ("batch", "lr", "mean", "mean rank", *loss.columns):
         shown.add_column(head, justify="right", no_wrap=True)
     for row in ranking.itertuples(index=False):

@@ -1,6 +1,7 @@
-"""Exhibits: pictures of what a trained baseline makes of a few test images, kept with the run in their own file."""
+"""Pictures of what a trained method makes of a few test images, kept with the run in their own file."""
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,10 @@ from PIL import Image
 
 from diagvib.foundation.files import write_table
 from diagvib.images.files import Images
-from diagvib.methods.method import Baseline, Exhibit, ToPixels
-from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.methods.method import Denormalise, Method, Visualisation
 from diagvib.settings.grid import Run
-from diagvib.studies.study import GROUPS
 from diagvib.training.batches import Batches, Scaling
-from diagvib.training.protocol import Protocol, autocast, determined
+from diagvib.training.protocol import Protocol, autocast, deterministic
 
 # Test images that are shown, evenly over groups, classes and cells.
 SHOWN = 12
@@ -24,75 +23,79 @@ SHOWN = 12
 # this quality: a file of a hundred pictures then stays below 300 kB.
 _EXACT_BYTES, _QUALITY = 2500, 90
 
-_SCHEMA = pa.schema([
-    ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
-    ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
-    *((factor, pa.string()) for factor in FACTORS), ("picture", pa.binary())])
+
+def visualisation_schema(factors: Iterable[str]) -> pa.Schema:
+    """Columns of a file of visualisations. factors: of the scene."""
+    return pa.schema([
+        ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
+        ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
+        *((factor, pa.string()) for factor in factors), ("picture", pa.binary())])
 
 
-def write_exhibits(path: Path, model: Baseline, batches: Batches, test: Images, run: Run, protocol: Protocol) -> None:
-    """The exhibits of a trained model on a few of the test images, drawn and written; no rows where it offers none.
+def write_visualisations(path: Path, method: Method, batches: Batches, test: Images, run: Run,
+                         protocol: Protocol) -> None:
+    """The visualisations of a few of the test images, drawn and written; no rows where the method offers none.
 
     batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown), dimension, kl and
     value (of a latent dimension, else empty), prediction (where asked), group and classes of the image, picture (WebP).
     """
-    shown = shown_images(test.table, run)
-    exhibits = _draw(model, batches, torch.tensor(shown), protocol)
-    content = exhibit_table(exhibits, test.table.take(shown).select(["group", *FACTORS]), classes(run.target))
-    write_table(path, content, {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
-                                "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]})
+    shown = shown_images(test, run)
+    drawn = _draw(method, batches, torch.tensor(shown), protocol)
+    content = visualisation_table(drawn, test.table.take(shown).select(["group", *test.factors]),
+                                  test.factors[run.target])
+    write_table(path, content, {"baseline": run.baseline, "study": run.study, "binding": run.binding,
+                                "sample": run.sample, "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]})
 
 
-def shown_images(test: pa.Table, run: Run) -> np.ndarray:
+def shown_images(test: Images, run: Run) -> np.ndarray:
     """Which test images are shown, int64[at most SHOWN]: of each group equally many of each target class, of as many
     cue classes as there are; sorted by group and classes, the first of their kind in the file."""
-    factors = [run.target, *([run.cue] if run.cue else [])]
-    frame = test.select(["group", *factors]).to_pandas()
-    groups = [name for name in GROUPS if (frame["group"] == name).any()]
-    parts = []
+    factors = [run.target, *run.cues]
+    frame = test.table.select(["group", *factors]).to_pandas()
+    groups, parts = sorted(set(frame["group"])), []
+
+    def class_order(column: pd.Series) -> pd.Series:
+        return column.map({name: number for number, name in enumerate(test.factors[column.name])})
+
     for group in groups:
         rows = frame[frame["group"] == group]
         rows = rows.iloc[rows.groupby(factors).cumcount().argsort(kind="stable")]
-        rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][:SHOWN // len(groups)]
-        parts.append(rows.sort_values(factors, key=_class_order, kind="stable"))
+        rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][:max(SHOWN // len(groups), 1)]
+        parts.append(rows.sort_values(factors, key=class_order, kind="stable"))
     return pd.concat(parts).index.to_numpy()
 
 
-def _class_order(column: pd.Series) -> pd.Series:
-    return column.map({name: place for place, name in enumerate(classes(column.name))})
-
-
 @torch.inference_mode()
-def _draw(model: Baseline, batches: Batches, index: torch.Tensor, protocol: Protocol) -> list[Exhibit]:
-    model.eval()
-    with determined(batches.device, protocol.threads), autocast(protocol.on(batches.device), batches.device):
-        return model.exhibits(batches.batch(index), pixels_again(batches.scaling, batches.device))
+def _draw(method: Method, batches: Batches, index: torch.Tensor, protocol: Protocol) -> list[Visualisation]:
+    method.eval()
+    with deterministic(batches.device, protocol.threads), autocast(protocol.on(batches.device), batches.device):
+        return method.visualisations(batches.batch(index), denormalisation(batches.scaling, batches.device))
 
 
-def pixels_again(scaling: Scaling, device: torch.device) -> ToPixels:
+def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
     """The inverse of the z-scoring, for showing what a network made of an image; clipped to 0..255."""
     mean, std = (torch.tensor(values, device=device).view(-1, 1, 1) for values in (scaling.mean, scaling.std))
 
-    def to_pixels(inputs: torch.Tensor) -> torch.Tensor:
+    def denormalise(inputs: torch.Tensor) -> torch.Tensor:
         return (inputs.float() * std + mean).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
 
-    return to_pixels
+    return denormalise
 
 
-def exhibit_table(exhibits: list[Exhibit], shown: pa.Table, names: tuple[str, ...]) -> pa.Table:
-    """The rows of an exhibits file. shown: group and factor classes of the images; names: the target's classes."""
+def visualisation_table(visualisations: list[Visualisation], shown: pa.Table, names: tuple[str, ...]) -> pa.Table:
+    """A file's rows. shown: group and factor classes of the images; names: the target's classes."""
     images, rows = shown.to_pylist(), []
-    for exhibit in exhibits:
-        predictions = [None] * len(exhibit.pixels)
-        if exhibit.logits is not None:
-            predictions = [names[at] for at in exhibit.logits.argmax(1).tolist()]
-        for place, pixels in enumerate(exhibit.pixels.cpu().numpy()):
-            latent = exhibit.dimension is not None
-            image = 0 if latent else place
-            rows.append({"what": exhibit.what, "image": image, "dimension": exhibit.dimension, "kl": exhibit.kl,
-                         "value": exhibit.values[place] if latent else None, "prediction": predictions[place],
+    for given in visualisations:
+        predictions = [None] * len(given.pixels)
+        if given.logits is not None:
+            predictions = [names[at] for at in given.logits.argmax(1).tolist()]
+        for position, pixels in enumerate(given.pixels.cpu().numpy()):
+            latent = given.dimension is not None
+            image = 0 if latent else position
+            rows.append({"what": given.what, "image": image, "dimension": given.dimension, "kl": given.kl,
+                         "value": given.values[position] if latent else None, "prediction": predictions[position],
                          **images[image], "picture": _webp(pixels)})
-    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+    return pa.Table.from_pylist(rows, schema=visualisation_schema(shown.column_names[1:]))
 
 
 def _webp(pixels: np.ndarray) -> bytes:

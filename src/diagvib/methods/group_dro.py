@@ -1,0 +1,42 @@
+"""`group_dro`: the worse a group's loss, the more it weighs (Sagawa et al., 2020, the online algorithm)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.groups import balancing_weights, group_index
+from diagvib.methods.method import Batch, Method, Phase, TrainingData
+
+
+class GroupDro(Method):
+    """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no image there; before
+    that q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
+
+    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Images are drawn so that
+    every group comes equally often, unless balanced is false. No adjustment for a group's size.
+    """
+
+    told: ClassVar[tuple] = ("cues", "cue", "environments")
+    options: ClassVar[dict] = {
+        "step_size": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
+        "balanced": {"type": "boolean", "default": True},
+    }
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = super().phases(data)
+        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
+        self.memory["q"] = torch.full((self.groups,), 1 / self.groups, device=data.labels.device)
+        return phases
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        return balancing_weights(self.group, self.groups) if self.chosen["balanced"] else None
+
+    def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+        # A product with the membership [groups, B]: sums in a fixed order, and nothing to wait for.
+        membership = (self.group[batch.index] == torch.arange(self.groups, device=losses.device)[:, None]).float()
+        of_groups = membership @ losses / membership.sum(1).clamp(min=1)
+        q = self.memory["q"]
+        q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())
+        q.div_(q.sum())
+        return (q * of_groups).sum()

@@ -1,0 +1,45 @@
+"""`jtt`, Just Train Twice: what a short training gets wrong is trained on more often (Liu et al., 2021)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.method import Method, Phase, TrainingData
+
+
+class Jtt(Method):
+    """Phase `identify`: plain training for a few epochs; the error set is what the model then misclassifies of the
+    training images. Phase `classify`: each image of the error set comes further `copies` times an epoch.
+
+    restart: the second training begins with the initial weights, as in the paper; false: it goes on, as Spawrious
+    describes it. An epoch of the second phase grows with the error set.
+    """
+
+    options: ClassVar[dict] = {
+        "identify_epochs": {"type": "integer", "minimum": 1, "default": 1},
+        "copies": {"type": "integer", "minimum": 1, "default": 100},
+        "restart": {"type": "boolean", "default": True},
+    }
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        classify, = super().phases(data)
+        # Called on the new weights, hence they need no place in a checkpoint.
+        self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.memory["errors"] = torch.zeros(len(data), dtype=torch.bool, device=data.labels.device)
+        return [Phase("identify", self.chosen["identify_epochs"], selection="last"), classify]
+
+    @torch.no_grad()
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        if phase == "classify":
+            self.eval()
+            wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
+            self.memory["errors"] = torch.cat(wrong)
+            if self.chosen["restart"]:
+                self.model.load_state_dict(self.initial)
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        if phase == "identify":
+            return None
+        times = 1 + self.chosen["copies"] * self.memory["errors"].long()
+        return torch.arange(len(data), device=times.device).repeat_interleave(times)

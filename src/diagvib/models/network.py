@@ -1,0 +1,94 @@
+"""What every network offers: features, and a head that makes logits of them."""
+
+import torch
+from torch import Tensor, nn
+
+from diagvib.foundation.errors import DiagvibError, one_line
+
+
+class Network(nn.Module):
+    """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`, logits [B, classes].
+
+    A method may read the features, and train or replace the head alone. separable: whether there are features at all;
+    if not (a network that ends in no linear layer), `features` gives the logits and `head` does nothing.
+    frozen_statistics: batch norm in the body normalises as in evaluation, also while training.
+    """
+
+    def __init__(self, body: nn.Module, head: nn.Module, *, separable: bool = True, frozen_statistics: bool = False):
+        super().__init__()
+        self.body, self.head = body, head
+        self.separable, self.frozen_statistics = separable, frozen_statistics
+
+    def features(self, inputs: Tensor) -> Tensor:
+        output = self.body(inputs)
+        # googlenet and inception_v3 add auxiliary logits while training.
+        return (output[0] if isinstance(output, tuple) else output).flatten(1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.features(inputs))
+
+    def train(self, mode: bool = True) -> "Network":
+        super().train(mode)
+        if self.frozen_statistics:
+            for module in self.body.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
+
+
+def reason(error: BaseException) -> str:
+    """An exception of code that is not ours, on one line."""
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
+    """DiagvibError, beginning with `where`, unless `net`, as it stands, turns two images into logits."""
+    try:
+        with torch.no_grad():
+            output = net(torch.zeros(2, 3, image_size, image_size))
+    except Exception as error:
+        raise DiagvibError(f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
+                           f"{reason(error)}") from None
+    output = output[0] if isinstance(output, tuple) and len(output) else output
+    shape = tuple(getattr(output, "shape", ()))
+    if not isinstance(output, Tensor) or shape != (2, n_classes) or not output.is_floating_point():
+        given = f"{output.dtype} of shape {shape}" if isinstance(output, Tensor) else type(output).__name__
+        raise DiagvibError(f"{where}: its module turns 2 images into {given}; logits of shape (2, {n_classes}) are "
+                           "needed")
+
+
+def last_linear(net: nn.Module) -> tuple[str, nn.Linear] | None:
+    """The name and module of the linear layer that stands last in `net`; None if there is none."""
+    linear = [(name, module) for name, module in net.named_modules() if isinstance(module, nn.Linear) and name]
+    return linear[-1] if linear else None
+
+
+def put_in_place(net: nn.Module, name: str, module: nn.Module) -> None:
+    """Replace the submodule `name` of `net`."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(net.get_submodule(parent), attribute, module)
+
+
+def separated(net: nn.Module, n_classes: int) -> Network:
+    """`net` cut before its last linear layer, if that is what gives its `n_classes` logits."""
+    found = last_linear(net)
+    if found is None or found[1].out_features != n_classes:
+        return Network(net, nn.Identity(), separable=False)
+    put_in_place(net, found[0], nn.Identity())
+    return Network(net, found[1])
+
+
+@torch.no_grad()
+def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Network:
+    """As `separated`, for networks of unknown making: left whole where head(features(x)) would not be net(x)."""
+    probe = torch.zeros(2, 3, image_size, image_size)
+    net.eval()
+    whole, found = net(probe), last_linear(net)
+    network = separated(net, n_classes)
+    if network.separable and not probe.is_meta:
+        code = network.eval().body(probe)
+        if not isinstance(code, Tensor) or code.shape != (2, found[1].in_features) or not torch.equal(
+                network.head(code), whole):
+            put_in_place(net, found[0], found[1])
+            return Network(net, nn.Identity(), separable=False)
+    return network

@@ -1,0 +1,46 @@
+"""Networks and methods of a user's own, `package.module:name`, installed or in the current folder."""
+
+import importlib
+import os
+import sys
+
+from torch import nn
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.models.network import Network, check_logits, reason, separated_if_equal
+
+
+def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
+    """`package.module:function`: function(n_classes, image_size, **options) -> torch.nn.Module.
+
+    A `Network` is used as it is; any other module is cut before its last linear layer, where that gives the logits.
+    DiagvibError if it cannot be imported, is no function, raises, or returns no torch.nn.Module that can be trained
+    and turns float[2, 3, size, size] into [2, n_classes].
+    """
+    where, function = f"model: {settings['name']}", imported(settings["name"], "model")
+    try:
+        net = function(n_classes, image_size, **settings["options"])
+    except Exception as error:  # it is not our function
+        raise DiagvibError(f"{where} cannot be called as function(n_classes, image_size, **options) with options "
+                           f"{settings['options']}: {reason(error)}") from None
+    if not isinstance(net, nn.Module):
+        raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in net.parameters()):
+        raise DiagvibError(f"{where} returned a module without parameters that could be trained")
+    check_logits(net.eval(), where, n_classes, image_size)
+    return net if isinstance(net, Network) else separated_if_equal(net, n_classes, image_size)
+
+
+def imported(where: str, what: str):
+    """The function or class that `package.module:name` names. what: model or method, for messages."""
+    module_name, _, name = where.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (Exception, SystemExit) as error:  # importing runs the module, and that is not ours
+        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, from an "
+                           "installed package or from the current folder") from None
+    if not callable(found):
+        raise DiagvibError(f"{what}: {where} is no function")
+    return found

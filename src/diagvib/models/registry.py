@@ -1,0 +1,32 @@
+"""The networks, and how one is made from the `model` of a baseline. Importing this does not import torch."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diagvib.models.network import Network
+
+# Family -> function(settings, n_classes, image_size), a Network. The name says which family: `timm/NAME` and
+# `package.module:function` (own) do so by their form, small_cnn is ours, and any other name is torchvision's.
+MODELS = {
+    "small_cnn": "diagvib.models.small_cnn:small_cnn",
+    "torchvision": "diagvib.models.torchvision_models:torchvision_model",
+    "timm": "diagvib.models.timm_models:timm_model",
+    "own": "diagvib.models.own:own_model",
+}
+
+
+def family(name: str) -> str:
+    """The key of MODELS that a model's name belongs to."""
+    if ":" in name:
+        return "own"
+    return "timm" if name.startswith("timm/") else "small_cnn" if name == "small_cnn" else "torchvision"
+
+
+def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
+    """The network of a baseline's `model`, complete as `load_settings` gives it, on the CPU.
+
+    Random weights come from torch's global generator. DiagvibError if the settings do not fit.
+    """
+    module, _, function = MODELS[family(settings["name"])].partition(":")
+    return getattr(importlib.import_module(module), function)(settings, n_classes, image_size)

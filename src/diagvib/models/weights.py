@@ -1,0 +1,63 @@
+"""Published weights of torchvision's models: trusted by their hash alone."""
+
+import re
+from pathlib import Path
+
+import torch
+import torchvision
+from torch import nn
+
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import file_sha256
+
+
+def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256: str | None) -> None:
+    """Fill `net` with torchvision's weights `name` of `model`, from `file`, or else from torch's cache or a download.
+
+    Either way the bytes are hashed. DiagvibError showing both hashes if they differ, or saying what to do otherwise.
+    """
+    known = [weights.name for weights in torchvision.models.get_model_weights(model)]
+    if name not in known:
+        raise unknown_name(f"weights of {model}", name, known, "model.weights")
+    weights = torchvision.models.get_model_weights(model)[name]
+    path = Path(file) if file else Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+    # torchvision's file names end in the first digits of the sha256: resnet50-0676ba61.pth.
+    expected = (sha256 if file and sha256 else path_hash(weights.url)).lower()
+    if not file and not path.exists():
+        _download(weights, model, path)
+    _check_hash(path, expected, bool(file))
+    try:
+        saved, own = torch.load(path, map_location="cpu", weights_only=True), net.state_dict()
+        # The published densenets still have the names of an older torchvision: norm.1 for norm1.
+        net.load_state_dict({key if key in own else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
+                             for key, value in saved.items()})
+    except Exception as error:  # torch.load raises whatever the bytes happen to provoke
+        reason = " ".join(str(error).split())[:160]
+        raise DiagvibError(f"{path}: holds no weights of torchvision's {model} ({reason}); save its state_dict with "
+                           "torch.save") from None
+
+
+def path_hash(url: str) -> str:
+    """The digits of the sha256 that the name of one of torchvision's files ends in."""
+    return Path(url).stem.rpartition("-")[2]
+
+
+def _download(weights, model: str, path: Path) -> None:
+    try:
+        weights.get_state_dict(progress=False, check_hash=True)
+    except (OSError, RuntimeError) as error:  # no network; or another hash, of which torch's message shows both
+        raise DiagvibError(
+            f"the ImageNet weights of {model} could not be downloaded from {weights.url} ({error}); on a machine with "
+            f"network get that file, then either put it at {path}, or name it in config/baselines.yaml as "
+            f"model: {{name: {model}, weights: {weights.name}, weights_file: PATH}}") from None
+
+
+def _check_hash(path: Path, expected: str, local: bool) -> None:
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file; model.weights_file of config/baselines.yaml names it")
+    found = file_sha256(path)
+    if not found.startswith(expected):
+        remedy = ("replace the file, or, if it is the one you mean, set model.weights_sha256 in "
+                  "config/baselines.yaml to its hash" if local else "delete it; the next run downloads it again")
+        raise DiagvibError(f"{path}: wrong hash: expected sha256 {expected}{'...' if len(expected) < 64 else ''}, "
+                           f"found {found}; {remedy}")

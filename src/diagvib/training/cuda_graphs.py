@@ -1,0 +1,108 @@
+"""A training step that is launched as a single CUDA graph: the host then has nothing to wait for.
+
+The trainer works without this file: a recorded step does what the plain one does, on the same memory. Of everything
+here only `CudaGraphs` needs a GPU; whatever stands in its place must offer `running` and `record`.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from diagvib.training.protocol import out_of_memory
+
+# Steps before one is recorded: the first ones search for the fastest convolutions and make the optimisers' state.
+WARM_UP = 3
+
+
+class CudaGraphs:
+    """Records work as CUDA graphs. It, and what runs before and between, runs on one stream of its own."""
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, work goes to that stream: after everything before the block, and before everything behind it."""
+        usual = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(usual)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            usual.wait_stream(self._stream)
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """What repeats all that `work` does on the device, on the same memory. `work` itself takes no effect here.
+
+        Random numbers come from torch's generator at every repetition, as they would without a graph.
+        """
+        graph = torch.cuda.CUDAGraph()
+        # Another thread may be reading images: its calls are none of the graph's.
+        with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            work()
+        return graph.replay
+
+
+def cuda_graphs(device: torch.device, wanted: bool = True) -> CudaGraphs | None:
+    """What records steps on this device, where it can and that is wanted."""
+    return CudaGraphs(device) if wanted and device.type == "cuda" else None
+
+
+class RecordedStep:
+    """Calls `work` with int64[B] indices of a batch; after WARM_UP calls by repeating a recorded one.
+
+    Every call is a step of the training, so the result does not depend on recording. work: reads nothing that moves in
+    memory between calls, and waits for nothing. A work that cannot be recorded goes on as it is, and one line says why.
+    optimisers: those that `work` steps.
+    """
+
+    def __init__(self, work: Callable[[Tensor], None], optimisers: Iterable[Optimizer], graphs: CudaGraphs):
+        self._work, self._optimisers = work, list(optimisers)
+        self._graphs: CudaGraphs | None = graphs
+        self._index: Tensor | None = None
+        self._replay: Callable[[], None] | None = None
+        self._calls = 0
+
+    def __call__(self, index: Tensor) -> None:
+        if self._graphs and self._calls == WARM_UP:
+            self._record(index)
+        self._calls += 1
+        if self._replay:
+            self._index.copy_(index)
+            self._replay()
+        else:
+            self._work(index)
+
+    def _record(self, index: Tensor) -> None:
+        self._index = index.clone()
+        try:
+            with _capturable(self._optimisers):
+                self._replay = self._graphs.record(lambda: self._work(self._index))
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
+            self._graphs = None
+            say_no_graph(" ".join(str(error).split())[:160])
+
+
+@contextmanager
+def _capturable(optimisers: list[Optimizer]) -> Iterator[None]:
+    # torch asks Adam for the mark while recording and warns of it otherwise; a fused optimiser computes the same.
+    groups = [group for optimiser in optimisers for group in optimiser.param_groups if "capturable" in group]
+    try:
+        for group in groups:
+            group["capturable"] = True
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
+
+
+def say_no_graph(reason: str) -> None:
+    """One line on stderr: training goes on without CUDA graphs, slower, with the same result."""
+    print(f"training without CUDA graphs, step by step: {reason}", file=sys.stderr, flush=True)

@@ -1,0 +1,30 @@
+"""torch's optimisers, fused, without loading torch's compiler.
+
+torch marks an optimiser's methods as nothing to compile, and loads the compiler for that, which takes longer than
+loading torch itself; nothing is compiled here. The methods below are those that the marks are wrapped around.
+"""
+
+from inspect import unwrap
+
+import torch
+
+from diagvib.methods.method import Optimiser
+
+
+def _without_compiler(optimiser: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+    """The same optimiser: the same arguments, state and arithmetic."""
+    methods = {name: unwrap(getattr(optimiser, name))
+               for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict")}
+    return type(optimiser.__name__, (optimiser,), {**methods, "step": torch.no_grad()(unwrap(optimiser.step))})
+
+
+OPTIMISERS = {"adam": _without_compiler(torch.optim.Adam), "adamw": _without_compiler(torch.optim.AdamW),
+              "sgd": _without_compiler(torch.optim.SGD)}
+
+
+def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
+    """What a method asks for, as new. Fused on the CPU too: it is the faster one there for small nets, and as
+    deterministic."""
+    settings = {key: tuple(value) if key == "betas" else value for key, value in given.settings.items()
+                if key != "name"}
+    return OPTIMISERS[given.settings["name"]](given.parameters, **settings, fused=True)

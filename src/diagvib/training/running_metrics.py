@@ -1,0 +1,60 @@
+"""Loss and accuracies of an epoch: sums on the device while it runs, and accuracies of groups behind it."""
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.method import Batch, StepOutput
+
+
+class RunningMetrics:
+    """Sums of losses and of correct predictions, kept on the device: reading them once an epoch is the only wait."""
+
+    def __init__(self, device: torch.device):
+        self._loss = torch.zeros((), dtype=torch.float64, device=device)
+        self._correct = torch.zeros((), dtype=torch.int64, device=device)
+        self._classifies = True
+
+    def clear(self) -> None:
+        self._loss.zero_()
+        self._correct.zero_()
+
+    def add(self, output: StepOutput, batch: Batch) -> None:
+        self._loss += output.loss.detach().sum(dtype=torch.float64)
+        if output.logits is None:
+            self._classifies = False
+        else:
+            self._correct += (output.logits.detach().argmax(1) == batch.labels).sum()
+
+    def means(self, images: int) -> tuple[float, float | None]:
+        """Mean loss and share of correct images; None where the phase does not classify."""
+        return self._loss.item() / images, self._correct.item() / images if self._classifies else None
+
+
+def group_columns(cues: int, environments: int) -> list[str]:
+    """The entries of `group_accuracies` for so many cues and environments: none where there are no groups."""
+    worst = ["val_worst_group"] if cues else []
+    single = [f"val_worst_group_cue_{number + 1}" for number in range(cues)] if cues > 1 else []
+    return [*worst, *single, *(["val_environment_accuracy"] if environments > 1 else [])]
+
+
+def group_accuracies(correct: Tensor, labels: Tensor, cues: Tensor, environment: Tensor,
+                     environments: int) -> dict[str, float]:
+    """Worst accuracy of any group that occurs, target x all cues and, of several cues, target x each; and the mean of
+    the environments' accuracies.
+
+    correct: bool[N]; labels, environment: int64[N]; cues: int64[N, k]. environments: how many are trained on; only
+    images in one of these, 0 to environments - 1, count for the mean.
+    """
+    by_target = labels[:, None]
+    known = (environment >= 0) & (environment < environments)
+    found = {"val_worst_group": lambda: _accuracies(correct, torch.cat([by_target, cues], 1)).min(),
+             "val_environment_accuracy": lambda: _accuracies(correct[known], environment[known, None]).mean(),
+             **{f"val_worst_group_cue_{at + 1}": lambda at=at: _accuracies(
+                 correct, torch.cat([by_target, cues[:, at:at + 1]], 1)).min() for at in range(cues.shape[1])}}
+    return {name: found[name]().item() for name in group_columns(cues.shape[1], environments)}
+
+
+def _accuracies(correct: Tensor, keys: Tensor) -> Tensor:
+    """Share of correct images float64[groups] of each distinct row of keys int64[N, columns]."""
+    _, index, counts = keys.unique(dim=0, return_inverse=True, return_counts=True)
+    return torch.bincount(index, weights=correct.double()) / counts

@@ -1,0 +1,355 @@
+"""Methods: one contract for all, and the numbers of those that are told groups, worked by hand."""
+
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.groups import balancing_weights, group_index
+from diagvib.methods.method import Batch, TrainingData
+from diagvib.methods.registry import METHODS, baseline_files, declaration, make_baseline
+from diagvib.settings.baselines import complete
+from diagvib.settings.grid import Run
+from diagvib.training.batches import IMAGENET, Annotations, Batches
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.protocol import Protocol, epoch_seed
+from diagvib.training.running_metrics import group_accuracies
+from diagvib.training.trainer import Trainer, epoch_batches
+from synthetic_images import SIZE, separable
+from synthetic_methods import settings_of
+from test_trainer import Interrupted, Interruption
+
+CPU = torch.device("cpu")
+RUN = Run("mine", "zso", "hue", "hue", None, 0)
+PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
+# Every method small enough to train in a test; what it is told, where that is a choice.
+SMALL = {
+    "erm": {}, "asr": {"base_width": 4, "levels": 2}, "vae": {"vae_epochs": 2, "head_width": 16},
+    "factor_vae": {"vae_epochs": 2, "head_width": 16, "discriminator_width": 8, "discriminator_layers": 1},
+    "group_dro": {"told": "cues"}, "jtt": {"identify_epochs": 1, "copies": 2}, "coral": {},
+}
+
+
+def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU):
+    """Three colours, each cue mostly of the colour's class, and environments in turn."""
+    pixels, labels = separable(n, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    other = torch.rand(n, cues, generator=generator) < 0.5
+    drawn = torch.where(other, torch.randint(0, 3, (n, cues), generator=generator), labels[:, None])
+    names = {f"cue {number + 1}": ("a", "b", "c") for number in range(cues)}
+    return Batches(pixels, labels, device, scaling, Annotations(
+        drawn, torch.arange(n) % environments, ("red", "green", "blue"), names,
+        tuple(f"e{number + 1}" for number in range(environments))))
+
+
+@pytest.fixture(scope="module")
+def data():
+    train = annotated(96, 0)
+    return train, annotated(24, 1, scaling=train.scaling)
+
+
+def settings_for(name, **options):
+    model = None if declaration(name).own_network else "small_cnn"
+    return settings_of(model, {"name": name, **SMALL.get(name, {}), **options})
+
+
+def made(name, **options):
+    return make_baseline(settings_for(name, **options), 6, SIZE, 0)
+
+
+def fit(method, data, *arguments, **keywords):
+    fitted = Trainer(method, *data, RUN, PROTOCOL).fit(*arguments, **keywords)
+    return fitted.history, {key: value.tolist() for key, value in method.state_dict().items()}
+
+
+@pytest.mark.parametrize("name", list(METHODS))
+def test_contract(name, data, tmp_path):
+    """Losses fall; twice the same; and the same again behind an interruption in any epoch of any phase."""
+    assert name in SMALL, "a new method needs a line here"
+    whole = fit(made(name), data)
+    history, _ = whole
+    for phase in dict.fromkeys(row["phase"] for row in history):
+        losses = [row["train_loss"] for row in history if row["phase"] == phase]
+        assert losses[-1] < losses[0] or len(losses) == 1, phase
+    assert fit(made(name), data) == whole
+    for epoch in range(1, len(history) + 1):
+        checkpoint = Checkpoint(tmp_path / f"{epoch}.pt", "d")
+        with pytest.raises(Interrupted):
+            fit(made(name), data, checkpoint, Interruption(epoch=epoch))
+        torch.manual_seed(epoch)
+        assert fit(made(name), data, checkpoint) == whole, f"behind epoch {epoch}"
+
+
+def test_erm_is_the_plain_loop(data):
+    """The hooks of the interface, none of which is used, cost no bit of the result."""
+    method, plain = made("erm"), made("erm").model.to(memory_format=torch.channels_last).train()
+    train, _ = data
+    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
+        torch.set_num_threads(1)
+        adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
+        for index in torch.randperm(96, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1))).split(16):
+            batch = train.batch(index)
+            adam.zero_grad()
+            F.cross_entropy(plain(batch.inputs), batch.labels).backward()
+            adam.step()
+    ours = method.model.state_dict()
+    assert all(torch.equal(value, ours[key]) for key, value in plain.state_dict().items())
+
+
+def known(labels, cues=None, environment=None, environments=("one",)):
+    n = len(labels)
+    cues = torch.tensor(cues) if cues else torch.empty(n, 0, dtype=torch.int64)
+    environment = torch.tensor(environment or [0] * n)
+    return TrainingData(torch.tensor(labels), cues, environment, ("red", "green", "blue"),
+                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [])
+
+
+def batch_of(data: TrainingData, index) -> Batch:
+    index = torch.tensor(index)
+    return Batch(torch.empty(0), torch.empty(0), data.labels[index], data.cues[index], data.environment[index], index)
+
+
+def test_weights_of_group_dro_after_known_losses():
+    """Two groups of two images, step size log 2: a loss of 1 doubles a weight. The batch of the third step lacks
+    the second group, whose loss is then 0."""
+    method = made("group_dro", told="environments", step_size=0.6931471805599453)
+    data = known([0, 0, 0, 0], environment=[0, 0, 1, 1], environments=("a", "b"))
+    method.phases(data)
+    assert method.memory["q"].tolist() == [0.5, 0.5]
+    whole = batch_of(data, [0, 1, 2, 3])
+    loss = method.combine(torch.tensor([2.0, 0.0, 0.0, 0.0]), whole)  # 2 : 1
+    assert method.memory["q"].tolist() == pytest.approx([2 / 3, 1 / 3]) and loss.item() == pytest.approx(2 / 3)
+    loss = method.combine(torch.tensor([0.0, 0.0, 3.0, 1.0]), whole)  # 2 : 4
+    assert method.memory["q"].tolist() == pytest.approx([1 / 3, 2 / 3]) and loss.item() == pytest.approx(4 / 3)
+    loss = method.combine(torch.tensor([1.0, 3.0]), batch_of(data, [1, 0]))  # 8 : 4
+    assert method.memory["q"].tolist() == pytest.approx([2 / 3, 1 / 3]) and loss.item() == pytest.approx(4 / 3)
+
+
+def test_groups_of_cues_and_their_balance():
+    data = known([0, 0, 0, 2, 2, 2], [[1, 0], [1, 1], [2, 0], [1, 0], [2, 1], [2, 0]])
+    index, groups = group_index(data, "cue-1", "m")
+    assert groups == 4 and index.tolist() == [0, 0, 1, 2, 3, 3]
+    assert balancing_weights(index, groups).tolist() == [3, 3, 6, 6, 3, 3]
+    assert group_index(data, "cue-2", "m")[0].tolist() == [0, 1, 0, 2, 3, 2]
+    index = index.repeat(1000)
+    drawn = epoch_batches(balancing_weights(index, groups), 6000, 6, torch.Generator().manual_seed(0))
+    assert drawn.shape == (1000, 6)
+    assert torch.bincount(index[drawn.flatten()]).tolist() == pytest.approx([1500] * 4, rel=0.1)
+
+
+@pytest.mark.parametrize(("told", "message"), [
+    ("cues", "target red and cue 1 y and cue 2 y; target red and cue 1 z and cue 2 y; target blue and cue 1 y and "
+             "cue 2 y; and 1 more groups"), ("cue-2", "target red and cue 2 y$")])
+def test_groups_without_images_are_named(told, message):
+    data = known([0, 0, 2, 2], [[1, 0], [2, 0], [1, 0], [2, 1]])
+    with pytest.raises(DiagvibError, match=f"method: m needs images of every group.*{message}"):
+        group_index(data, told, "m")
+    with pytest.raises(DiagvibError, match="mine/zso/hue/0: method: group_dro needs images of every group"):
+        labels = torch.arange(32) % 2
+        train = Batches(torch.zeros(32, SIZE, SIZE, 3, dtype=torch.uint8), labels, CPU, None,
+                        Annotations(labels[:, None], None, ("a", "b"), {"cue": ("a", "b")}))
+        Trainer(made("group_dro"), train, train, RUN, PROTOCOL).fit()
+
+
+def test_the_error_set_of_jtt_and_how_often_it_comes():
+    method = made("jtt", copies=3)
+    labels = [0, 1, 2, 0, 1]
+    data = replace(known(labels), in_order=lambda: [
+        replace(batch_of(known(labels), index), inputs=F.one_hot(torch.tensor(said), 6).float())
+        for index, said in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))])
+    method.phases(data)
+    before = {name: value.clone() for name, value in method.model.state_dict().items()}
+    method.predict = lambda batch: batch.inputs  # says 0, 2, 2, 1, 1: the second and fourth are wrong
+    assert method.sampling("identify", data) is None
+    with torch.no_grad():
+        method.model.head.bias.add_(1)
+    method.start_phase("classify", data)
+    assert method.memory["errors"].tolist() == [False, True, False, True, False]
+    assert torch.bincount(method.sampling("classify", data)).tolist() == [1, 4, 1, 4, 1]
+    assert all(torch.equal(value, before[name]) for name, value in method.model.state_dict().items())
+
+
+def test_jtt_may_go_on_instead(data):
+    method = made("jtt", restart=False)
+    method.phases(known([0, 1]))
+    with torch.no_grad():
+        method.model.head.bias.add_(1)
+    moved = method.model.head.bias.clone()
+    method.predict = lambda batch: F.one_hot(batch.labels, 6)
+    method.start_phase("classify", data[0].training_data())
+    assert torch.equal(method.model.head.bias, moved) and not method.memory["errors"].any()
+
+
+def test_coral_of_equal_and_of_known_environments():
+    """Features (1, 0), (-1, 0) and (2, 2), (2, 0): means (0, 0), (2, 1); variances 2, 0 and 0, 2; no covariance."""
+    method = made("coral", gamma=3.0)
+    data = known([0] * 4, environment=[0, 1, 0, 1], environments=("a", "b"))
+    method.phases(data)
+    features = torch.tensor([[1.0, 0.0], [2.0, 2.0], [-1.0, 0.0], [2.0, 0.0]])
+    whole = batch_of(data, [0, 1, 2, 3])
+    assert method.penalty(features, whole).item() == pytest.approx(3 * ((4 + 1) / 2 + (4 + 4) / 4))
+    assert method.penalty(features[[0, 0, 2, 2]], whole).item() == 0
+    assert method.penalty(features[:3], batch_of(data, [0, 1, 2])).item() == 0, "one image has no covariance"
+
+
+@pytest.mark.parametrize(("name", "options", "cues", "environments", "message"), [
+    ("group_dro", {}, 0, 2, "is told cues, but the study has no cue"),
+    ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has 1 cue only"),
+    ("group_dro", {"told": "environments"}, 1, 1, "is told environments, but the study has one environment"),
+    ("coral", {}, 1, 1, "is told environments, but the study has one environment"),
+])
+def test_what_the_study_lacks_is_named(name, options, cues, environments, message):
+    train = annotated(32, 0, cues, environments)
+    with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} {message}"):
+        Trainer(made(name, **options), train, train, RUN, PROTOCOL).fit()
+
+
+def test_a_method_that_reads_features_needs_some():
+    with pytest.raises(DiagvibError, match="coral needs features, but model squeezenet1_1"):
+        make_baseline(settings_of("squeezenet1_1", "coral"), 6, SIZE, 0)
+
+
+def test_worst_groups_and_environments_of_known_predictions():
+    correct = torch.tensor([1, 1, 1, 0, 0, 1], dtype=torch.bool)
+    labels, environment = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 1, 1, -1])
+    cues = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0], [0, 0], [0, 0]])
+    assert group_accuracies(correct, labels, cues, environment, 2) == {
+        "val_worst_group": 0.5, "val_worst_group_cue_1": 0.5, "val_worst_group_cue_2": 0.5,
+        "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2)}
+    assert group_accuracies(correct, labels, cues[:, :0], environment, 1) == {}
+    one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
+    assert one == {"val_worst_group": 0.5}
+
+
+RULES = ["val_loss", "val_accuracy", "val_worst_group", "val_worst_group_cue_2", "val_environment_accuracy", "last"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rule_of_selection_chooses_the_epoch(rule):
+    train = annotated(96, 0, cues=2)
+    val = annotated(24, 1, cues=2, scaling=train.scaling)
+    method = make_baseline(settings_of(lr=0.02, selection=rule), 6, SIZE, 0)
+    fitted = Trainer(method, train, val, RUN, Protocol(max_epochs=5, patience=None, seed=3)).fit()
+    values = [row["epoch"] if rule == "last" else row[rule] for row in fitted.history]
+    best = min(values) if rule == "val_loss" else max(values)
+    assert fitted.selected_epoch == values.index(best) + 1
+    assert fitted.val_loss == fitted.history[fitted.selected_epoch - 1]["val_loss"]
+
+
+def test_a_rule_that_the_study_cannot_offer():
+    train = annotated(32, 0, cues=1, environments=1)
+    method = make_baseline(settings_of(selection="val_environment_accuracy"), 6, SIZE, 0)
+    with pytest.raises(DiagvibError, match="selection: val_environment_accuracy of mine .* needs cues or environments "
+                                           "that the study lacks; it offers val_loss, val_accuracy, last, "
+                                           "val_worst_group"):
+        Trainer(method, train, train, RUN, PROTOCOL)
+
+
+def test_batches_tell_cues_environment_and_index():
+    batches = annotated(40, 0, cues=2, environments=3)
+    chosen = torch.tensor([7, 33, 2])
+    batch = batches.batch(chosen)
+    assert torch.equal(batch.cues, batches.cues[chosen]) and torch.equal(batch.environment, chosen % 3)
+    assert torch.equal(batch.index, chosen)
+    assert torch.cat([part.index for part in batches.in_order()]).tolist() == list(range(40))
+
+
+def test_normalising_by_imagenet():
+    pixels = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
+    batch = Batches(pixels, torch.zeros(1, dtype=torch.int64), CPU, IMAGENET).batch(torch.tensor([0]))
+    assert batch.inputs[0, :, 0, 0].tolist() == pytest.approx([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225])
+
+
+@pytest.mark.parametrize(("chosen", "n", "shape"), [
+    (None, 10, (3, 3)), (torch.tensor([4, 4, 5, 6]), 10, (1, 3)), (torch.tensor([4, 5]), 10, (1, 2)),
+    (torch.ones(10), 10, (3, 3))])
+def test_an_epoch_is_made_of_what_is_sampled(chosen, n, shape):
+    order = epoch_batches(chosen, n, 3, torch.Generator().manual_seed(0))
+    assert order.shape == shape
+    if chosen is not None and not chosen.is_floating_point():
+        assert set(order.flatten().tolist()) <= set(chosen.tolist())
+
+
+OWN = """
+from typing import ClassVar
+
+import torch
+from diagvib.methods.group_dro import GroupDro
+from diagvib.methods.method import Method
+
+print("run")
+
+class Focal(Method):
+    options: ClassVar[dict] = {"gamma": {"type": "number", "minimum": 0, "default": 2.0}}
+
+    def combine(self, losses, batch):
+        return ((1 - (-losses).exp()) ** self.chosen["gamma"] * losses).mean()
+
+class Careful(GroupDro):
+    options = {"patience": {"type": "integer", "default": 3}}
+
+class Computed(Method):
+    options = dict(gamma=1)
+
+class NoMethod:
+    pass
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "my_methods.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_method_of_ones_own(own, data):
+    settings = settings_of("small_cnn", {"name": "my_methods:Focal", "gamma": 0.0})
+    assert fit(make_baseline(settings, 6, SIZE, 0), data) == fit(made("erm"), data)
+    assert settings_of("small_cnn", "my_methods:Focal")["method"]["gamma"] == 2.0
+    inherited = settings_of("small_cnn", "my_methods:Careful")["method"]
+    assert inherited == {"name": "my_methods:Careful", "told": "cues", "step_size": 0.01, "balanced": True,
+                         "patience": 3}
+    assert sorted(path.name for path in baseline_files(settings)) == [
+        "group_dro.py", "groups.py", "method.py", "my_methods.py", "network.py", "small_cnn.py"]
+    assert {"vae.py", "factor_vae.py"} <= {path.name for path in baseline_files(settings_for("factor_vae"))}
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("my_methods:Fokal", "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal"),
+    ("my_method:Focal", "there is no module my_method"),
+    ("my_methods:Computed", "told, options and own_network of Computed in .* must be written out"),
+    ("focal", "unknown method 'focal'"),
+])
+def test_own_methods_that_are_none(own, name, message):
+    with pytest.raises(DiagvibError, match=message):
+        complete({"method": name, "model": "small_cnn", "optimiser": {"name": "adam", "lr": 1.0}, "batch_size": 4,
+                  "origin": "x"}, "mine")
+
+
+def test_a_class_that_is_no_method(own):
+    with pytest.raises(DiagvibError, match="my_methods:NoMethod is no subclass of diagvib.methods.method.Method"):
+        settings_of("small_cnn", "my_methods:NoMethod")
+
+
+def test_options_of_ones_own_are_checked_without_running_it(own):
+    script = textwrap.dedent("""
+        import sys
+        from diagvib.foundation.errors import DiagvibError
+        from diagvib.settings.baselines import complete
+        try:
+            complete({"method": {"name": "my_methods:Focal", "gama": 1}, "model": "small_cnn", "batch_size": 4,
+                      "optimiser": {"name": "adam", "lr": 1.0}, "origin": "x"}, "mine")
+        except DiagvibError as error:
+            print(error, "torch" in sys.modules)
+        """)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    said = done.stdout.strip()
+    assert said.startswith("baselines: unknown key 'mine.method.gama'; did you mean mine.method.gamma"), said
+    assert said.endswith("False")

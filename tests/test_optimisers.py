@@ -1,0 +1,69 @@
+"""Our optimisers are torch's, to the bit, and a small training with them stays without torch's compiler."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from conftest import REPOSITORY
+from diagvib.methods.method import Optimiser
+from diagvib.training.optimisers import OPTIMISERS, make_optimiser
+
+SETTINGS = {"adam": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
+            "adamw": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
+            "sgd": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}}
+THEIRS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+def trained(make) -> tuple[list[torch.Tensor], dict]:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    first, second = (make(list(net.parameters())) for _ in range(2))
+    inputs = torch.randn(5, 4, 8)
+    for step, batch in enumerate(inputs):
+        if step == 3:  # as a run that is continued
+            second.load_state_dict(first.state_dict())
+            first = second
+        first.zero_grad(set_to_none=True)
+        net(batch).square().mean().backward()
+        first.step()
+    return [parameter.detach() for parameter in net.parameters()], first.state_dict()
+
+
+@pytest.mark.parametrize("name", list(OPTIMISERS))
+def test_it_steps_saves_and_restores_as_torch_does(name):
+    ours, our_state = trained(lambda parameters: make_optimiser(Optimiser(parameters, {"name": name,
+                                                                                      **SETTINGS[name]})))
+    theirs, their_state = trained(lambda parameters: THEIRS[name](parameters, **SETTINGS[name], fused=True))
+    plain, _ = trained(lambda parameters: THEIRS[name](parameters, **SETTINGS[name], fused=False))
+    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, plain, strict=True))
+    assert [group | {"betas": None} for group in our_state["param_groups"]] == [
+        group | {"betas": None} for group in their_state["param_groups"]]
+    assert all(torch.equal(our_state["state"][i][key], value)
+               for i, state in their_state["state"].items() for key, value in state.items())
+
+
+TRAINING = """
+import sys
+import torch
+from diagvib.settings.grid import Run
+from diagvib.training.batches import Batches
+from diagvib.training.protocol import Protocol
+from diagvib.training.trainer import Trainer
+from synthetic_images import separable
+from synthetic_methods import small_cnn
+
+cpu = torch.device("cpu")
+run = Run("small_cnn", "zso", "hue", "hue", None, 0)
+Trainer(small_cnn(), Batches(*separable(32), cpu), Batches(*separable(16, 1), cpu), run, Protocol(1, None, 3)).fit()
+print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+
+
+def test_no_compiler_is_loaded_for_a_small_training():
+    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=REPOSITORY / "tests", capture_output=True, text=True,
+                          env={"PYTHONPATH": str(REPOSITORY / "src")}, check=True)
+    assert done.stdout.strip() == "[]"
