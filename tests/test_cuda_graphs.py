@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
 
 
-RUN = Run("small_cnn", "zso", "hue", "hue", None, 0)
+RUN = Run("small_cnn", "zso", "hue", "hue", (), 0)
 
 
 def dataset():

@@ -33,7 +33,7 @@ from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
 
 CPU = torch.device("cpu")
 TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
-ZGO = Run("vae", "zgo", "hue-shape", "hue", "shape", 0)
+ZGO = Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)
 
 
 def mixed_images(cells, each=5):
@@ -59,7 +59,7 @@ def test_the_images_shown_are_spread_over_groups_classes_and_cells():
 
 def test_without_a_cue_or_with_few_images_as_many_as_there_are():
     table = mixed_images([("id", hue, "0") for hue in ("red", "green", "blue")], each=2)
-    zso = Run("vae", "zso", "hue", "hue", None, 0)
+    zso = Run("vae", "zso", "hue", "hue", (), 0)
     assert len(shown_images(table, zso)) == 6
     assert len(shown_images(table.slice(0, 1), zso)) == 1
 
@@ -143,7 +143,7 @@ def root(tmp_path_factory):
 def train(root, name, out, **changed):
     settings = {**load_settings(name), "batch_size": 16, **changed.pop("settings", {})}
     train_runs(Job(settings, Protocol(**TRAINING), CPU, ImageFiles(root / "images"), **changed),
-               [Run(name, "zgo", "hue-shape", "hue", "shape", 0)], Folders(root / out, root / "checkpoints"))
+               [Run(name, "zgo", "hue-shape", "hue", ("shape",), 0)], Folders(root / out, root / "checkpoints"))
     return root / out / "0"
 
 

@@ -45,7 +45,7 @@ def test_training_moves_the_last_layer_alone(weights, strictly):
     model = made(weights, frozen_statistics=strictly)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     train = Batches(*separable(32), CPU)
-    Trainer(model, train, train, Run("resnet50_in", "zso", "hue", "hue", None, 0), Protocol(2, None, 0)).fit()
+    Trainer(model, train, train, Run("resnet50_in", "zso", "hue", "hue", (), 0), Protocol(2, None, 0)).fit()
     moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
     statistics = {key for key in before if key.rsplit(".")[-1] in ("running_mean", "running_var",
                                                                     "num_batches_tracked")}

@@ -18,9 +18,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.prefetch import ReadAhead
-from diagvib.scenes.digits.factors import parse_binding
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import Run
+from diagvib.settings.grid import make_run
 from diagvib.training import run as runs
 from diagvib.training.cuda_graphs import WARM_UP
 from diagvib.training.protocol import Protocol
@@ -37,8 +36,7 @@ SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
 def train(root, out, study="zgo", binding="hue-shape", samples=(0, 1), *, settings=SETTINGS, training=TRAINING,
           device="cpu", curves=None, **changed):
     job = Job(settings, Protocol(**training), resolve_device(device), ImageFiles(root / "images"), **changed)
-    factors = parse_binding(binding)
-    train_runs(job, [Run("small_cnn", study, binding, factors.target, factors.cue, sample) for sample in samples],
+    train_runs(job, [make_run("small_cnn", study, binding, sample) for sample in samples],
                Folders(root / out, root / "checkpoints", curves))
     return root / out
 

@@ -19,7 +19,7 @@ from synthetic_images import separable
 from synthetic_methods import TwoPhases, small_cnn, two_phases
 
 CPU = torch.device("cpu")
-RUN = Run("small_cnn", "zso", "hue", "hue", None, 0)
+RUN = Run("small_cnn", "zso", "hue", "hue", (), 0)
 PROTOCOL = Protocol(max_epochs=4, patience=None, seed=3)
 
 
@@ -165,10 +165,10 @@ def test_independent_of_threads_outside_and_global_seed(data):
 
 
 def test_order_follows_the_names():
-    seeds = {epoch_seed(Run("a", study, "hue", "hue", None, sample), seed, epoch)
+    seeds = {epoch_seed(Run("a", study, "hue", "hue", (), sample), seed, epoch)
              for study in ("zso", "zgo") for sample in range(3) for seed in range(3) for epoch in range(1, 5)}
     assert len(seeds) == 2 * 3 * 3 * 4
-    assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", None, 0), 1, 1)
+    assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", (), 0), 1, 1)
 
 
 def test_every_validation_image_counts_once(data):

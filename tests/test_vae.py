@@ -23,7 +23,7 @@ from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable, write_dataset
 
 CPU = torch.device("cpu")
-RUN = Run("factor_vae", "zso", "hue", "hue", None, 0)
+RUN = Run("factor_vae", "zso", "hue", "hue", (), 0)
 SMALL = {"factor_vae": {"discriminator_width": 16, "discriminator_layers": 2}}
 
 
@@ -143,7 +143,7 @@ def test_run_folder_of_two_phases(tmp_path):
     settings = {**load_settings("vae"), "batch_size": 16}
     training = {"max_epochs": 2, "patience": None, "seed": 1, "precision": "bf16", "threads": 1, "track_test": True}
     train_runs(Job(settings, Protocol(**training), CPU, ImageFiles(tmp_path / "images")),
-               [Run("vae", "zgo", "hue-shape", "hue", "shape", 0)],
+               [Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)],
                Folders(tmp_path / "runs", tmp_path / "checkpoints"))
     history = [json.loads(line) for line in (tmp_path / "runs/0/history.jsonl").read_text().splitlines()]
     assert [(row["epoch"], row["phase"]) for row in history] == [(1, "encode"), (2, "encode"), (3, "classify"),

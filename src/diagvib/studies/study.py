@@ -51,7 +51,7 @@ class Row(Strict):
         if isinstance(cells, dict) and cells and all(value in ("same", "other") for value in cells.values()):
             return cells
         indices = isinstance(cells, list) and cells and all(
-            isinstance(cell, list) and cell and all(c == "added" or type(c) is int and c >= 0 for c in cell)
+            isinstance(cell, list) and cell and all(c == "added" or (type(c) is int and c >= 0) for c in cell)
             for cell in cells)
         if cells == "others" or indices:
             return cells

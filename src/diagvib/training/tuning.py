@@ -63,6 +63,10 @@ class Trial:
     kept: Path
     code: str
 
+    @property
+    def study(self) -> str:
+        return self.runs[0].study.upper()
+
 
 def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datasets], out: str | Path, kept: str | Path,
          training: dict, device: torch.device) -> Candidate:
@@ -188,7 +192,7 @@ def _origin(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, images: di
     factors, samples = (", ".join(str(v) for v in table[c].unique()) for c in ("target", "sample"))
     batch_sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
     epochs = trial.settings.get("max_epochs", trial.protocol.max_epochs)
-    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trial.runs[0].study.upper()} ({factors}; "
+    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trial.study} ({factors}; "
             f"dataset sample {samples}) among batch sizes {batch_sizes} and learning rates {rates}, with "
             f"{table['train_images'].min()} training images of {images['image_shape'][0]} pixels from "
             f"{images['sources']} sources and {epochs} epochs")
@@ -198,7 +202,7 @@ def _print_ranking(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, now
     """Every candidate with its validation loss on each factor (mean over dataset samples), and what decided."""
     loss = table.assign(val_loss=table["val_loss"].astype(float).fillna(math.inf)).pivot_table(
         values="val_loss", index=["batch_size", "lr"], columns="target", sort=False)
-    shown = Table(title=f"{table['baseline'][0]}: validation loss on {trial.runs[0].study.upper()}, lowest mean first", title_justify="left")
+    shown = Table(title=f"{table['baseline'][0]}: validation loss on {trial.study}, lowest mean first", title_justify="left")
     for head in ("batch", "lr", "mean", "mean rank", *loss.columns):
         shown.add_column(head, justify="right", no_wrap=True)
     for row in ranking.itertuples(index=False):

@@ -44,7 +44,8 @@ def write_visualisations(path: Path, method: Method, batches: Batches, test: Ima
     content = visualisation_table(drawn, test.table.take(shown).select(["group", *test.factors]),
                                   test.factors[run.target])
     write_table(path, content, {"baseline": run.baseline, "study": run.study, "binding": run.binding,
-                                "sample": run.sample, "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]})
+                                "sample": run.sample, "sources": test.metadata["sources"],
+                                "comparable": test.metadata["comparable"]})
 
 
 def shown_images(test: Images, run: Run) -> np.ndarray:
