@@ -44,6 +44,8 @@ class Images:
 
         DiagvibError, naming the row, for a class that the scene does not know.
         """
+        if "scene" not in self.metadata:
+            raise DiagvibError("its metadata do not name the scene; delete it and run again, it will be made anew")
         known = load_scene(self.metadata["scene"]).factors
         if factor not in known:
             raise unknown_name("factor", factor, known, f"scene {self.metadata['scene']}")

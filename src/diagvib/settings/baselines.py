@@ -1,30 +1,40 @@
-"""Each baseline's settings, from `config/baselines.yaml`. Free of torch, so that planning stays quick."""
+"""Each baseline's settings, from `config/baselines.yaml` and further files. Free of torch: planning stays quick."""
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from diagvib.foundation.errors import unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.schemas import validate
 
 
 @cache
-def _entries(path: Path) -> dict[str, dict]:
+def _read(path: Path, folder: Path) -> dict[str, dict]:
     return validate(read_yaml(path), "baselines", str(path))
 
 
-def baseline_names() -> list[str]:
-    """Every baseline that `config/baselines.yaml` defines."""
-    return list(_entries(definition_path("baselines.yaml")))
+def _entries(further: Sequence[str | Path]) -> dict[str, dict]:
+    found: dict[str, dict] = {}
+    for path in (definition_path("baselines.yaml"), *map(Path, further)):
+        for name, entry in _read(path, Path.cwd()).items():
+            if name in found:
+                raise DiagvibError(f"{path}: {name}: there is another baseline of this name; choose another name")
+            found[name] = entry
+    return found
 
 
-def load_settings(name: str, path: str | Path | None = None) -> dict:
-    """The settings of one baseline. path None: the repository's `config/baselines.yaml`.
+def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
+    """Every baseline that `config/baselines.yaml` and further files, relative to the current folder, define."""
+    return list(_entries(further))
 
-    DiagvibError if the name is unknown, or any entry of the file has an unknown, missing or wrong key.
+
+def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
+    """The settings of one baseline, from `config/baselines.yaml` or a further file.
+
+    DiagvibError if the name is unknown or occurs twice, or any entry has an unknown, missing or wrong key.
     """
-    path = Path(path) if path else definition_path("baselines.yaml")
-    entries = _entries(path)
+    entries = _entries(further)
     if name not in entries:
-        raise unknown_name("baseline", name, entries, str(path))
+        raise unknown_name("baseline", name, entries)
     return dict(entries[name])
