@@ -45,7 +45,7 @@ def test_a_baseline_may_be_restricted():
 @pytest.mark.parametrize(("override", "says"), [
     ("seeds=all", "config.yaml: unknown key 'seeds'; did you mean"), ("tpyo=1", "unknown key 'tpyo'"),
     ("pairs=[shape-hue]", "config.yaml: pairs: this key is now called bindings"),
-    ("bindings=[shape-hue, shape-hue-texture]", "bindings: study zso: 'shape-hue-texture' names 3 factors"),
+    ("bindings=[shape-hue, shape-hue-texture]", "bindings: study zgo: 'shape-hue-texture' names 3 factors"),
     ("training.precison=fp32", "unknown key 'training.precison'; did you mean training.precision"),
     ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
     ("bindings=[shape-hu]", "config.yaml: bindings: binding 'shape-hu': unknown factor 'hu'; did you mean hue"),

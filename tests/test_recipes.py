@@ -26,8 +26,8 @@ LEVEL = 1e-6
 
 
 DIGITS = load_scene("digits")
-# Of what the generator of the first version drew, every digit of every number: hue with texture (ZSO: hue alone), dataset
-# samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
+# Of what the generator of the first version drew, every digit of every number: hue with texture (ZSO: hue alone),
+# dataset samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
 FORMER = {
     "zso": "85dfcd24797a1fe437ecd43d320c076137a911b93ead89671f6917eb2364262f",
     "zgo": "259b3c5d5e665044c4355e4b2b3e1a6715b799d38168b8ea94f8e9eb884fe7c6",

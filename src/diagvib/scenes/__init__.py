@@ -43,7 +43,7 @@ def _check(scene: Scene, name: str) -> None:
         raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
     for factor, classes in scene.factors.items():
         if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
-            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word that is no other column: "
+            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word that is no column: "
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise DiagvibError(f"scene: {name}: {factor} needs two classes or more, each named once, not {classes}")

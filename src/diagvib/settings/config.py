@@ -137,11 +137,12 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
 
 
 def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:
-    """Each name is a binding with a cue that one of the studies has, and each study has one of the bindings."""
+    """Each name is a binding of one of the studies that have cues, and each study has one of the bindings."""
     found = [study_of(config, study) for study in studies]
+    judges = [study for study in found if study.cues] or found
     for name in names if names != "all" else []:
-        problems = [problem for study in found if (problem := _binding_problem(study, name))]
-        if len(problems) == len(found):
+        problems = [problem for study in judges if (problem := _binding_problem(study, name))]
+        if len(problems) == len(judges):
             raise DiagvibError(f"{where}: {problems[0]}")
     for study in found:
         try:
