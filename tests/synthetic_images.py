@@ -32,9 +32,9 @@ def write_dataset(folder: Path, study: str, binding: str, sample: int, changed: 
         group = ["id"] * n if split != "test" or study == "zso" else ["id", "ood"] * (n // 2)
         table = pa.table({"sample": [sample] * n, "split": [split] * n, "group": group, **names,
                           "image": pa.array([image.tobytes() for image in pixels.numpy()], pa.binary())})
-        roles = dict(zip(("target", "cue"), binding.split("-"), strict=False))
-        metadata = {"study": study, "binding": binding, "roles": roles, "scene": "digits", "sample": sample,
-                    "split": split, "sources": "embedded",
+        factors = binding.split("-")
+        metadata = {"study": study, "binding": binding, "roles": dict(zip(("target", "cue"), factors, strict=False)),
+                    "scene": "digits", "sample": sample, "split": split, "sources": "embedded",
                     "comparable": False, "sources_digest": "s", "recipe_digest": "r", "image_shape": [SIZE, SIZE, 3],
                     "layout": "HWC", "dtype": "uint8"}
         write_table(folder / str(sample) / f"{split}.parquet", table,

@@ -43,19 +43,21 @@ def test_a_baseline_may_be_restricted():
 
 
 @pytest.mark.parametrize(("override", "says"), [
-    ("pears=all", "config.yaml: unknown key 'pears'; did you mean pairs?"),
+    ("seeds=all", "config.yaml: unknown key 'seeds'; did you mean"), ("tpyo=1", "unknown key 'tpyo'"),
+    ("pairs=[shape-hue]", "config.yaml: pairs: this key is now called bindings"),
+    ("bindings=[shape-hue, shape-hue-texture]", "bindings: study zgo: 'shape-hue-texture' names 3 factors"),
     ("training.precison=fp32", "unknown key 'training.precison'; did you mean training.precision"),
     ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
-    ("bindings=[shape-hu]", "config.yaml: bindings: unknown pair 'shape-hu'; did you mean shape-hue"),
-    ("bindings=[shape-shape]", "unknown pair 'shape-shape'"),
+    ("bindings=[shape-hu]", "config.yaml: bindings: binding 'shape-hu': unknown factor 'hu'; did you mean hue"),
+    ("bindings=[shape-shape]", "binding 'shape-shape' names a factor twice"),
     ("bindings=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
     ("baselines=[resnet19]", "config.yaml: baselines: unknown baseline 'resnet19'; did you mean resnet18"),
     ("baselines=[small_cnn, small_cnn]", "small_cnn is listed 2 times"),
     ("baselines=[{name: small_cnn, studies: [zgo], epochs: 3}]", "baselines"),
-    ("samples=0", "samples: 0 is less than the minimum of 1"),
-    ("samples=two", "samples: 'two' is not of type 'integer'"),
-    ("counts.train=0", "counts.train: 0 is less than the minimum of 9"),
-    ("image_size=32", "image_size: 32 is less than the minimum of 64"),
+    ("samples=0", "config.yaml: samples: must be greater than or equal to 1, not 0"),
+    ("samples=two", "samples: must be a valid integer, not 'two'"),
+    ("counts.train=0", "counts.train: must be greater than or equal to 9, not 0"),
+    ("image_size=32", "image_size: must be greater than or equal to 64, not 32"),
     ("device=gpu", "device: unknown value 'gpu'"),
     ("samples", "write it as key=value"),
     ("root.sub=1", "root has no keys inside")])
@@ -81,10 +83,11 @@ def test_broken_yaml_is_named_with_its_line(tmp_path):
 def test_a_stage_sees_only_what_it_depends_on():
     small = load("config", "samples=2")
     other = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
-    for stage in ("fetch", "prepare", "render"):
+    for stage in ("fetch", "prepare"):
         assert stage_settings(small, stage) == stage_settings(other, stage)
+    assert stage_settings(small, "render", study="zgo") == stage_settings(other, "render", study="zgo")
     assert stage_settings(small, "draw", study="zgo") == stage_settings(other, "draw", study="zgo")
-    assert stage_settings(small, "train", baseline="small_cnn") != stage_settings(other, "train", baseline="small_cnn")
+    assert stage_settings(small, "train", "zgo", "small_cnn") != stage_settings(other, "train", "zgo", "small_cnn")
     assert "root" not in stage_settings(small, "plot") and "mirror" not in stage_settings(small, "plot")
 
 
@@ -92,4 +95,4 @@ def test_a_stage_of_an_unknown_study_or_baseline():
     with pytest.raises(DiagvibError, match="unknown study 'zg'"):
         stage_settings(load(), "draw", study="zg")
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet50'"):
-        stage_settings(load(), "train", baseline="resnet50")
+        stage_settings(load(), "train", "zgo", "resnet50")

@@ -8,9 +8,10 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
-from diagvib.stages import draw_job, prepare_job, render_job
+from diagvib.stages import draw, prepare, render
 from diagvib.studies.recipes import read_recipes
 
 
@@ -19,14 +20,15 @@ def layout(tmp_path_factory) -> Layout:
     """A root with embedded sources and the files of ZGO shape-hue."""
     config = load_config(None, ["sources=embedded", "samples=1", "counts={train: 40, val: 9, id: 9, ood: 9}"])
     layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare_job(layout, stage_settings(config, "prepare"))
-    draw_job(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
-    render_job(layout, stage_settings(config, "render"), "zgo", "shape-hue", "cpu", 1)
+    prepare(layout, stage_settings(config, "prepare"), "digits")
+    draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
     return layout
 
 
 def rendered(layout: Layout, recipes=None) -> RenderedRecipes:
-    return RenderedRecipes(recipes or layout.recipes("zgo", "shape-hue"), layout.prepared, 128, torch.device("cpu"))
+    return RenderedRecipes(recipes or layout.recipes("zgo", "shape-hue"), load_scene("digits"),
+                           layout.prepared("digits"), 128, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
@@ -39,8 +41,9 @@ def test_both_ways_give_the_same(layout, split):
 
 def test_files_say_what_made_them(layout):
     noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
-    assert {key: noted[key] for key in ("study", "binding", "sample", "split", "sources", "comparable")} == {
-        "study": "zgo", "binding": "shape-hue", "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
+    expected = {"study": "zgo", "binding": "shape-hue", "roles": {"target": "shape", "cue": "hue"}, "scene": "digits",
+                "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
+    assert {key: noted[key] for key in expected} == expected
     assert noted["sources_digest"] == read_metadata(layout.recipes("zgo", "shape-hue"))["sources_digest"]
 
 

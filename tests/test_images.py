@@ -10,31 +10,42 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata
+from diagvib.images import files as images_module
 from diagvib.images.files import class_indices, read_images, render_batches, write_images
-from diagvib.images.files import files as images_module
-from diagvib.scenes.digits.factors import parse_binding
-from diagvib.scenes.digits.renderer import Renderer
-from diagvib.studies.recipes import DigitPool, draw_recipes
-from diagvib.studies.study import dataset_sample, load_study
+from diagvib.scenes import load_scene
+from diagvib.scenes.digits.prepare import Catalogue
+from diagvib.scenes.digits.renderer import Renderer as DigitRenderer
+from diagvib.scenes.digits.scene import RecipeRenderer
+from diagvib.scenes.scene import Renderer
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.study import load_study
+
+DIGITS = load_scene("digits")
+SAMPLE = dataset_sample(0, DIGITS.factors, DIGITS.published_samples)
 
 
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
     g = np.random.default_rng(4)
-    return Renderer(g.integers(0, 256, (60, 40, 40), dtype=np.uint8), g.integers(0, 256, (5, 256, 256), dtype=np.uint8))
+    return RecipeRenderer(DigitRenderer(g.integers(0, 256, (60, 40, 40), dtype=np.uint8),
+                                        g.integers(0, 256, (5, 256, 256), dtype=np.uint8)))
 
 
 @pytest.fixture(scope="module")
 def recipes():
-    pool = DigitPool(np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20))
+    pool = Catalogue(np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20), "synthetic", False, "0")
+    study = load_study("zgo")
     counts = {"train": 300, "val": 9, "id": 9, "ood": 9}
-    return draw_recipes(load_study("zgo"), parse_binding("shape-hue"), [dataset_sample(0)], counts, pool).slice(0, 300)
+    binding = bind(study, "shape-hue", DIGITS.factors)
+    return draw_recipes(study, binding, [SAMPLE], counts, DIGITS, pool).slice(0, 300)
 
 
 def test_read_back_is_what_was_rendered(tmp_path, monkeypatch, renderer, recipes):
     monkeypatch.setattr(images_module, "BATCH", 128)
     path, counted = tmp_path / "train.parquet", []
-    write_images(path, recipes, renderer, {"study": "zgo"}, counted.append)
+    write_images(path, recipes, renderer, {"study": "zgo", "scene": "digits"}, counted.append)
     images = read_images(path)
     assert torch.equal(images.pixels, torch.cat(list(render_batches(recipes, renderer))))
     assert images.table.equals(recipes.replace_schema_metadata(images.table.schema.metadata))
@@ -50,7 +61,7 @@ def test_the_file_explains_itself_in_pandas(tmp_path, renderer, recipes):
     shape = read_metadata(tmp_path / "a.parquet")["image_shape"]
     first = np.frombuffer(frame.loc[0, "image"], np.uint8).reshape(shape)
     assert (first == next(render_batches(recipes, renderer))[0].numpy()).all()
-    assert frame.loc[0, "hue"] in dataset_sample(0).classes["hue"]
+    assert frame.loc[0, "hue"] in SAMPLE.classes["hue"]
 
 
 def test_the_same_recipes_give_the_same_bytes(tmp_path, renderer, recipes):
@@ -68,14 +79,16 @@ def test_a_failing_renderer_leaves_nothing(tmp_path, monkeypatch, renderer, reci
     monkeypatch.setattr(images_module, "BATCH", 128)
     calls = []
 
-    def failing(**recipe):
-        calls.append(recipe)
-        if len(calls) == 2:
-            raise DiagvibError("broken")
-        return Renderer.render(renderer, **recipe)
-    monkeypatch.setattr(renderer, "render", failing)
+    class Failing:
+        size, device = renderer.size, renderer.device
+
+        def __call__(self, recipes):
+            calls.append(recipes)
+            if len(calls) == 2:
+                raise DiagvibError("broken")
+            return renderer(recipes)
     with pytest.raises(DiagvibError, match="broken"):
-        write_images(tmp_path / "a.parquet", recipes, renderer, {})
+        write_images(tmp_path / "a.parquet", recipes, Failing(), {})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,4 +140,4 @@ def test_an_unknown_class_is_named_with_its_row(recipes):
     column = ["red"] * 3 + ["rod"]
     broken = recipes.slice(0, 4).set_column(recipes.schema.get_field_index("hue"), "hue", [column])
     with pytest.raises(DiagvibError, match="row 3: hue has no class 'rod'; known: red"):
-        class_indices(broken, "hue")
+        class_indices(broken, "hue", DIGITS.factors["hue"])

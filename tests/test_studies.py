@@ -1,13 +1,21 @@
 """The nine studies' cells as the paper defines them, and the dataset samples."""
 
+import json
+from pathlib import Path
+
 import pytest
 import yaml
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.schemas import validate
+from diagvib.foundation.validation import validated
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.studies.study import dataset_sample, load_study, parse_study, study_cells, study_definitions
+from diagvib.studies import study_cells
+from diagvib.studies.binding import all_bindings, bind, chosen_bindings, read_binding
+from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.study import load_studies, load_study, parse_study, read_study_file, study_files
 
+DIGITS = load_scene("digits")
 DIAGONAL = {(0, 0), (1, 1), (2, 2)}
 EVERY = {(t, c) for t in range(3) for c in range(3)}
 ADDED = [1, 2, 1]
@@ -24,12 +32,16 @@ PAPER = {
 }
 
 
+def sample_of(number: int) -> DatasetSample:
+    return dataset_sample(number, DIGITS.factors, DIGITS.published_samples)
+
+
 def as_dict(cells) -> dict[tuple[int, int], float]:
     return {(row.target_class, row.cue_class): row.weight for row in cells.itertuples()}
 
 
 def test_there_are_nine_studies():
-    assert set(study_definitions()) == set(PAPER)
+    assert list(load_studies()) == list(PAPER)
 
 
 @pytest.mark.parametrize("study", PAPER)
@@ -53,16 +65,16 @@ def test_id_group_is_tested_as_it_was_trained(study):
 @pytest.mark.parametrize("number", range(5))
 def test_published_samples(number, mirror):
     entry = yaml.safe_load((mirror / "reference" / "dataset_samples.yaml").read_text())[number]
-    sample = dataset_sample(number)
+    sample = sample_of(number)
     assert sample.added_cue == tuple(entry["cgo_added_cue_class"])
     assert sample.classes == {factor: tuple(str(c) for c in entry[factor]) for factor in FACTORS}
 
 
 def test_further_samples_are_drawn_from_their_number():
-    assert dataset_sample(17) == dataset_sample(17)
-    assert len({str(dataset_sample(n).classes) for n in range(20)}) == 20
+    assert sample_of(17) == sample_of(17)
+    assert len({str(sample_of(n).classes) for n in range(20)}) == 20
     for number in range(5, 40):
-        sample = dataset_sample(number)
+        sample = sample_of(number)
         for factor in FACTORS:
             assert len(set(sample.classes[factor])) == 3
             assert set(sample.classes[factor]) <= set(classes(factor))
@@ -79,19 +91,122 @@ def test_unknown_study_suggests_the_nearest():
         load_study("cgo2")
 
 
-def study_from(text: str):
-    definitions = validate(yaml.safe_load(text), "studies", "studies.yaml")
-    name, definition = next(iter(definitions.items()))
-    return parse_study(name, definition)
+ROWS = [{"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]},
+        {"splits": ["test"], "group": "ood", "cells": "others"}]
+TWO_CUES = {"title": "Two cues", "meaning": "both cues agree with the target in most images", "metrics": "accuracy",
+            "roles": {"target": 2, "first": 2, "second": 3}, "rows": [
+                {"splits": ["train", "val"], "group": "seen", "weight": 0.9,
+                 "cells": {"first": "same", "second": "same"}},
+                {"splits": ["train", "val"], "group": "seen", "weight": 0.1, "cells": {"first": "other"}},
+                {"splits": ["test"], "group": "one", "cells": {"first": "same", "second": "other"}},
+                {"splits": ["test"], "group": "both", "cells": {"first": "other", "second": "other"}}]}
+SEEN = {"splits": ["train", "val"], "group": "seen"}
+ENVIRONMENTS = {"title": "Two environments", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 2},
+                "rows": [
+                    {**SEEN, "weight": 3.0, "environment": "a", "cells": {"cue": "same"}},
+                    {**SEEN, "weight": 1.0, "environment": "b", "cells": {"cue": "same"}},
+                    {**SEEN, "weight": 2.0, "environment": "b", "cells": {"cue": "other"}},
+                    {"splits": ["test"], "group": "crossed", "environment": "c", "cells": {"cue": "other"}}]}
+
+
+def write_studies(path: Path, **studies: dict) -> Path:
+    path.write_text(yaml.safe_dump({"title": "Mine", "studies": studies}, sort_keys=False))
+    return path
 
 
 def test_cells_must_fit_the_roles():
-    with pytest.raises(DiagvibError, match=r"study x: rows.0: cell \[0\] has 1 class indices; 2 roles"):
-        study_from("x: {title: x, meaning: x, roles: [target, cue], "
-                   "rows: [{splits: [train], group: id, cells: [[0]]}]}")
+    with pytest.raises(DiagvibError, match=r"study x: rows.0.cells.0: \[0\] has 1 class indices; 2 roles"):
+        parse_study("x", {"title": "x", "meaning": "x", "roles": {"target": 3, "cue": 3},
+                          "rows": [{**ROWS[0], "cells": [[0]]}, ROWS[1]]})
 
 
 def test_unknown_keys_in_a_study_are_errors():
-    with pytest.raises(DiagvibError, match="unknown key 'x.rows.0.wieght'; did you mean x.rows.0.weight"):
-        study_from("x: {title: x, meaning: x, roles: [target, cue], "
-                   "rows: [{splits: [train], group: id, wieght: 1, cells: [[0, 0]]}]}")
+    with pytest.raises(DiagvibError, match="unknown key 'rows.0.wieght'; did you mean rows.0.weight"):
+        parse_study("x", {"title": "x", "meaning": "x", "roles": {"target": 3, "cue": 3},
+                          "rows": [{**ROWS[0], "wieght": 1}, ROWS[1]]})
+
+
+def test_two_cues_by_relation():
+    study = parse_study("two", TWO_CUES)
+    assert (study.cues, study.groups, study.environments) == (("first", "second"), ("one", "both"), ("main",))
+    train = study.cells("train").set_index(["target_class", "first_class", "second_class"])["weight"]
+    assert train.to_dict() == pytest.approx(
+        {(0, 0, 0): 0.45, (1, 1, 1): 0.45, **{(t, 1 - t, c): 0.1 / 6 for t in (0, 1) for c in (0, 1, 2)}})
+    test = study.cells("test").groupby("group")["weight"].agg(["size", "sum"])
+    assert test["size"].to_dict() == {"one": 4, "both": 4} and test["sum"].to_list() == pytest.approx([1, 1])
+
+
+def test_an_environments_share_is_the_sum_of_its_rows_weights():
+    study = parse_study("environments", ENVIRONMENTS)
+    assert study.environments == ("a", "b") and study.names_environments
+    train = study.cells("train")
+    assert train.groupby("environment")["weight"].sum().to_dict() == pytest.approx({"a": 0.5, "b": 0.5})
+    of_b = train[train["environment"] == "b"]
+    agrees = of_b["cue_class"] == of_b["target_class"]
+    assert of_b.groupby(agrees)["weight"].sum().to_dict() == pytest.approx({True: 1 / 6, False: 1 / 3})
+    assert set(study.cells("test")["environment"]) == {"c"}
+
+
+def test_a_role_of_another_number_of_classes_has_them_from_the_samples_number():
+    known = DIGITS.factors["hue"]
+    for count in (2, 4, 6):
+        chosen = [sample_of(number).chosen("hue", count, known) for number in range(20)]
+        assert chosen == [sample_of(number).chosen("hue", count, known) for number in range(20)]
+        assert all(len(set(names)) == count and set(names) <= set(known) for names in chosen)
+        assert len(set(chosen)) > 5
+    assert sample_of(0).chosen("hue", 3, known) == sample_of(0).classes["hue"]
+    with pytest.raises(DiagvibError, match="hue has 6 classes, a role needs 7"):
+        sample_of(0).chosen("hue", 7, known)
+
+
+def test_bindings_of_a_study():
+    two = parse_study("two", TWO_CUES)
+    assert bind(two, "shape-hue-texture", DIGITS.factors).cues == ("hue", "texture")
+    # Its cues have different numbers of classes, so their order matters.
+    assert len(all_bindings(two, DIGITS.factors)) == 6 * 5 * 4
+    alike = parse_study("two", {**TWO_CUES, "roles": {"target": 2, "first": 3, "second": 3}})
+    assert len(all_bindings(alike, DIGITS.factors)) == 60
+    assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
+    assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
+    names = ["shape-hue", "hue-shape", "hue-texture", "shape-hue-texture", "colour-corner"]
+    for study, found in ((two, ["shape-hue-texture"]), (load_study("zgo"), names[:3]),
+                         (load_study("zso"), ["hue", "shape"])):
+        assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == found
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("shape", "'shape' names 1 factors for 3 roles"), ("shape-hue-hue", "names a factor twice"),
+    ("shape-hue-lightness-scale", "names 4 factors"), ("shape-hu-scale", "unknown factor 'hu'; did you mean hue")])
+def test_a_binding_that_does_not_fit_is_named(name, says):
+    with pytest.raises(DiagvibError, match=says):
+        bind(parse_study("two", TWO_CUES), name, DIGITS.factors)
+
+
+def test_a_factor_of_too_few_classes_is_named():
+    study = parse_study("wide", {**ENVIRONMENTS, "roles": {"target": 2, "cue": 6}})
+    with pytest.raises(DiagvibError, match="study wide: cue has 6 classes, but lightness only 4; bind another factor"):
+        bind(study, "shape-lightness", DIGITS.factors)
+    assert {b.cues[0] for b in all_bindings(study, DIGITS.factors)} == {"position", "hue", "shape"}
+    assert read_binding("shape-lightness", DIGITS.factors).name == "shape-lightness"
+
+
+def test_studies_of_ones_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
+    assert list(load_studies(["mine.yaml"])) == [*PAPER, "two"]
+    assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
+    assert [str(path) for path in study_files(["mine.yaml"])][1:] == ["mine.yaml"]
+    assert read_study_file("mine.yaml")[0].title == "Mine"
+    write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
+    with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: there is another study of this name"):
+        load_studies(["mine.yaml", "again.yaml"])
+
+
+def test_a_study_given_as_json_is_the_study():
+    for name, study in load_studies().items():
+        assert parse_study(name, json.loads(json.dumps(study.model_dump(exclude={"name"}), sort_keys=True))) == study
+
+
+def test_a_dataset_sample_given_as_json_is_the_sample():
+    sample = sample_of(7)
+    assert validated(DatasetSample, json.loads(json.dumps(sample.model_dump(mode="json"))), "x") == sample

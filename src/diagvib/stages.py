@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from diagvib.images.datasets import Datasets, RenderedRecipes
 
 
-def fetch_job(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
+def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
     """Every source file of a scene to data/raw, checked by hash. Embedded sources need none."""
     if settings["sources"] != "embedded":
         load_scene(scene).fetch(layout.raw(scene), mirror)
 
 
-def prepare_job(layout: Layout, settings: dict, scene: str) -> None:
+def prepare(layout: Layout, settings: dict, scene: str) -> None:
     """What a scene's rendering reads, from its source files."""
     load_scene(scene).prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
 
 
-def draw_job(layout: Layout, settings: dict, study: str, binding: str) -> None:
+def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
     """The recipes of a (study, binding): all dataset samples and splits in one file."""
     definition = parse_study(study, settings["study"])
     scene = load_scene(definition.scene)
@@ -50,7 +50,7 @@ def draw_job(layout: Layout, settings: dict, study: str, binding: str) -> None:
         "sources": catalogue.sources, "comparable": catalogue.comparable, "sources_digest": catalogue.digest})
 
 
-def render_job(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
+def render(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
     """The image files of a (study, binding), one for each dataset sample and split; then the digests of all."""
     import torch
 

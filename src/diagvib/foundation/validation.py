@@ -1,16 +1,40 @@
-"""Strict validation with pydantic: unknown keys are errors, defaults are filled in, the message names file and key."""
+"""Strict validation with pydantic: unknown keys are errors, and the message names file and key on one line."""
 
 import re
-from typing import Annotated, TypeVar
+import reprlib
+from collections.abc import Iterator
+from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 
-Model = TypeVar("Model", bound=BaseModel)
+Kind = TypeVar("Kind")
+
+# Values in messages are shortened: YAML's aliases can make a small file's value endless.
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxlist, _short.maxdict, _short.maxstring, _short.maxother = 2, 4, 4, 60, 60
+
+
+def text_like(pattern: str, meaning: str) -> Any:
+    """The type of texts that match a pattern as a whole. meaning: the pattern in words, for messages."""
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{_short.repr(value)} cannot be used; {meaning}")
+        return value
+    return Annotated[str, AfterValidator(check),
+                     WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "description": meaning})]
+
 
 # What may become part of a path or of a command: no separators, no dot or dash in front.
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+Name = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+                 "names are at most 64 letters, digits, '_', '-' and '.', the first a letter or digit")
+
+
+def unique(item: Any, least: int = 1) -> Any:
+    """The type of lists that name each item once. least: how many there must be."""
+    return Annotated[list[item], Field(min_length=least, json_schema_extra={"uniqueItems": True}),
+                     AfterValidator(_no_item_twice)]
 
 
 def _no_item_twice(items: list) -> list:
@@ -20,54 +44,90 @@ def _no_item_twice(items: list) -> list:
     return items
 
 
-# For lists of things that are named once each.
-unique = AfterValidator(_no_item_twice)
-
-
 class Strict(BaseModel):
     """A record that takes no unknown keys, no text for numbers, no NaN, and does not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-def validated(model: type[Model], value: object, where: str) -> Model:
-    """`value` (as read from YAML or JSON) as a `model`.
+class Misplaced(ValueError):
+    """For validators of a whole record: what is wrong with the value at `path` inside of it, such as `rows.0.cells`."""
+
+    def __init__(self, path: str, problem: str):
+        super().__init__(problem)
+        self.path = path
+
+
+def validated(kind: type[Kind], value: object, where: str) -> Kind:
+    """`value` (as read from YAML or JSON) as a `kind`: a record, or any type that pydantic knows.
 
     where: the file named in messages. DiagvibError for the first violation, naming its key.
     """
     try:
-        return model.model_validate(value)
+        return TypeAdapter(kind).validate_python(value)
     except ValidationError as error:
-        raise _readable(error.errors()[0], model, where) from None
+        raise _readable(error.errors(include_url=False), kind, value, where) from None
 
 
-def _readable(error: dict, model: type[BaseModel], where: str) -> DiagvibError:
-    path = [str(part) for part in error["loc"]]
-    place = ": ".join([where, *([".".join(path)] if path else [])])
-    if error["type"] == "extra_forbidden":
-        known = [".".join([*path[:-1], name]) for name in _fields_at(model, error["loc"][:-1])]
-        return unknown_name("key", ".".join(path), known, where)
-    if error["type"] == "missing":
-        return DiagvibError(f"{where}: the key {'.'.join(path)} is missing")
-    if error["type"] == "literal_error":
-        return unknown_name("value", error["input"], re.findall(r"'([^']*)'", error["ctx"]["expected"]), place)
+def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:
+    """Of a union's branches the one speaks that the value follows furthest; those that are equal speak together."""
+    paths = [_path(error, value) for error in errors]
+    path = next(path for path in paths if len(path) == max(map(len, paths)))
+    told = [error for error, its in zip(errors, paths, strict=True) if its == path]
+    kinds, given = {error["type"]: error for error in told}, told[0]["input"]
+    dotted = ".".join(path)
+    place = f"{where}: {dotted}" if path else where
+    if "extra_forbidden" in kinds:
+        return unknown_name("key", dotted, [".".join([*path[:-1], key]) for key in _keys(kind, path[:-1])], where)
+    if "missing" in kinds:
+        return DiagvibError(f"{where}: the key {dotted} is missing")
+    as_list = f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
+    if "literal_error" in kinds and (as_list or len(told) == 1 or isinstance(given, str)):
+        known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
+        unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
+        return DiagvibError(f"{unknown}{as_list}")
     # YAML 1.1 takes 2e-4 for text: it wants the dot.
-    dot = "; write it with a dot, like 2.0e-4" if re.fullmatch(r"\d+e-?\d+", str(error["input"])) else ""
-    message = error["msg"].removeprefix("Value error, ")
-    return DiagvibError(f"{place}: {message}, not {_short(error['input'])}{dot}"
-                        if error["type"] != "value_error" else f"{place}: {message}")
+    dot = isinstance(given, str) and re.fullmatch(r"\d+e-?\d+", given)
+    hint = "; write it with a dot, like 2.0e-4" if dot else as_list
+    return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")
 
 
-def _fields_at(model: type[BaseModel], path: tuple) -> list[str]:
-    """The keys known at a place inside a model; none where the place is no record."""
+def _path(error: dict, value: object) -> list[str]:
+    """Where in `value` an error lies. pydantic puts the names of a union's branches in between."""
+    path = []
+    for part in error["loc"]:
+        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
+            path, value = [*path, str(part)], value[part]
+    if error["type"] == "missing":
+        path.append(str(error["loc"][-1]))
+    cause = error.get("ctx", {}).get("error")
+    return [*path, *cause.path.split(".")] if isinstance(cause, Misplaced) else path
+
+
+def _problem(error: dict) -> str:
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    text = error["msg"].replace("Input should", "must").replace("Keys should", "keys must")
+    text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text).removesuffix(", not 0")
+    text = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", text)
+    return f"{text}, not {_short.repr(error['input'])}"
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else _short.repr(value)
+
+
+def _keys(kind: Any, path: list[str]) -> list[str]:
+    """The keys that the record at a path inside of `kind` knows."""
+    records = list(_records(kind))
     for part in path:
-        field = model.model_fields.get(part) if isinstance(part, str) else None
-        annotation = field.annotation if field else None
-        inner = [annotation, *getattr(annotation, "__args__", ())]
-        model = next((a for a in inner if isinstance(a, type) and issubclass(a, BaseModel)), model)
-    return list(model.model_fields)
+        records = next((list(_records(record.model_fields[part].annotation)) for record in records
+                        if part in record.model_fields), records)
+    return [key for record in records for key in record.model_fields]
 
 
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _records(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _records(inner)

@@ -78,7 +78,7 @@ class RenderedRecipes:
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own")
-        check_recipes(self._recipes, path, scene, scene.largest(sources))
+        check_recipes(self._recipes, path, scene.factors, scene.largest(sources))
         self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
             "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
             "recipe_digest": file_sha256(path), **pixel_format(size)}

@@ -42,7 +42,9 @@ class Images:
     @property
     def factors(self) -> Mapping[str, tuple[str, ...]]:
         """The factors of the images' scene, each with its classes. DiagvibError if there is no such scene."""
-        return load_scene(self.metadata.get("scene", "")).factors
+        if "scene" not in self.metadata:
+            raise DiagvibError("its metadata do not name the scene; delete it and run again, it will be made anew")
+        return load_scene(self.metadata["scene"]).factors
 
     def labels(self, factor: str) -> torch.Tensor:
         """The class index of every image in the factor's full class list, int64[N].

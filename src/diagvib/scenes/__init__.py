@@ -5,22 +5,45 @@ import os
 import sys
 from functools import cache
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.scenes.scene import Scene
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.scenes.scene import RESERVED, Scene
 
 SCENES = {"digits": "diagvib.scenes.digits.scene:Digits"}
+
+_INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name.startswith("_"))}
 
 
 @cache
 def load_scene(name: str) -> Scene:
-    """A scene by name. DiagvibError for an unknown one, or one that cannot be imported."""
-    if name not in SCENES and ":" not in name:
+    """A scene by name. DiagvibError for an unknown one, and for one of a user's that cannot be imported or lacks a part
+    of the interface."""
+    if name in SCENES:
+        return _made(SCENES[name])
+    if ":" not in name:
         raise unknown_name("scene", name, [*SCENES, "package.module:Class"])
-    module, _, attribute = SCENES.get(name, name).partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        return getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise DiagvibError(f"scene: {name} cannot be imported ({error}); it must read package.module:Class, from an "
-                           "installed package or from the current folder") from None
+        scene = _made(name)
+    except (Exception, SystemExit) as error:
+        raise DiagvibError(f"scene: {name} cannot be imported ({type(error).__name__}: {one_line(error)}); it must "
+                           "read package.module:Class, from an installed package or from the current folder") from None
+    _check(scene, name)
+    return scene
+
+
+def _made(place: str) -> Scene:
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def _check(scene: Scene, name: str) -> None:
+    lacking = sorted(part for part in _INTERFACE if not hasattr(scene, part))
+    if lacking:
+        raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
+    for factor, classes in scene.factors.items():
+        if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
+            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word that is no column: "
+                               f"{', '.join((*RESERVED, *scene.columns.names))}")
+        if len(classes) < 2 or len(set(classes)) < len(classes):
+            raise DiagvibError(f"scene: {name}: {factor} needs two classes or more, each named once, not {classes}")

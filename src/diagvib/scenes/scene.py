@@ -31,11 +31,17 @@ class Catalogue(Protocol):
     digest: str
 
 
+# Columns of recipes and image files beside those of the scene.
+RESERVED = ("sample", "split", "group", "environment", "image")
+
+
 class Scene(Protocol):
     """What images are of: factors and their classes, source files, recipe columns, a renderer.
 
-    factors: factor -> names of its classes, in class-index order. columns: what a recipe holds beside the factors'
-    classes. published_samples: dataset samples that a paper fixed (see `studies.dataset_sample`).
+    name: that of its folders in data/raw and data/prepared; of a scene named `package.module:Class` the class's.
+    factors: factor -> names of its classes, in class-index order; a factor's name is one word. columns: what a recipe
+    holds beside the factors' classes. published_samples: dataset samples that a paper fixed (see
+    `studies.dataset_sample`).
     """
 
     name: str
@@ -50,10 +56,13 @@ class Scene(Protocol):
         """What `prepare` makes, relative to the scene's folder in data/prepared."""
 
     def fetch(self, raw: Path, mirror: Path | None) -> None:
-        """Bring the source files to `raw`, each held to its hash. DiagvibError if one is not to be had."""
+        """Bring the official source files to `raw`, each held to its hash. DiagvibError if one is not to be had."""
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
-        """From the source files, or from embedded ones, to what rendering reads."""
+        """From the source files, or from embedded ones, to what rendering reads.
+
+        DiagvibError for sources that the scene does not have, and if a source file is absent or another one.
+        """
 
     def catalogue(self, prepared: Path) -> Catalogue:
         """What is prepared, without its pixels. DiagvibError if it is absent or not whole."""

@@ -18,7 +18,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import METHODS, Declaration, declaration
 from diagvib.models.registry import family
 
-Positive = Annotated[float, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0, le=1000)]
 NotNegative = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -91,12 +91,12 @@ class Baseline(_Strict):
                                                           "makes its network itself.")
     method: MethodSettings = Field(description="A name, or a name with the method's options.")
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
-    batch_size: int = Field(ge=2, description="Images per training step.")
+    batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
     normalise: Literal["dataset", "imagenet"] = Field("dataset", description="Whose mean and standard deviation of "
                                                       "pixels the inputs are z-scored with.")
     selection: str | None = Field(None, pattern=f"^({SELECTION})$", description="Which epoch is kept: of lowest "
                                   "val_loss, of highest other column of the history, or last. Default: val_loss.")
-    max_epochs: int | None = Field(None, ge=1, description="Overrides training.max_epochs.")
+    max_epochs: int | None = Field(None, ge=1, le=100_000, description="Overrides training.max_epochs.")
     origin: str = Field(min_length=1, description="Where the values come from.")
 
     @field_validator("model", "method", mode="before")

@@ -3,97 +3,20 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
 
-from pydantic import Field, create_model
+from pydantic import create_model
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
-from diagvib.foundation.validation import Name, Strict, unique, validated
+from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
-from diagvib.settings.grid import study_bindings
-from diagvib.studies.binding import read_binding
+from diagvib.settings.configuration import BaselineChoice, Configuration, Root
+from diagvib.settings.grid import study_bindings, study_of
+from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.study import Study, load_studies, load_study
-
-Count = Annotated[int, Field(ge=1, le=100_000)]
-ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
-Root = Annotated[str, Field(
-    min_length=1, max_length=1000, pattern=r"^[^~\s{}:\x00-\x1f\x7f]([^{}:\x00-\x1f\x7f]*[^{}:\s\x00-\x1f\x7f])?$",
-    description="where data/ and results/ of this configuration live; a folder, without '{', '}', ':' or '~' in front")]
-
-
-class Training(Strict):
-    """How every baseline is trained."""
-
-    max_epochs: Count
-    patience: Count | None = Field(description="epochs without a lower validation loss after which training stops; "
-                                               "null, never")
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    precision: Literal["bf16", "fp32"] = Field(description="on CUDA; a CPU always computes in fp32")
-    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        description="CPU threads of one training; part of the result, since sums depend on it")
-    track_test: bool = Field(description="runs also note their test accuracies after every epoch, for curves and other "
-                                         "selection rules; they select nothing")
-
-
-class Tuning(Strict):
-    """What `diagvib tune` tries: every batch size with every learning rate."""
-
-    study: Name = Field(description="the study on which candidates are compared; it binds a target only")
-    batch_sizes: Annotated[list[Annotated[int, Field(ge=2, le=65536)]], Field(min_length=1), unique]
-    learning_rates: Annotated[list[Annotated[float, Field(gt=0, le=1000)]], Field(min_length=1), unique]
-    factors: Annotated[list[str], Field(min_length=1), unique] = Field(
-        description="target factors over which the validation loss is averaged")
-    samples: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1), unique] = Field(
-        description="numbers of the dataset samples over which it is averaged")
-    max_epochs: Count | None = Field(description="null, as many as the baseline trains otherwise")
-
-
-class BaselineChoice(Strict):
-    """A baseline for some studies or bindings only, or with another number of epochs."""
-
-    name: Name
-    studies: Annotated[list[Name], Field(min_length=1), unique] | None = None
-    bindings: Annotated[list[str], Field(min_length=1), unique] | None = None
-    max_epochs: Count | None = None
-
-
-class Configuration(Strict):
-    """A configuration. What one does not say is as in config/config.yaml, the paper's protocol."""
-
-    root: Root
-    sources: Literal["official", "embedded"] = Field(
-        description="official, the published source files; embedded, what needs no download")
-    mirror: Annotated[str, Field(min_length=1)] | None = Field(
-        description="local folder with the source files, instead of a download")
-    studies: Annotated[list[Name], Field(min_length=1), unique] = Field(description="names from config/studies")
-    studies_from: Annotated[list[str], unique] = Field(description="further files of studies, of one's own")
-    bindings: Literal["all"] | Annotated[list[str], Field(min_length=1), unique] = Field(
-        description="which factor plays which role: target-cue such as shape-hue, target-cue-cue; or all")
-    samples: Annotated[int, Field(ge=1, le=1000)] = Field(
-        description="how many dataset samples; the published ones first, then drawn")
-    counts: dict[Name, ImageCount] = Field(
-        description="images per dataset: train, val, and for each group of the test split its own number")
-    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
-    images: Literal["parquet", "render"] = Field(
-        description="parquet, image files; render, images are rendered on the training device and never written")
-    baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
-        description="names from config/baselines, or entries that restrict one to some studies or bindings, or change "
-                    "its max_epochs")
-    baselines_from: Annotated[list[str], unique] = Field(description="further files of baselines, of one's own")
-    training: Training
-    tuning: Tuning
-    keep_weights: bool = Field(description="every run also keeps its selected weights, weights.pt")
-    device: Literal["auto", "cpu", "cuda"]
-    tensorboard: bool = Field(
-        description="every run also writes its curves, to logs/tensorboard; no run is repeated for a change")
-    cuda_graphs: bool = Field(
-        description="a GPU's training steps are recorded and repeated, for speed; no run is repeated for a change")
-
+from diagvib.studies.study import Study, load_studies
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
 _TABLE_KEYS = ("sources", "studies", "studies_from", "bindings", "samples", "counts", "image_size", "baselines",
@@ -188,7 +111,7 @@ def _filled(given: object, defaults: object) -> object:
 
 def check_root(root: str | Path, where: str) -> None:
     """DiagvibError naming `where` unless a root is a folder, or can become one."""
-    validated(create_model("Root", __base__=Strict, root=(Root, ...)), {"root": str(root)}, where)
+    validated(Root, str(root), f"{where}: root")
     try:
         standing = next(path for path in (Path(root), *Path(root).absolute().parents) if path.exists())
     except OSError as error:
@@ -214,20 +137,35 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
 
 
 def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:
-    """Every name is a binding with a cue, and every study has one of them."""
-    for study in studies:
-        factors = load_scene(load_study(study, config["studies_from"]).scene).factors
-        for name in names if names != "all" else []:
-            try:
-                if not read_binding(name, factors).cues:
-                    raise DiagvibError(f"'{name}' names no cue factor; write e.g. "
-                                       f"{name}-{next(f for f in factors if f != name)} (studies without correlation "
-                                       "use the target factors of these bindings)")
-            except DiagvibError as error:
-                raise DiagvibError(f"{where}: {error}") from None
-        if not study_bindings(config, study, names):
-            raise DiagvibError(f"{where}: none is for study {study}, which binds "
-                               f"{', '.join(load_study(study, config['studies_from']).bound)}")
+    """Each name is a binding of one of the studies that have cues, and each study has one of the bindings."""
+    found = [study_of(config, study) for study in studies]
+    judges = [study for study in found if study.cues] or found
+    for name in names if names != "all" else []:
+        problems = [problem for study in judges if (problem := _binding_problem(study, name))]
+        if len(problems) == len(judges):
+            raise DiagvibError(f"{where}: {problems[0]}")
+    for study in found:
+        try:
+            served = study_bindings(config, study.name, names)
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: {error}") from None
+        if not served:
+            raise DiagvibError(f"{where}: none is for study {study.name}, which binds {', '.join(study.bound)} to "
+                               f"factors of the scene {study.scene}; add one")
+
+
+def _binding_problem(study: Study, name: str) -> str | None:
+    """Why a name is no binding of a study, where it is none. A study without cues takes any for its target."""
+    factors = load_scene(study.scene).factors
+    try:
+        if not read_binding(name, factors).cues:
+            return (f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
+                    "without correlation use the target factors of these bindings)")
+        if study.cues:
+            bind(study, name, factors)
+    except DiagvibError as error:
+        return str(error)
+    return None
 
 
 def _check_tuning(config: dict, studies: dict[str, Study], where: str) -> None:
@@ -269,7 +207,7 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
     if stage == "tune":
         study = config["tuning"]["study"]
-    definition = load_study(study, config["studies_from"]) if study is not None else None
+    definition = study_of(config, study) if study is not None else None
     if stage == "draw":
         settings["study"] = definition.model_dump(exclude={"name"})
         settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
@@ -282,7 +220,8 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
 
 def _dataset_samples(study: Study, count: int) -> list[dict]:
     scene = load_scene(study.scene)
-    return [asdict(dataset_sample(number, scene.factors, scene.published_samples)) for number in range(count)]
+    samples = (dataset_sample(number, scene.factors, scene.published_samples) for number in range(count))
+    return [sample.model_dump(mode="json") for sample in samples]
 
 
 def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
@@ -310,8 +249,5 @@ def read_settings(text: str, stage: str) -> dict:
     model = create_model("Settings", __base__=Strict, **fields)
     checked = validated(model, {key: settings[key] for key in fields}, where).model_dump()
     if "dataset_samples" in settings:
-        try:
-            settings["dataset_samples"] = [asdict(DatasetSample(**sample)) for sample in settings["dataset_samples"]]
-        except TypeError as error:
-            raise DiagvibError(f"{where}: dataset_samples: {one_line(error)}") from None
+        validated(list[DatasetSample], settings["dataset_samples"], f"{where}: dataset_samples")
     return {**settings, **checked}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.studies.study import Study
@@ -61,22 +61,29 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
 
 
 def all_bindings(study: Study, factors: Factors) -> list[Binding]:
-    """Every binding that a study can have: each target with each set of cues that have classes enough."""
+    """Every binding that a study can have: each target with each set of cues, of factors that have classes enough.
+
+    Cue roles of equal numbers of classes are alike, so that the order of their factors makes no other binding.
+    """
+    alike = len({study.roles[role] for role in study.cues}) < 2
+
     def fits(role: str, factor: str) -> bool:
         return len(factors[factor]) >= study.roles[role]
     return [Binding((target, *cues)) for target in factors if fits(study.bound[0], target)
-            for cues in combinations([f for f in factors if f != target], len(study.cues))
+            for cues in (combinations if alike else permutations)([f for f in factors if f != target], len(study.cues))
             if all(map(fits, study.cues, cues))]
 
 
 def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> list[Binding]:
-    """Those of a configuration's bindings that a study has: all, or those with a factor for each of its roles.
+    """Those of a configuration's bindings that a study has: all, or those with a factor of its scene for each role.
 
-    A study that binds only the target takes the targets of all of them, in the scene's order.
+    A study that binds only the target takes the targets of all of them, in the scene's order. DiagvibError for a factor
+    with fewer classes than its role.
     """
     if names == "all":
         return all_bindings(study, factors)
-    read = [read_binding(name, factors) for name in names]
+    of_scene = [name for name in names if all(part in factors for part in name.split("-"))]
+    read = [read_binding(name, factors) for name in of_scene]
     if not study.cues:
         targets = {binding.target for binding in read}
         return [bind(study, factor, factors) for factor in factors if factor in targets]

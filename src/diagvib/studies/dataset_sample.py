@@ -1,29 +1,33 @@
 """Dataset samples: which classes of each factor stand in a data set."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.validation import Strict
 
-CLASSES_PER_FACTOR = 3  # of a factor's classes, so many are selected where a study's role does not say otherwise
+CLASSES_PER_FACTOR = 3  # of a factor's classes, so many are chosen where a study's role has no other number
 
 
-@dataclass(frozen=True)
-class DatasetSample:
+class DatasetSample(Strict):
     """One choice of classes per factor (names, in class-index order), and the cue classes that CGO adds.
 
     number: from 0. classes: three of each factor, or all where it has fewer. added_cue: for target classes 0, 1, 2.
     """
 
-    number: int
-    classes: dict[str, tuple[str, ...]]
-    added_cue: tuple[int, ...]
+    number: Annotated[int, Field(ge=0)]
+    classes: dict[str, Annotated[tuple[str, ...], Field(strict=False)]]  # not strict: JSON has lists
+    added_cue: Annotated[tuple[Annotated[int, Field(ge=0, lt=CLASSES_PER_FACTOR)], ...], Field(strict=False)]
 
     def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
-        """The classes of a factor for a role of `count` classes: those of the sample, or drawn from its number.
+        """The classes of a factor for a role of `count` classes, in class-index order.
 
-        known: all classes of the factor. DiagvibError if there are fewer than asked for.
+        Those of the sample, if they are so many. If not, `count` of all classes, drawn from the sample's number, the
+        factor and the count alone; so that every study with such a role has the same. known: all classes of the factor.
+        DiagvibError if there are fewer than asked for.
         """
         if count == len(self.classes[factor]):
             return tuple(self.classes[factor])
@@ -43,9 +47,10 @@ def dataset_sample(number: int, factors: Mapping[str, tuple[str, ...]],
         raise DiagvibError(f"dataset sample {number}: numbers start at 0")
     if number < len(published):
         entry = published[number]
-        return DatasetSample(number, {f: tuple(entry[f]) for f in factors}, tuple(entry["added_cue"]))
+        return DatasetSample(number=number, classes={f: tuple(entry[f]) for f in factors},
+                             added_cue=tuple(entry["added_cue"]))
     generator = named_generator("dataset sample", number)
     chosen = {factor: tuple(str(c) for c in generator.choice(known, min(CLASSES_PER_FACTOR, len(known)), replace=False))
               for factor, known in factors.items()}
     others = [[c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)]
-    return DatasetSample(number, chosen, tuple(int(generator.choice(o)) for o in others))
+    return DatasetSample(number=number, classes=chosen, added_cue=tuple(int(generator.choice(o)) for o in others))

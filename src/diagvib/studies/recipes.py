@@ -7,15 +7,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BaseModel
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, write_table
 from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.validation import validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Catalogue, Scene
 from diagvib.studies.binding import Binding
-from diagvib.studies.dataset_sample import CLASSES_PER_FACTOR, DatasetSample
-from diagvib.studies.study import SPLITS, Study
+from diagvib.studies.dataset_sample import DatasetSample
+from diagvib.studies.rows import MAIN, SPLITS, Row
+from diagvib.studies.study import Study
 
 
 def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
@@ -51,9 +54,9 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
         parts.append(share.loc[np.repeat(share.index, _quotas(count, share["weight"].to_numpy(), generator))])
     drawn = pd.concat(parts, ignore_index=True)
     drawn = drawn.iloc[generator.permutation(len(drawn))].reset_index(drop=True)
-    chosen = {factor: sample.classes[factor] for factor in scene.factors}
-    chosen |= {factor: sample.chosen(factor, study.roles[role], scene.factors[factor]) for role, factor in roles.items()}
-    index = {f: generator.integers(0, min(CLASSES_PER_FACTOR, len(scene.factors[f])), len(drawn)) for f in scene.factors}
+    chosen = dict(sample.classes)
+    chosen |= {f: sample.chosen(f, study.roles[role], scene.factors[f]) for role, f in roles.items()}
+    index = {f: generator.integers(0, len(sample.classes[f]), len(drawn)) for f in scene.factors}
     index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
     placed = drawn[[key for key in ("group", "environment") if key in drawn]]
@@ -86,6 +89,12 @@ def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
     write_table(path, recipes.replace_schema_metadata(None), metadata)
 
 
+class _Definition(BaseModel):
+    """Of a study's definition, as a recipe file's metadata have it, what says which groups and environments it has."""
+
+    rows: list[Row]
+
+
 def read_recipes(path: str | Path, sample: int | None = None, split: str | None = None) -> tuple[pa.Table, dict]:
     """A recipe file's table (of one dataset sample and split, if named) and metadata.
 
@@ -94,24 +103,30 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         table = file.read()
-    absent = next((key for key in ("study", "binding", "roles", "scene") if key not in metadata), None)
+    absent = next((key for key in ("study", "binding", "roles", "scene", "definition") if key not in metadata), None)
     if absent:
-        raise DiagvibError(f"{path}: not a recipe file, its metadata lack {absent}; delete it and run again, it will be "
-                           "made anew")
+        raise DiagvibError(f"{path}: not a recipe file, its metadata lack {absent}; delete it and run again, it will "
+                           "be made anew")
     scene = load_scene(metadata["scene"])
-    schema = recipe_schema(scene, "environment" in table.schema.names)
+    rows = validated(_Definition, metadata["definition"], f"{path}: definition").rows
+    environments = sorted({row.environment for row in rows})
+    schema = recipe_schema(scene, environments != [MAIN])
     if not table.schema.equals(schema):
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
         raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; delete it and run again, it will "
                            "be made anew")
-    check_recipes(table, path, scene)
+    check_recipes(table, path, {
+        "split": SPLITS, **scene.factors, "group": sorted({row.group for row in rows}),
+        "environment": environments})
     return select_recipes(table, sample, split, path), metadata
 
 
-def check_recipes(table: pa.Table, path: str | Path, scene: Scene, largest: Mapping[str, int] | None = None) -> None:
-    """DiagvibError naming the file, its row (from 0) and column for an empty field, a class or split that does not
-    exist, or a value that cannot be rendered. largest: the largest value of a column, where the scene knows one."""
-    known = {"split": SPLITS, **scene.factors}
+def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequence[str]],
+                  largest: Mapping[str, int] | None = None) -> None:
+    """DiagvibError naming the file, its row (from 0) and column for an empty field or a value that does not exist.
+
+    known: all values of those columns that have a few. largest: of those columns of whole numbers that have one.
+    """
     for field in table.schema:
         column, name = table[field.name], field.name
         if name in known:
@@ -122,8 +137,10 @@ def check_recipes(table: pa.Table, path: str | Path, scene: Scene, largest: Mapp
             last = (largest or {}).get(name, 2**31 - 1)
             good = pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, last))
             wanted = f"a number from 0 to {last}"
-        else:
+        elif pa.types.is_string(field.type):
             good, wanted = pc.greater(pc.utf8_length(column), 0), "a name"
+        else:
+            good, wanted = pc.is_valid(column), "a value"
         good = pc.fill_null(good, False)
         if not pc.all(good, min_count=0).as_py():
             row = pc.index(good, False).as_py()

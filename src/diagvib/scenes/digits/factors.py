@@ -1,7 +1,5 @@
 """The six factors, their classes, and the regions from which realizations are drawn (paper, Table A1)."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from diagvib.foundation.errors import unknown_name
@@ -42,36 +40,11 @@ REALIZATION_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class Binding:
-    """A target factor and, except in studies without correlation, the cue factor correlated with it."""
-
-    target: str
-    cue: str | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.target}-{self.cue}" if self.cue else self.target
-
-
 def classes(factor: str) -> tuple[str, ...]:
     """All classes of a factor, in class-index order."""
     if factor not in REGIONS:
         raise unknown_name("factor", factor, FACTORS)
     return tuple(REGIONS[factor])
-
-
-def all_bindings() -> list[Binding]:
-    """The 30 ordered (target, cue) pairs."""
-    return [Binding(t, c) for t in FACTORS for c in FACTORS if t != c]
-
-
-def parse_binding(name: str) -> Binding:
-    """`shape-hue` -> Pair; a lone `shape` is a pair without cue. DiagvibError for unknown or equal factors."""
-    target, _, cue = name.partition("-")
-    if target not in FACTORS or (cue and cue not in FACTORS) or target == cue:
-        raise unknown_name("binding", name, [*(p.name for p in all_bindings()), *FACTORS])
-    return Binding(target, cue or None)
 
 
 def draw_realizations(factor: str, class_index: np.ndarray, generator: np.random.Generator) -> np.ndarray:

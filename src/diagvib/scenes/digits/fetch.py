@@ -3,12 +3,11 @@
 import shutil
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, read_yaml, whole_file
-from diagvib.foundation.schemas import validate
+from diagvib.foundation.files import definition_path, file_sha256, whole_file
+from diagvib.scenes.sources import Source, read_sources
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures pass.
 RETRIES = 2
@@ -16,30 +15,9 @@ PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Source:
-    """One source file, as config/sources.yaml describes it."""
-
-    path: str
-    urls: tuple[str, ...]
-    sha256: str
-    licence: str
-    citation: str
-
-
 def load_sources(definitions: Path | None = None) -> list[Source]:
-    """The source files listed in `definitions` (default: config/sources.yaml).
-
-    DiagvibError, naming the entry and the key, if the list does not follow config/schema/sources.schema.yaml.
-    """
-    definitions = Path(definitions or definition_path("sources.yaml"))
-    values = validate(read_yaml(definitions), "sources", str(definitions))
-    sources = [Source(**{**entry, "urls": tuple(entry["urls"])}) for entry in values["files"]]
-    paths = [source.path for source in sources]
-    twice = next((path for path in paths if paths.count(path) > 1), None)
-    if twice:
-        raise DiagvibError(f"{definitions}: the path {twice} is listed twice; keep one of the entries")
-    return sources
+    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as `read_sources`."""
+    return read_sources(Path(definitions or definition_path("sources.yaml")))
 
 
 def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None) -> list[Path]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field, create_model
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Strict, validated
+from diagvib.foundation.validation import Strict, unique, validated
 from diagvib.scenes.digits.digits import DIGIT_SIZE
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, classes, draw_realizations
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
@@ -44,8 +45,7 @@ class Digits:
 
     @cached_property
     def published_samples(self) -> list[dict]:
-        path = definition_path("dataset_samples.yaml")
-        return check_dataset_samples(read_yaml(path), str(path))
+        return read_published_samples(definition_path("dataset_samples.yaml"))
 
     def raw_files(self, sources: str) -> list[str]:
         from diagvib.scenes.digits.fetch import load_sources
@@ -106,36 +106,20 @@ class Digits:
             lightness=middle["lightness"], position=middle["position"], scale=middle["scale"][:, 0]).cpu().numpy()
 
 
-class _Entry(Strict):
-    """One published dataset sample: three classes of each factor, and the cue class added to each target class."""
-
-    position: list[str]
-    hue: list[str]
-    lightness: list[str]
-    scale: list[str]
-    shape: list[str]
-    texture: list[str]
-    added_cue: list[int]
+_AddedCue = Annotated[tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]], Field(
+    strict=False, description="a cue class index for each target class 0, 1, 2, never its own")]
+_PublishedSample = create_model(
+    "PublishedSample", __base__=Strict, added_cue=_AddedCue,
+    **{factor: Annotated[unique(Literal[tuple(REGIONS[factor])], least=3), Field(max_length=3)] for factor in FACTORS})
 
 
-def check_dataset_samples(entries: object, where: str) -> list[dict]:
-    """DiagvibError, naming entry and key, unless each gives three classes to every factor and an added cue class,
-    which is not the diagonal's, to every target class. where: the file named in messages."""
-    if not isinstance(entries, list) or not entries:
-        raise DiagvibError(f"{where}: a list of dataset samples expected, each with three classes of every factor")
-    for number, value in enumerate(entries):
-        entry = validated(_Entry, value, f"{where}: {number}").model_dump()
-        for factor in FACTORS:
-            for name in entry[factor]:
-                if name not in classes(factor):
-                    raise unknown_name("class", name, classes(factor), f"{where}: {number}.{factor}")
-            if len(set(entry[factor])) != 3 or len(entry[factor]) != 3:
-                raise DiagvibError(f"{where}: {number}.{factor}: three different classes expected, not {entry[factor]}")
-        if any(cue not in {0, 1, 2} - {target} for target, cue in enumerate(entry["added_cue"])) or len(
-                entry["added_cue"]) != 3:
-            raise DiagvibError(f"{where}: {number}.added_cue: for each target class 0, 1, 2 another of these expected, "
-                               f"not {entry['added_cue']}")
-    return entries
+def read_published_samples(path: Path) -> list[dict]:
+    """Dataset samples from a file: three classes of each factor, and the cue class added to each target class.
+
+    DiagvibError, naming file, entry and key, for whatever is wrong with them.
+    """
+    entries = validated(Annotated[list[_PublishedSample], Field(min_length=1)], read_yaml(path), str(path))
+    return [entry.model_dump() for entry in entries]
 
 
 class RecipeRenderer:

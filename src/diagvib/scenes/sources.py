@@ -1,0 +1,42 @@
+"""Lists of source files, such as config/sources.yaml: where each is to be had, its hash, its licence."""
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from diagvib.foundation.files import read_yaml
+from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
+
+
+class Source(Strict):
+    """One source file."""
+
+    path: text_like(r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
+                    "where the file lies, relative to the scene's folder in data/raw/ and to a mirror, and never "
+                    "outside of it")
+    urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://")) = Field(
+        description="tried in turn")
+    sha256: text_like(r"[0-9a-f]{64}", "64 hexadecimal digits are a sha256")
+    licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
+    citation: Annotated[str, Field(min_length=1)]
+
+
+class SourceFiles(Strict):
+    """The source files of a scene."""
+
+    files: Annotated[list[Source], Field(min_length=1)]
+
+    @field_validator("files")
+    @classmethod
+    def _each_path_once(cls, files: list[Source]) -> list[Source]:
+        paths = [source.path for source in files]
+        twice = next((number for number, path in enumerate(paths) if path in paths[:number]), None)
+        if twice is not None:
+            raise Misplaced(f"{twice}.path", f"the path {paths[twice]} is listed twice; keep one of the entries")
+        return files
+
+
+def read_sources(path: Path) -> list[Source]:
+    """The source files that a list names. DiagvibError, naming file, entry and key, for whatever is wrong with it."""
+    return validated(SourceFiles, read_yaml(path), str(path)).files

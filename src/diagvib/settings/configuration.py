@@ -1,0 +1,99 @@
+"""What a configuration may say. `config/schema/config.schema.yaml` is made from this."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique
+
+# What earlier versions called a key -> its name now.
+FORMER = {"pairs": "bindings"}
+
+Count = Annotated[int, Field(ge=1, le=100_000)]
+ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
+Root = text_like(r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
+                 "a folder is needed, without '{', '}', ':' or control characters, blanks at its ends, or '~' at its "
+                 "start")
+
+
+class Training(Strict):
+    """How every baseline is trained."""
+
+    max_epochs: Count
+    patience: Count | None = Field(description="epochs without a lower validation loss after which training stops; "
+                                               "null, never")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
+    precision: Literal["bf16", "fp32"] = Field(description="on CUDA; a CPU always computes in fp32")
+    threads: Annotated[int, Field(ge=1, le=1024)] = Field(
+        description="CPU threads of one training; part of the result, since sums depend on it")
+    track_test: bool = Field(description="runs also note their test accuracies after every epoch, for curves and other "
+                                         "selection rules; they select nothing")
+
+
+class Tuning(Strict):
+    """What `diagvib tune` tries: every batch size with every learning rate."""
+
+    study: Name = Field(description="the study on which candidates are compared; it binds a target only")
+    batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
+    learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
+    factors: unique(str) = Field(
+        description="target factors over which the validation loss is averaged")
+    samples: unique(Annotated[int, Field(ge=0)]) = Field(
+        description="numbers of the dataset samples over which it is averaged")
+    max_epochs: Count | None = Field(description="null, as many as the baseline trains otherwise")
+
+
+def _no_former_keys(value: object) -> object:
+    for former, now in FORMER.items():
+        if isinstance(value, dict) and former in value:
+            raise Misplaced(former, f"this key is now called {now}")
+    return value
+
+
+class BaselineChoice(Strict):
+    """A baseline for some studies or bindings only, or with another number of epochs."""
+
+    _former = model_validator(mode="before")(_no_former_keys)
+
+    name: Name
+    studies: unique(Name) | None = None
+    bindings: unique(str) | None = None
+    max_epochs: Count | None = None
+
+
+class Configuration(Strict):
+    """A configuration. What one does not say is as in config/config.yaml, the paper's protocol."""
+
+    _former = model_validator(mode="before")(_no_former_keys)
+
+    root: Root = Field(description="where data/ and results/ of this configuration live")
+    sources: Literal["official", "embedded"] = Field(
+        description="official, the published source files; embedded, what needs no download")
+    mirror: Annotated[str, Field(min_length=1)] | None = Field(
+        description="local folder with the source files, instead of a download")
+    studies: unique(Name) = Field(description="names from config/studies")
+    studies_from: unique(str, least=0) = Field(
+        description="further files of studies, your own; paths are relative to the current folder")
+    bindings: Literal["all"] | unique(str) = Field(
+        description="which factor plays which role: target-cue such as shape-hue, target-cue-cue; or all")
+    samples: Annotated[int, Field(ge=1, le=1000)] = Field(
+        description="how many dataset samples; the published ones first, then drawn")
+    counts: dict[Name, ImageCount] = Field(
+        description="images per dataset: train, val, and for each group of the test split its own number")
+    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
+    images: Literal["parquet", "render"] = Field(
+        description="parquet, image files; render, images are rendered on the training device and never written")
+    baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
+        description="names from config/baselines, or entries that restrict one to some studies or bindings, or change "
+                    "its max_epochs")
+    baselines_from: unique(str, least=0) = Field(
+        description="further files of baselines, your own; paths are relative to the current folder")
+    training: Training
+    tuning: Tuning
+    keep_weights: bool = Field(description="every run also keeps its selected weights, weights.pt")
+    device: Literal["auto", "cpu", "cuda"] = Field(description="where images are rendered and networks trained; auto, "
+                                                               "cuda where there is a GPU")
+    tensorboard: bool = Field(
+        description="every run also writes its curves, to logs/tensorboard; no run is repeated for a change")
+    cuda_graphs: bool = Field(
+        description="a GPU's training steps are recorded and repeated, for speed; no run is repeated for a change")

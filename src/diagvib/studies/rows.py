@@ -1,0 +1,68 @@
+"""The rows of a study: some of its cells, where they stand and how often they occur together."""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.validation import Name, Strict, unique
+
+SPLITS = ("train", "val", "test")
+MAIN = "main"  # the environment of a row that names none
+
+# One class index per role; `added` is the cue class that the dataset sample adds to the cell's target class.
+Cell = Annotated[list[Annotated[int, Field(ge=0)] | Literal["added"]], Field(min_length=1)]
+Relations = Annotated[dict[str, Literal["same", "other"]], Field(min_length=1)]
+
+
+class Row(Strict):
+    """Some cells of a study: where they stand, and how often they occur together."""
+
+    splits: unique(Literal["train", "val", "test"])
+    group: Name = Field(description="what the cells are called together; test results are given for each group")
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(
+        1.0, description="how often the row's cells occur together, beside other rows of the split (of the group, in "
+                         "the split test)")
+    environment: Name = Field(MAIN, description="the environment that the images belong to; its share of a split is "
+                                                "the sum of its rows' weights")
+    cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)] = Field(
+        description="class indices in the order of the roles; or relations to the target's class, {cue: same} or {cue: "
+                    "other}; or `others`, all cells that no training row has. `added` stands for the cue class that "
+                    "the dataset sample adds to the cell's target class")
+
+    @field_validator("group")
+    @classmethod
+    def _names_no_split(cls, group: str) -> str:
+        if group in SPLITS:
+            raise ValueError(f"{group} is the name of a split, and `counts` names both; choose another name")
+        return group
+
+    @property
+    def adds(self) -> bool:
+        """Whether its cells depend on the dataset sample."""
+        return isinstance(self.cells, list) and any("added" in cell for cell in self.cells)
+
+
+def row_cells(row: Row, rows: Sequence[Row], roles: Mapping[str, int],
+              added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
+    """The cells of one of a study's rows, one class index per role.
+
+    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError where it is needed and not given.
+    """
+    every = list(product(*(range(classes) for classes in roles.values())))
+    if row.cells == "others":
+        trained = {cell for other in rows if "train" in other.splits
+                   for cell in row_cells(other, rows, roles, added_cue)}
+        return [cell for cell in every if cell not in trained]
+    if isinstance(row.cells, dict):
+        same = {list(roles).index(role): relation == "same" for role, relation in row.cells.items()}
+        return [cell for cell in every if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())]
+    return [_resolved(cell, added_cue) for cell in row.cells]
+
+
+def _resolved(cell: Cell, added_cue: Sequence[int] | None) -> tuple[int, ...]:
+    if "added" in cell and added_cue is None:
+        raise DiagvibError("its cells depend on the dataset sample; give added_cue")
+    return tuple(int(added_cue[cell[0]]) if index == "added" else index for index in cell)

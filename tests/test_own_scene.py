@@ -1,0 +1,79 @@
+"""A scene and studies of one's own, with two cues and with two environments, through the whole workflow."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import REPOSITORY
+from test_workflow import copy_of_the_repository, environment
+
+STUDIES = {"two-cues": ("corner-colour-extent", ["common", "neither"]), "two-places": ("corner-colour", ["new"])}
+CONFIG = """
+root: squares
+sources: embedded
+studies: [two-cues, two-places]
+studies_from: [square_studies.yaml]
+bindings: [corner-colour-extent, corner-colour]
+samples: 1
+counts: {train: 300, val: 60, common: 30, neither: 24, new: 40}
+image_size: 64
+baselines: [small_cnn]
+training: {max_epochs: 2}
+"""
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "squares.yaml", *arguments],
+                          cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A copy of the repository in which the squares have been run; scene and studies lie beside the Snakefile."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("own"))
+    for name in ("squares.py", "square_studies.yaml"):
+        shutil.copy2(REPOSITORY / "tests" / name, folder / name)
+    (folder / "squares.yaml").write_text(CONFIG)
+    snakemake(folder)
+    return folder
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_predictions_carry_every_factor(folder, study):
+    binding, groups = STUDIES[study]
+    run = folder / "squares/results/runs/small_cnn" / study / binding / "0"
+    predictions = pd.read_parquet(run / "predictions.parquet")
+    assert {"colour", "corner", "extent", "group", "prediction"} <= set(predictions.columns)
+    assert ("environment" in predictions.columns) == (study == "two-places")
+    assert sorted(set(predictions["group"])) == groups
+    assert json.loads((run / "run.json").read_text())["baseline"] == "small_cnn"
+
+
+def test_tables_and_report_name_the_studies(folder):
+    runs = pd.read_csv(folder / "squares/results/tables/runs.csv")
+    assert set(runs["study"]) == set(STUDIES) and set(runs["status"]) == {"ok"}
+    page = (folder / "squares/results/report.html").read_text()
+    assert "Two cues" in page and "Two environments" in page
+
+
+def test_nothing_is_done_twice(folder):
+    assert "Nothing to be done" in snakemake(folder, "--dry-run")
+
+
+def test_a_change_of_the_studies_file_runs_what_depends_on_it(folder):
+    path = folder / "square_studies.yaml"
+    usual = path.read_text()
+    try:
+        path.write_text(usual.replace("weight: 2.0", "weight: 4.0"))
+        planned = snakemake(folder, "--dry-run")
+    finally:
+        path.write_text(usual)
+    assert "draw_two-places" in planned or "two-places/corner-colour.parquet" in planned
+    assert "two-cues/corner-colour-extent.parquet" not in planned.replace("input:", "\n").split("rule draw")[1]

@@ -1,0 +1,140 @@
+"""Studies and a scene of one's own, with two cues and with two environments: drawn, rendered and read back."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from conftest import REPOSITORY
+from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.scenes import load_scene
+from diagvib.settings.config import load_config, read_settings, stage_settings
+from diagvib.settings.grid import Layout, datasets, expected_runs, scenes
+from diagvib.stages import draw, prepare, render
+from diagvib.studies.dataset_sample import dataset_sample
+
+FILE = REPOSITORY / "tests" / "square_studies.yaml"
+SCENE = "squares:Squares"
+SQUARES = load_scene(SCENE)
+CONFIG = f"""
+root: squares
+sources: embedded
+studies: [two-cues, two-places]
+studies_from: [{FILE}]
+bindings: [corner-colour-extent, corner-colour]
+samples: 2
+counts: {{train: 300, val: 120, common: 30, neither: 24, new: 40}}
+image_size: 64
+baselines: [small_cnn]
+"""
+BINDINGS = {"two-cues": "corner-colour-extent", "two-places": "corner-colour"}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> dict:
+    path = tmp_path_factory.mktemp("config") / "squares.yaml"
+    path.write_text(CONFIG)
+    return load_config(path)
+
+
+@pytest.fixture(scope="module")
+def layout(config, tmp_path_factory) -> Layout:
+    layout = Layout(tmp_path_factory.mktemp("root"))
+    prepare(layout, stage_settings(config, "prepare"), SCENE)
+    for study, binding in datasets(config):
+        draw(layout, stage_settings(config, "draw", study=study), study, binding)
+        render(layout, stage_settings(config, "render", study=study), study, binding, "cpu", 1)
+    return layout
+
+
+def frame(layout: Layout, study: str, sample: int) -> pd.DataFrame:
+    files = ImageFiles(layout.images(study, BINDINGS[study]))
+    return pd.concat([files.load(sample, split).table.to_pandas() for split in ("train", "val", "test")])
+
+
+def in_order(table: pd.DataFrame, sample: int, **classes: int) -> pd.DataFrame:
+    """The table with class indices of the dataset sample instead of names; classes: factor -> how many."""
+    drawn = dataset_sample(sample, SQUARES.factors)
+    return table.assign(**{factor: table[factor].map(drawn.chosen(factor, count, SQUARES.factors[factor]).index)
+                           for factor, count in classes.items()})
+
+
+def test_the_grid(config):
+    assert scenes(config) == [SCENE]
+    assert datasets(config) == list(BINDINGS.items())
+    assert [(run["study"], run["target"], run["cue"], run["sample"]) for run in expected_runs(config)] == [
+        ("two-cues", "corner", "colour-extent", 0), ("two-cues", "corner", "colour-extent", 1),
+        ("two-places", "corner", "colour", 0), ("two-places", "corner", "colour", 1)]
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_two_cues(layout, sample):
+    table = in_order(frame(layout, "two-cues", sample), sample, corner=3, colour=3, extent=3)
+    assert "environment" not in table
+    counts = table.groupby(["split", "group", "corner", "colour", "extent"]).size().to_dict()
+    every = [(t, a, b) for t in range(3) for a in range(3) for b in range(3)]
+    of_agreement = {(True, True): 64, (True, False): 8, (False, True): 8, (False, False): 1}
+    for t, a, b in every:
+        assert counts.pop(("train", "seen", t, a, b)) == of_agreement[a == t, b == t]
+        tested = {(True, True): ("common", 10), (False, False): ("neither", 2)}.get((a == t, b == t))
+        if tested:
+            assert counts.pop(("test", tested[0], t, a, b)) == tested[1]
+    assert {split for split, *_ in counts} == {"val"} and sum(counts.values()) == 120
+
+
+@pytest.mark.parametrize("sample", [0, 1])
+def test_two_environments(layout, sample):
+    table = in_order(frame(layout, "two-places", sample), sample, corner=4, colour=4)
+    counts = table.groupby(["split", "group", "environment", "corner", "colour"]).size().to_dict()
+    validation = {key: counts.pop(key) for key in list(counts) if key[0] == "val"}
+    assert counts == {
+        **{("train", "seen", "home", c, c): 50 for c in range(4)},
+        **{("train", "seen", "abroad", c, (c + 1) % 4): 25 for c in range(4)},
+        **{("test", "new", "main", c, (c + 2) % 4): 10 for c in range(4)}}
+    assert validation == {
+        **{("val", "seen", "home", c, c): 20 for c in range(4)},
+        **{("val", "seen", "abroad", c, (c + 1) % 4): 10 for c in range(4)}}
+
+
+def test_images_show_what_their_recipe_says(layout):
+    images = ImageFiles(layout.images("two-places", "corner-colour")).load(0, "test")
+    assert images.pixels.shape == (40, 64, 64, 3)
+    assert images.labels("corner").tolist() == [SQUARES.factors["corner"].index(name)
+                                                for name in images.table["corner"].to_pylist()]
+    for pixels, row in zip(images.pixels, images.table.to_pylist(), strict=True):
+        top, left = {"north": 16, "south": 48}[row["corner"][:5]], {"west": 16, "east": 48}[row["corner"][6:]]
+        bright = pixels[top, left] > 127
+        assert bright.tolist() == {"red": [True, False, False], "green": [False, True, False],
+                                   "blue": [False, False, True], "white": [True] * 3}[row["colour"]]
+        assert (pixels[64 - top, 64 - left] == 127).all()
+
+
+def test_files_say_what_made_them(layout):
+    noted = ImageFiles(layout.images("two-places", "corner-colour")).metadata(1, "train")
+    assert noted["roles"] == {"target": "corner", "cue": "colour"} and noted["scene"] == SCENE
+    assert noted["study"] == "two-places" and noted["sample"] == 1 and noted["sources"] == "embedded"
+
+
+def test_both_ways_give_the_same(layout):
+    rendered = RenderedRecipes(layout.recipes("two-cues", BINDINGS["two-cues"]), SQUARES, layout.prepared(SCENE), 64,
+                               torch.device("cpu")).load(1, "test")
+    read = ImageFiles(layout.images("two-cues", BINDINGS["two-cues"])).load(1, "test")
+    assert torch.equal(rendered.pixels, read.pixels) and rendered.table.to_pydict() == read.table.to_pydict()
+
+
+def test_a_job_is_told_of_its_own_study_and_scene(config):
+    for stage, names in (("draw", {"study"}), ("render", {"scene"}), ("train", {"scene", "baseline"})):
+        settings = stage_settings(config, stage, "two-cues", "small_cnn")
+        assert names <= settings.keys() and "studies_from" not in settings
+        assert read_settings(json.dumps(settings, sort_keys=True), stage) == settings
+    assert stage_settings(config, "train", "two-cues", "small_cnn")["scene"] == SCENE
+    assert stage_settings(config, "tabulate")["studies_from"] == [str(FILE)]
+
+
+def test_a_path_of_studies_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch):
+    (tmp_path / "mine.yaml").write_text(FILE.read_text())
+    (tmp_path / "squares-only.yaml").write_text(CONFIG.replace(str(FILE), "mine.yaml"))
+    monkeypatch.chdir(tmp_path)
+    assert datasets(load_config("squares-only.yaml")) == list(BINDINGS.items())

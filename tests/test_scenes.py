@@ -1,0 +1,174 @@
+"""What every scene must hold to, and what is said of a user's that does not."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.seeding import named_generator
+from diagvib.scenes import SCENES, load_scene
+from diagvib.scenes.scene import RESERVED
+from diagvib.settings.grid import Layout
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import check_recipes
+from diagvib.studies.rows import SPLITS
+
+NAMES = [*SCENES, "squares:Squares"]
+# Of recipe columns the ones that say which source an image is made from.
+SOURCE_COLUMNS = {"digits": "digit", "squares:Squares": "shade"}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request) -> str:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def scene(name):
+    return load_scene(name)
+
+
+@pytest.fixture(scope="module")
+def prepared(scene, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("prepared")
+    scene.prepare(folder / "raw", folder, "embedded")
+    return folder
+
+
+def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x") -> pa.Table:
+    generator = named_generator(scene.name, split, seed)
+    classes = {factor: generator.choice(np.array(known, dtype=object), n) for factor, known in scene.factors.items()}
+    realized = scene.realize(classes, split, scene.catalogue(prepared), generator)
+    assert set(realized) == set(scene.columns.names), "realize gives every column of the scene and no other"
+    schema = pa.schema([*((factor, pa.string()) for factor in scene.factors), *scene.columns])
+    return pa.table({**classes, **realized}, schema=schema)
+
+
+def test_factors_and_columns_are_names_apart(scene):
+    assert len(scene.factors) >= 2
+    for factor, classes in scene.factors.items():
+        assert factor.isidentifier() and len(set(classes)) == len(classes) >= 2
+        assert all(isinstance(name, str) and name for name in classes)
+    assert not {*scene.factors} & {*scene.columns.names, *RESERVED}
+    assert not {*scene.columns.names} & {*RESERVED}
+    assert scene.name.isidentifier()
+
+
+def test_folders_are_named_after_the_scene(name, scene):
+    layout = Layout(Path("x"))
+    assert layout.prepared(name) == layout.prepared(scene.name) == Path("x/data/prepared") / scene.name
+    assert layout.raw(name) == layout.raw(scene.name)
+
+
+def test_published_samples_are_of_its_classes(scene):
+    for number in range(len(scene.published_samples) + 3):
+        sample = dataset_sample(number, scene.factors, scene.published_samples)
+        for factor, known in scene.factors.items():
+            chosen = sample.classes[factor]
+            assert len(set(chosen)) == len(chosen) == min(3, len(known)) and set(chosen) <= set(known)
+
+
+def test_embedded_sources_need_no_files(scene, prepared, tmp_path):
+    assert scene.raw_files("embedded") == []
+    written = {str(path.relative_to(prepared)) for path in prepared.rglob("*") if path.is_file()}
+    assert written == set(scene.prepared_files())
+    scene.prepare(tmp_path / "raw", tmp_path / "again", "embedded")
+    for file in scene.prepared_files():
+        assert (tmp_path / "again" / file).read_bytes() == (prepared / file).read_bytes()
+
+
+def test_the_catalogue_says_where_images_come_from(scene, prepared):
+    catalogue = scene.catalogue(prepared)
+    assert (catalogue.sources, catalogue.comparable) == ("embedded", False) and len(catalogue.digest) == 64
+
+
+def test_what_is_absent_or_unknown_is_refused(scene, tmp_path):
+    with pytest.raises(DiagvibError, match="offical"):
+        scene.prepare(tmp_path, tmp_path / "prepared", "offical")
+    with pytest.raises(DiagvibError):
+        scene.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+    with pytest.raises(DiagvibError):
+        scene.fetch(tmp_path / "raw", tmp_path / "no-mirror")
+    for read in (scene.catalogue, lambda folder: scene.renderer(folder, 64, torch.device("cpu"))):
+        with pytest.raises(DiagvibError, match="diagvib prepare"):
+            read(tmp_path / "prepared")
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_preparation_that_lacks_a_file_is_refused(scene, prepared, tmp_path):
+    for file in scene.prepared_files():
+        folder = Path(shutil.copytree(prepared, tmp_path / file.replace("/", "-")))
+        (folder / file).unlink()
+        with pytest.raises(DiagvibError, match=file.rpartition("/")[2]):
+            scene.renderer(folder, 64, torch.device("cpu"))
+
+
+def test_values_lie_within_their_limits(scene, prepared):
+    for split in SPLITS:
+        check_recipes(recipes(scene, prepared, split), "x", scene.factors, scene.largest(scene.catalogue(prepared)))
+
+
+def test_realizations_come_from_the_generator(scene, prepared):
+    first, again, other = (recipes(scene, prepared, "train", seed=seed) for seed in ("x", "x", "y"))
+    assert first.equals(again) and not first.equals(other)
+
+
+def test_splits_share_no_source(name, scene, prepared):
+    used = [set(recipes(scene, prepared, split, 2000)[SOURCE_COLUMNS[name]].to_pylist()) for split in SPLITS]
+    assert all(used) and sum(map(len, used)) == len(set.union(*used))
+
+
+@pytest.mark.parametrize("size", [64, 96])
+def test_images_depend_on_their_recipe_alone(scene, prepared, size):
+    rows = recipes(scene, prepared, "train")
+    renderer = scene.renderer(prepared, size, torch.device("cpu"))
+    assert (renderer.size, renderer.device) == (size, torch.device("cpu"))
+    images = renderer(rows)
+    assert images.dtype == torch.uint8 and images.shape == (len(rows), size, size, 3)
+    assert images.flatten(1).float().std(1).min() > 0, "every image shows something"
+    assert torch.equal(images, scene.renderer(prepared, size, torch.device("cpu"))(rows))
+    assert torch.equal(images[7:8], renderer(rows.slice(7, 1)))
+    assert torch.equal(images.flip(0), renderer(rows.take(list(range(len(rows)))[::-1])))
+    assert renderer(rows.slice(0, 0)).shape == (0, size, size, 3)
+
+
+def test_every_factor_is_seen(scene, prepared):
+    for factor, classes in scene.factors.items():
+        images = scene.examples(prepared, [{factor: name} for name in classes])
+        assert images.dtype == np.uint8 and images.ndim == 4 and images.shape[0] == len(classes) and images.shape[3] == 3
+        assert len({image.tobytes() for image in images}) == len(classes)
+
+
+OWN = """
+import squares
+class Good(squares.Squares): pass
+class Bare: pass
+class Clashing(squares.Squares):
+    factors = {**squares.Squares.factors, "group": ("a", "b")}
+class Dashed(squares.Squares):
+    factors = {**squares.Squares.factors, "two-words": ("a", "b")}
+class OneClass(squares.Squares):
+    factors = {**squares.Squares.factors, "only": ("a",)}
+class Raising(squares.Squares):
+    def __init__(self): 1 / 0
+number = 3
+"""
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("digit", "unknown scene 'digit'; did you mean digits"), ("own_scene:Absent", "own_scene:Absent cannot be imported"),
+    ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
+    ("own_scene:number", "'int' object is not callable"), ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
+    ("own_scene:Clashing", "no factor can be named 'group'"), ("own_scene:Dashed", "'two-words'"),
+    ("own_scene:OneClass", "only needs two classes")])
+def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
+    (tmp_path / "own_scene.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DiagvibError) as error:
+        load_scene(name)
+    assert says in str(error.value) and "\n" not in str(error.value)
+    assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors

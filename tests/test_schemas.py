@@ -1,0 +1,25 @@
+"""The JSON schemas in config/schema say what the models say, and take the shipped files."""
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from diagvib.foundation.files import definition_path
+from diagvib.settings.schemas import schema_texts
+
+SHIPPED = [("config", "config.yaml"), ("config", "demo.yaml"), ("config", "ci.yaml"), ("sources", "sources.yaml"),
+           ("studies", "studies/diagvib6.yaml")]
+
+
+@pytest.mark.parametrize("name", schema_texts())
+def test_schemas_are_those_of_the_models(name):
+    assert (definition_path("schema") / name).read_text() == schema_texts()[name], \
+        "run `python -m diagvib.settings.schemas`"
+
+
+@pytest.mark.parametrize(("schema", "name"), SHIPPED)
+def test_shipped_files_follow_their_schema(schema, name):
+    validator = Draft202012Validator(yaml.safe_load(schema_texts()[f"{schema}.schema.yaml"]))
+    value = yaml.safe_load(definition_path(name).read_text())
+    assert not list(validator.iter_errors(value))
+    assert list(validator.iter_errors({**value, "tpyo": 1}))
