@@ -5,11 +5,13 @@ what the configuration says.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
-from diagvib.foundation.schemas import validate
+from diagvib.foundation.files import read_yaml
 from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.config import default_path
 
 NOT_TUNED = "not tuned"
 # Settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). Of the others what they are.
@@ -40,7 +42,7 @@ def protocol_differences(settings: dict) -> list[str]:
 def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[tuple, tuple[list, list]]:
     """Per (baseline, study, target) what forbids setting its runs beside the paper's, and what verdicts must mention.
 
-    frame: of `collect.collect_runs`; made: each of its rows' run.json, None for holes and where none was kept;
+    frame: of `read_runs.collect_runs`; made: each of its rows' run.json, None where a run is missing or kept none;
     settings: the configuration, which says what a run does not.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
@@ -63,8 +65,10 @@ def is_untuned(baseline: str, settings: dict) -> bool:
     return NOT_TUNED in _entry(settings, baseline).get("origin", "")
 
 
+@cache
 def _defaults() -> dict:
-    return validate({}, "config", "defaults")
+    """The paper's protocol."""
+    return read_yaml(default_path())
 
 
 def _entry(settings: dict, baseline: str) -> dict:
