@@ -13,19 +13,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.foundation.seeding import named_generator
-from diagvib.methods.method import Visualisation
-from diagvib.scenes.digits.factors import FACTORS, all_bindings, classes
-from diagvib.training.visualisations import SHOWN
-from synthetic_runs import exhibits
+from diagvib.scenes.digits.factors import FACTORS, classes
+from synthetic_runs import CLASSES, exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
 BASELINES = ("resnet18", "resnet50", "resnet50_in", "wide_resnet50_2", "densenet161", "alexnet", "asr", "vae",
              "factor_vae")
-BINDINGS = [binding.name for binding in all_bindings()]
+BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if cue != target]
 SAMPLE_SPREAD, RUN_SPREAD = 0.03, 0.02
 _LIFT = {"zso": 0.45, "zgo": 0.0, "cgo-1": 0.08, "cgo-2": 0.16, "cgo-3": 0.24, "chgo": 0.05, "fgo-5": 0.1,
          "fgo-10": 0.2, "fgo-20": 0.3}
@@ -88,15 +85,21 @@ def _predictions(target: str, groups: int, right: int, per_class: int) -> pa.Tab
                      "confidence": np.full(n, 0.5, dtype=np.float32)})
 
 
+# As many test images as a run shows.
+SHOWN = 12
+
+
 @cache
 def _exhibits(baseline: str) -> pa.Table:
     """As a run of that baseline would have them: the same pictures of coloured squares for every run."""
-    pixels = torch.full((SHOWN, 128, 128, 3), 128, dtype=torch.uint8)
+    pixels = np.full((SHOWN, 128, 128, 3), 128, dtype=np.uint8)
     for place, picture in enumerate(pixels):
-        picture[8 * place:8 * place + 20, 40:60] = torch.tensor([20 * place, 255 - 20 * place, 100])
+        picture[8 * place:8 * place + 20, 40:60] = [20 * place, 255 - 20 * place, 100]
     strips = {"asr": ("input", "lensed", "difference"), "vae": ("input", "reconstruction"),
               "factor_vae": ("input", "reconstruction")}.get(baseline, ())
     latent = range(12 if baseline.endswith("vae") else 0)
-    values = range(-3, 4)
-    return exhibits([*(Visualisation(what, pixels, torch.eye(3).repeat(4, 1)) for what in strips),
-                     *(Visualisation("traversal", pixels[:7], None, d, values, 6 - d / 2) for d in latent)], SHOWN)
+    return exhibits([
+        *({"what": what, "image": i, "prediction": CLASSES[i % 3], "pixels": picture} for what in strips
+          for i, picture in enumerate(pixels)),
+        *({"what": "traversal", "image": 0, "dimension": d, "kl": 6 - d / 2, "value": value, "pixels": picture}
+          for d in latent for value, picture in zip(range(-3, 4), pixels[:7], strict=True))])

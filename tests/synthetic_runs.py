@@ -4,35 +4,33 @@ The model: of each target class, `right` of `PER_CLASS` test images are predicte
 fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right / PER_CLASS.
 """
 
+import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import torch
+from PIL import Image
 
 from diagvib import __version__
 from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
-from diagvib.methods.method import Visualisation
-from diagvib.scenes.digits.factors import FACTORS, classes, parse_binding
-from diagvib.training.visualisations import visualisation_table
+from diagvib.scenes import load_scene
+from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.settings.grid import make_run
+from diagvib.studies.binding import chosen_bindings
+from diagvib.studies.study import load_study
 
 PER_CLASS = 20
 CLASSES = ("first", "second", "third")
 
 
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
-    """What `grid.runs` gives: ZSO for every target factor of the pairs, the other studies for every pair."""
-    runs = []
-    for baseline in baselines:
-        for study in studies:
-            names = dict.fromkeys(parse_binding(p).target for p in bindings) if study == "zso" else bindings
-            for name in names:
-                binding = parse_binding(name)
-                runs += [{"baseline": baseline, "study": study, "binding": name, "target": binding.target, "cue": binding.cue,
-                          "sample": sample} for sample in range(samples)]
-    return runs
+    """What `grid.expected_runs` gives: every shipped study for those of the bindings that it has."""
+    runs = [make_run(baseline, study, binding.name, sample) for baseline in baselines for study in studies
+            for binding in chosen_bindings(load_study(study), bindings, load_scene("digits").factors)
+            for sample in range(samples)]
+    return [{"baseline": run.baseline, "study": run.study, "binding": run.binding, "target": run.target,
+             "cue": "-".join(run.cues) or None, "sample": run.sample} for run in runs]
 
 
 def right(run: dict, group: str) -> int:
@@ -48,22 +46,39 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
-def exhibits(pictures: Sequence[Visualisation] = (), images: int = 0) -> pa.Table:
-    """An exhibits file's content, by default a baseline's that offers none; all images are of one class."""
-    shown = pa.table({"group": ["id"] * images, **{factor: [classes(factor)[0]] * images for factor in FACTORS}})
-    return visualisation_table(list(pictures), shown, CLASSES)
+EXHIBITS = pa.schema([
+    ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
+    ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
+    *((factor, pa.string()) for factor in FACTORS), ("picture", pa.binary())])
+
+
+def exhibits(rows: list[dict] = ()) -> pa.Table:
+    """An exhibits file's content, by default a baseline's that offers none; all images are of one class.
+
+    rows: what, pixels uint8[H, W, 3], and what else a picture has.
+    """
+    shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
+    return pa.Table.from_pylist([{**shown, **row, "picture": _webp(row["pixels"])} for row in rows], schema=EXHIBITS)
+
+
+def _webp(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format="webp", lossless=True)
+    return file.getvalue()
 
 
 def write_pictures(folder: Path) -> None:
     """Into a run folder, what an autoencoder of two latent dimensions might offer on four images, all of noise."""
     generator = np.random.default_rng(0)
 
-    def some(n: int) -> torch.Tensor:
-        return torch.from_numpy(generator.integers(0, 255, (n, 16, 16, 3), dtype=np.uint8))
+    def some(what: str, n: int, **columns) -> list[dict]:
+        return [{"what": what, "image": i, "pixels": generator.integers(0, 255, (16, 16, 3), dtype=np.uint8),
+                 **{key: values[i] for key, values in columns.items()}} for i in range(n)]
 
     content = exhibits([
-        Visualisation("input", some(4), torch.eye(3)[[0, 1, 2, 0]]), Visualisation("reconstruction", some(4)),
-        *(Visualisation("traversal", some(3), None, number, (-1.0, 0.0, 1.0), 2.5 - number) for number in (0, 1))], 4)
+        *some("input", 4, prediction=[CLASSES[i] for i in (0, 1, 2, 0)]), *some("reconstruction", 4),
+        *(picture | {"image": 0} for dimension in (0, 1) for picture in some(
+            "traversal", 3, dimension=[dimension] * 3, kl=[2.5 - dimension] * 3, value=[-1.0, 0.0, 1.0]))])
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
 

@@ -1,26 +1,17 @@
 """Exhibits and kept weights: what a run keeps beside its numbers, and how it is shown."""
 
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.method import Visualisation
 from diagvib.methods.registry import make_baseline
-from diagvib.report.figures import draw_figures, sheet_binding
-from diagvib.report.page import write_report
-from diagvib.report.style import save_figure
-from diagvib.report.visualisation_sheets import exhibit_figures, exhibit_sheet, read_exhibits
-from diagvib.results.tables import read_tables, tabulate
-from diagvib.scenes.digits.factors import FACTORS, Binding, classes
+from diagvib.scenes.digits.factors import Binding, classes
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
@@ -29,7 +20,7 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.visualisations import SHOWN, denormalisation, shown_images
 from synthetic_images import SIZE, separable, write_dataset
-from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
+from synthetic_runs import exhibits
 
 CPU = torch.device("cpu")
 TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
@@ -189,102 +180,3 @@ def test_weights_of_an_earlier_training_do_not_stay(root):
     train(root, "small_cnn", "kept")
     assert not (folder / "weights.pt").exists()
     assert same == {name: (folder / name).read_bytes() for name in same}
-
-
-BINDING = Binding("shape", "hue")
-EXPECTED = expected_runs(["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1)
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    root = tmp_path_factory.mktemp("results")
-    for run in EXPECTED:
-        folder = write_run(root / "runs", run)
-        if run["baseline"] == "vae":
-            write_pictures(folder)
-    tabulate(root / "runs", root / "tables", EXPECTED, {})
-    draw_figures(root / "tables", root / "figures", root / "images", {}, runs=root / "runs")
-    write_report(root / "tables", root / "figures", root / "report.html", {})
-    return root
-
-
-def made_again(root):
-    """Tables, sheets and page, without the figures that have tests of their own."""
-    tabulate(root / "runs", root / "tables", EXPECTED, {})
-    tables = read_tables(root / "tables")
-    for name, draw in exhibit_figures(tables["runs"], root / "runs", sheet_binding(tables["p_matrix"])):
-        save_figure(draw(), root / "figures" / name)
-    write_report(root / "tables", root / "figures", root / "report.html", {})
-    return root
-
-
-def sheets(root):
-    return {path.stem: path.read_text() for path in (root / "figures" / "exhibits").glob("*.svg")}
-
-
-def test_a_sheet_says_what_the_classifier_says_and_what_each_number_carries(results):
-    rows = read_exhibits(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet", BINDING)
-    assert all(picture.shape == (16, 16, 3) for picture in rows["picture"])
-    first = classes("shape")[0]
-    rows["prediction"] = rows["prediction"].replace({"first": first})
-    texts = [text.get_text() for text in exhibit_sheet(rows, BINDING, "a title").axes[0].texts]
-    assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
-    assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
-
-
-def test_of_zso_every_target_and_of_zgo_the_most_telling_pair_is_drawn(results):
-    drawn = set(sheets(results))
-    zgo = {name for name in drawn if "zgo" in name}
-    assert drawn - zgo == {"vae_zso_shape", "vae_zso_hue"} and len(zgo) == 1
-    page = (results / "report.html").read_text()
-    assert 'id="exhibits"' in page and "vae, ZSO shape" in page
-    assert page.count("data:image/webp") >= 3 * 3 and "data:image/png" not in page.split('id="exhibits"')[1]
-
-
-def test_a_page_without_exhibits_has_no_such_section(results, tmp_path):
-    root = shutil.copytree(results, tmp_path / "root")
-    shutil.rmtree(root / "figures/exhibits")
-    write_report(root / "tables", root / "figures", root / "report.html", {})
-    assert "exhibits" not in (root / "report.html").read_text().split("<main>")[1]
-
-
-@pytest.mark.parametrize("damage", ["absent", "truncated", "a picture", "another run's"])
-def test_missing_pictures_are_a_named_hole_and_change_nothing_else(results, tmp_path, damage):
-    root = shutil.copytree(results, tmp_path / "root")
-    path, before, tables = root / "runs/vae/zso/hue/0/exhibits.parquet", sheets(results), read_tables(root / "tables")
-    if damage == "absent":
-        path.unlink()
-    elif damage == "truncated":
-        path.write_bytes(path.read_bytes()[:-20])
-    elif damage == "another run's":
-        shutil.copy(root / "runs/vae/zso/shape/0/exhibits.parquet", path)
-    else:
-        table, metadata = read_table(path), read_metadata(path)
-        column = table.schema.names.index("picture")
-        write_table(path, table.set_column(column, "picture", [[b"RIFF no picture"] * len(table)]), metadata)
-    after = sheets(made_again(root))
-    assert {name for name in before if name not in after or before[name] != after[name]} == {"vae_zso_hue"}
-    assert "pictures missing:" in after["vae_zso_hue"] and str(root) not in after["vae_zso_hue"]
-    page = re.sub(r"\s+", " ", (root / "report.html").read_text())
-    assert "pictures missing:" in page
-    frame = read_tables(root / "tables")["runs"]
-    holes = frame[frame["status"] != "ok"]
-    if damage == "a picture":  # the run's numbers stand; only looking at the picture shows the damage
-        assert not len(holes)
-    else:
-        assert holes[["baseline", "study", "binding"]].to_numpy().tolist() == [["vae", "zso", "hue"]]
-        others = frame[frame["status"] == "ok"].index
-        pd.testing.assert_frame_equal(frame.loc[others], tables["runs"].loc[others], check_dtype=False)
-        assert f"vae, zso: hue sample 0: {holes['status'].item()}" in page
-
-
-def test_a_baseline_without_pictures_has_no_sheet_even_where_its_runs_are_missing(results, tmp_path):
-    frame = read_tables(results / "tables")["runs"]
-    frame.loc[frame["baseline"] == "small_cnn", "status"] = "missing"
-    assert all("small_cnn" not in name for name, _ in exhibit_figures(frame, results / "runs", BINDING))
-
-
-def test_a_file_of_another_kind_is_refused(results):
-    with pytest.raises(DiagvibError, match="lacks column what"):
-        read_exhibits(results / "runs/vae/zgo/shape-hue/0/predictions.parquet", BINDING)
-    assert set(FACTORS) <= set(read_table(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet").schema.names)

@@ -9,11 +9,11 @@ import pytest
 from diagvib.results.metrics import (
     CHANCE,
     Estimate,
-    chgo_minus_zgo,
     estimate,
     faavg,
     famin,
     mean_per_class_accuracy,
+    paired_change,
     per_class_accuracy,
 )
 
@@ -108,16 +108,16 @@ def test_accuracies_must_be_samples_by_cues(acc):
         faavg(acc)
 
 
-def test_chgo_minus_zgo_pairs_samples_and_cues():
+def test_paired_change_pairs_samples_and_cues():
     zgo = np.array([[0.1, 0.3], [0.5, 0.1], [0.2, 0.2]])
     gain = np.array([[0.2, 0.4], [0.1, 0.1], [0.4, 0.2]])  # per-sample means 0.3, 0.1, 0.3
-    result = chgo_minus_zgo(zgo + gain, zgo)
+    result = paired_change(zgo + gain, zgo)
     assert result.mean == pytest.approx(0.7 / 3)
     assert result.std == pytest.approx(np.std([0.3, 0.1, 0.3], ddof=1))
     zgo[1, 0] = np.nan
-    assert chgo_minus_zgo(zgo + gain, zgo).n == 2
+    assert paired_change(zgo + gain, zgo).n == 2
     with pytest.raises(ValueError, match="same samples"):
-        chgo_minus_zgo(zgo, zgo[:2])
+        paired_change(zgo, zgo[:2])
 
 
 def test_an_estimate_is_a_number_and_survives_pickling():

@@ -3,12 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
-from diagvib.report.examples import example_addresses, factor_sheet, render_classes, write_examples
+from diagvib.report.examples import example_addresses, factor_sheet, write_examples
 from diagvib.report.overviews import asymmetry, dominance, dominance_table, paper_scatter, training_curves
-from diagvib.results.read_runs import HISTORY
-from diagvib.scenes.digits.factors import FACTORS, Binding, classes
-from diagvib.scenes.digits.prepare import Prepared
+from diagvib.report.sheets import shown_classes
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.selection import HISTORY
+from diagvib.scenes import load_scene
+from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.studies.binding import Binding
 
 
 def zgo_runs(accuracies: dict[tuple[str, str], float], samples: int = 3) -> pd.DataFrame:
@@ -20,18 +24,18 @@ def zgo_runs(accuracies: dict[tuple[str, str], float], samples: int = 3) -> pd.D
 def test_a_factor_that_always_wins_has_dominance_one():
     order = {factor: rank for rank, factor in enumerate(FACTORS)}
     runs = zgo_runs({(i, j): float(order[i] < order[j]) for i in FACTORS for j in FACTORS if i != j})
-    table = dominance_table(runs).set_index("factor")
+    table = dominance_table(runs, "zgo").set_index("factor")
     assert table["mean"].tolist() == pytest.approx([1, 0.8, 0.6, 0.4, 0.2, 0])
     assert (table["low"] == table["high"]).all() and set(table["n"]) == {3} and set(table["opponents"]) == {5}
-    assert dominance(runs) is not None
+    assert dominance(runs, "zgo") is not None
 
 
 def test_a_missing_run_takes_its_sample_out_of_the_ranking():
     runs = zgo_runs({("hue", "shape"): 0.9, ("shape", "hue"): 0.1})
     runs.loc[0, "ood_accuracy"] = np.nan
-    table = dominance_table(runs).set_index("factor")
+    table = dominance_table(runs, "zgo").set_index("factor")
     assert table.loc["hue", "mean"] == pytest.approx(0.9) and table.loc["hue", "n"] == 2
-    assert dominance(zgo_runs({("hue", "shape"): 0.9})) is None
+    assert dominance(zgo_runs({("hue", "shape"): 0.9}), "zgo") is None
 
 
 def test_symmetry_needs_both_ways_of_a_pair():
@@ -39,9 +43,9 @@ def test_symmetry_needs_both_ways_of_a_pair():
     p = pd.DataFrame([{**row, "target": "hue", "cue": "shape", "mean": 0.8},
                       {**row, "target": "shape", "cue": "hue", "mean": 0.3},
                       {**row, "target": "shape", "cue": "scale", "mean": 0.5}])
-    labels = [text.get_text() for text in asymmetry(p, "m").axes[0].texts]
+    labels = [text.get_text() for text in asymmetry(p, "m", "zgo").axes[0].texts]
     assert labels == ["hue-shape"]
-    assert asymmetry(p[p["target"] == "shape"], "m") is None
+    assert asymmetry(p[p["target"] == "shape"], "m", "zgo") is None
 
 
 def test_the_scatter_shows_compared_cells_only():
@@ -65,28 +69,31 @@ def test_training_curves_draw_every_run():
 
 
 @pytest.fixture(scope="module")
-def prepared():
-    """Digits that are bars of a height of their own, textures of one grey each."""
-    digits = np.zeros((10, 40, 40), np.uint8)
-    for shape, digit in enumerate(digits):
-        digit[10:14 + 2 * shape, 15:25] = 255
-    textures = np.stack([np.full((256, 256), grey, np.uint8) for grey in (0, 60, 120, 180, 240)])
-    return Prepared(np.arange(10), np.full(10, "test"), "embedded", False, "", digits, textures)
+def prepared(tmp_path_factory):
+    """The embedded sources, prepared."""
+    folder = tmp_path_factory.mktemp("prepared")
+    load_scene("digits").prepare(folder, folder, "embedded")
+    return folder
 
 
 def test_every_class_of_every_factor_looks_different(prepared):
+    scene = load_scene("digits")
     for factor in FACTORS:
-        images = render_classes(prepared, [{factor: name} for name in classes(factor)])
+        images = scene.examples(prepared, [{factor: name} for name in classes(factor)])
         assert len({image.tobytes() for image in images}) == len(classes(factor)), factor
-    shown = [axes for axes in factor_sheet(prepared).axes if axes.images]
+    shown = [axes for axes in factor_sheet(scene, prepared).axes if axes.images]
     assert len(shown) == sum(len(classes(factor)) for factor in FACTORS)
 
 
-def test_the_examples_of_a_pair_are_its_nine_combinations(prepared, tmp_path):
-    write_examples(prepared, [Binding("shape", "hue"), Binding("hue", "shape")], tmp_path)
+def test_the_examples_of_a_binding_are_its_nine_combinations(prepared, tmp_path):
+    scene = load_scene("digits")
+    shown = {"-".join(factors): shown_classes("zgo", Binding(factors), 0, SHIPPED)
+             for factors in (("shape", "hue"), ("hue", "shape"))}
+    write_examples(scene, prepared, shown, tmp_path)
     addresses = example_addresses(tmp_path)
     assert list(addresses) == ["hue-shape", "shape-hue"]
     assert all(address.startswith("data:image/webp;base64,") for address in addresses.values())
     assert max(map(len, addresses.values())) < 40_000
-    write_examples(prepared, [Binding("shape", "hue")], tmp_path / "again")
+    assert Image.open(tmp_path / "shape-hue.webp").size == (3 * 96, 3 * 96)
+    write_examples(scene, prepared, {"shape-hue": shown["shape-hue"]}, tmp_path / "again")
     assert (tmp_path / "again/shape-hue.webp").read_bytes() == (tmp_path / "shape-hue.webp").read_bytes()

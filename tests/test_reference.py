@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from diagvib.report.figures import shown_routes, study_curves
+from diagvib.report.curves import shown_routes, study_curves
 from diagvib.results.comparability import judge_runs
 from diagvib.results.reference import likeness_table, reference_note, reference_sentences, reference_table
-from diagvib.results.tables import chgo_table
+from diagvib.results.shortcut import contrasts_table
 from diagvib.results.verdicts import comparison_table
 from diagvib.scenes.digits.factors import FACTORS
 
@@ -22,7 +22,7 @@ def metrics(baseline: str = "small_cnn", cues: int = 5) -> pd.DataFrame:
 
 def referred(table: pd.DataFrame, sources: str = "official") -> tuple[pd.DataFrame, pd.DataFrame]:
     frame = table[["study", "baseline", "target"]].assign(cue="x", status="ok", comparable=sources == "official")
-    chgo = chgo_table(frame.assign(ood_accuracy=0.5, sample=0))
+    chgo = contrasts_table(frame.assign(ood_accuracy=0.5, sample=0))
     judged = judge_runs(frame, [None] * len(frame), SETTINGS)
     comparison = comparison_table(table, chgo, frame, SETTINGS, judged)
     reference = reference_table(table, chgo, comparison, judged).assign(sources=sources)

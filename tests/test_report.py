@@ -12,33 +12,38 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_table
-from diagvib.report.figures import draw_figures, heat_map, study_curves
-from diagvib.report.page import headlines, write_report
-from diagvib.report.sheets import cell_shares, example_images, ood_cells, study_sheet
+from diagvib.report.curves import study_curves
+from diagvib.report.figures import draw_figures
+from diagvib.report.headlines import headlines
+from diagvib.report.heat_maps import heat_map
+from diagvib.report.page import write_report
+from diagvib.report.sheets import cell_shares, example_images, ood_cells, scene_sample, study_sheet
 from diagvib.report.style import accuracy_colours
 from diagvib.results.comparability import protocol_differences
 from diagvib.results.metrics import CHANCE
-from diagvib.results.tables import read_tables, tabulate, telling_bindings
-from diagvib.scenes.digits.factors import Binding
-from diagvib.studies.study import dataset_sample, study_cells
+from diagvib.results.shortcut import telling_bindings
+from diagvib.results.tables import read_tables, tabulate
+from diagvib.studies import study_cells
+from diagvib.studies.binding import Binding
 from synthetic_runs import accuracy, expected_runs, write_run
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
 STUDIES = ["zso", "zgo", "fgo-20"]
 EXPECTED = expected_runs(["small_cnn"], STUDIES, BINDINGS, samples=2)
 SETTINGS = {"sources": "embedded", "samples": 2, "counts": {"train": 4374, "ood": 900}, "image_size": 128}
-TELLING = Binding("shape", "position")  # in the model of synthetic_runs the strongest shortcut among PAIRS
+TELLING = Binding(("shape", "position"))  # in the model of synthetic_runs the strongest shortcut among PAIRS
 
 
 def write_images(folder, study, binding, images_per_cell=4):
     """Image files whose every pixel says its cell: red = 10 * target class, green = 10 * cue class."""
-    chosen = dataset_sample(0).classes
+    chosen = scene_sample("digits", 0).classes
     for split in ("train", "test"):
         cells = study_cells(study, split)
         rows = [(c.target_class, c.cue_class, c.group) for c in cells.itertuples() for _ in range(images_per_cell)]
         pixels = [np.tile(np.array([10 * t, 10 * c, 0], np.uint8), (8, 8, 1)).tobytes() for t, c, _ in rows]
-        table = pa.table({"group": [g for _, _, g in rows], binding.target: [chosen[binding.target][t] for t, _, _ in rows],
-                          binding.cue: [chosen[binding.cue][c] for _, c, _ in rows], "image": pa.array(pixels, pa.binary())})
+        target, cue = binding.factors
+        table = pa.table({"group": [g for _, _, g in rows], target: [chosen[target][t] for t, _, _ in rows],
+                          cue: [chosen[cue][c] for _, c, _ in rows], "image": pa.array(pixels, pa.binary())})
         write_table(folder / f"{split}.parquet", table, {
             "study": study, "binding": binding.name, "sample": 0, "split": split, "image_shape": [8, 8, 3]})
 
@@ -166,8 +171,8 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, tmp_path)
     assert "small_cnn, zgo: shape-hue sample 0: damaged (predictions.parquet: damaged or not a Parquet file" in text
     assert "3 runs are missing." in text
     before, after = (matrix_of(page)["cells"] for page in (page_of(results), text))
-    hole = after["fgo-20"]["small_cnn"]["hue shape"]
-    assert hole["value"] is None and hole["holes"] == [f"sample {s}: missing (not run)" for s in range(2)]
+    missing = after["fgo-20"]["small_cnn"]["hue shape"]
+    assert missing["value"] is None and missing["missing"] == [f"sample {s}: missing (not run)" for s in range(2)]
     assert {(study, cell) for study in before for cell, was in before[study]["small_cnn"].items()
             if was != after[study]["small_cnn"][cell]} == {("fgo-20", "hue shape"), ("zgo", "shape hue")}
     svg = (root / "figures/p_matrix/fgo-20_small_cnn.svg").read_text()
@@ -197,11 +202,11 @@ def test_headlines_need_no_study_but_zgo():
 def test_the_most_telling_pair_falls_deepest(results):
     bindings = telling_bindings(read_tables(results / "tables")["p_matrix"])
     assert (bindings["target"][0], bindings["cue"][0], bindings["by"][0]) == ("shape", "position", "fgo-20")
-    assert bindings["zso"][0] == pytest.approx(0.95) and bindings["zgo"][0] < bindings["recovered"][0]
+    assert bindings["without"][0] == pytest.approx(0.95) and bindings["shortcut"][0] < bindings["recovered"][0]
 
 
 def test_a_study_sheet_shows_what_is_trained_and_what_is_tested(tmp_path):
-    chosen = dataset_sample(0).classes
+    chosen = scene_sample("digits", 0).classes
     write_images(tmp_path, "fgo-20", TELLING)
     shares = cell_shares(tmp_path / "train.parquet", TELLING)
     assert shares.sum() == pytest.approx(1) and len(shares) == 9

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.results.read_runs import HISTORY
-from diagvib.results.selection import AS_RUN, RULES, selection_table
+from diagvib.results.selection import AS_RUN, HISTORY, RULES, selection_table
 
 # After each epoch: validation accuracy, accuracy on id, on ood. Neither the last nor the best validated is best on ood.
 EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]

@@ -1,4 +1,4 @@
-"""Tables from synthetic runs: aggregates equal the closed form; a hole is named everywhere and moves nothing else."""
+"""Tables from synthetic runs: aggregates are the closed form; a missing run is named everywhere and moves nothing else."""
 
 import json
 import shutil
@@ -10,15 +10,15 @@ import pytest
 from diagvib.results.paper import percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
-from diagvib.scenes.digits.factors import FACTORS, all_bindings
+from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.grid import RUN_FILES
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
-BINDINGS = [binding.name for binding in all_bindings() if binding.target in ("shape", "hue")]
+BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if target in ("shape", "hue") and cue != target]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
 TRACKED = "resnet18"  # whose runs noted the test accuracies of every epoch
-HOLE = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
+MISSING = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def cell(table, **keys):
 
 def acc_array(study, target):
     cues = [f for f in FACTORS if f != target]
-    return np.array([[accuracy({**HOLE, "study": study, "target": target, "cue": cue, "sample": s}, "ood")
+    return np.array([[accuracy({**MISSING, "study": study, "target": target, "cue": cue, "sample": s}, "ood")
                       for cue in cues] for s in range(3)])
 
 
@@ -69,7 +69,7 @@ def test_aggregates_equal_the_closed_form(runs):
 
 
 def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(runs):
-    row = cell(tables_of(runs)["chgo_minus_zgo"], baseline="small_cnn", target="hue")
+    row = cell(tables_of(runs)["contrasts"], baseline="small_cnn", target="hue")
     change = (acc_array("chgo", "hue") - acc_array("zgo", "hue")).mean(axis=1)
     assert row["mean"] == pytest.approx(change.mean())
     assert row["std"] == pytest.approx(change.std(ddof=1))
@@ -150,12 +150,12 @@ def harm(folder, damage):
 
 @pytest.mark.parametrize("damage", ["absent", *(f"no {name}" for name in RUN_FILES), "truncated", "disagrees", "moved",
                                     "not json", "not an object", "history", "exhibits", "another's exhibits"])
-def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
+def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage):
     before = tables_of(runs)
     harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
-    row = cell(after["runs"], **{k: HOLE[k] for k in ("baseline", "study", "binding", "sample")})
+    row = cell(after["runs"], **{k: MISSING[k] for k in ("baseline", "study", "binding", "sample")})
     assert row["status"] == ("missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged")
     assert row["reason"] and str(runs) not in row["reason"]
     p = cell(after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
@@ -167,13 +167,13 @@ def test_a_hole_is_named_everywhere_and_changes_nothing_else(runs, damage):
     def elsewhere(tables):
         concerned = {"runs": ["baseline", "study", "binding", "sample"],
                      "p_matrix": ["study", "baseline", "target", "cue"],
-                     "metrics": ["study", "baseline", "target"], "chgo_minus_zgo": ["baseline", "target"],
+                     "metrics": ["study", "baseline", "target"], "contrasts": ["baseline", "target"],
                      "comparison": ["baseline", "target"], "summary": [], "agreement": [],
                      "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
-                     "overall": ["study", "baseline"],
-                     "baselines": ["study"], "selection": ["study", "baseline", "target"],
-                     "run_times": ["baseline", "study", "binding", "sample"]}
-        return {name: table[~np.logical_and.reduce([table[key] == HOLE[key] for key in concerned[name]])].reset_index(
+                     "overall": ["study", "baseline"], "baselines": ["study"],
+                     "selection": ["study", "baseline", "target"],
+                     "accuracy": [], "run_times": ["baseline", "study", "binding", "sample"]}
+        return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])].reset_index(
                     drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}
     for name, table in elsewhere(before).items():
@@ -205,11 +205,11 @@ def test_the_same_runs_give_the_same_bytes(runs):
 
 
 def test_predictions_of_another_run_are_damage(runs):
-    run = dict(HOLE, study="zso", binding="shape", cue=None)
+    run = dict(MISSING, study="zso", binding="shape", cue=None)
     name = "predictions.parquet"
     shutil.copy(runs / "resnet18/zso/shape/1" / name, runs / "resnet18/zgo/shape-hue/1" / name)
     assert collect_runs(runs, [run])["status"].item() == "ok"
-    row = collect_runs(runs, [HOLE]).iloc[0]
+    row = collect_runs(runs, [MISSING]).iloc[0]
     assert row["status"] == "damaged" and "says study zso" in row["reason"]
 
 

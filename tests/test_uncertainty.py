@@ -6,7 +6,7 @@ import pytest
 
 from diagvib.report.page_tables import folded_tables
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import metrics_table
+from diagvib.results.shortcut import metrics_table
 from diagvib.results.uncertainty import (
     baseline_comparisons,
     crossed_interval,

@@ -10,7 +10,8 @@ from scipy.stats import t
 from diagvib.results.comparability import judge_runs, protocol_differences
 from diagvib.results.paper import read_paper_tables
 from diagvib.results.read_runs import Collected
-from diagvib.results.tables import TABLE_FILES, chgo_table, make_tables, metrics_table, write_tables
+from diagvib.results.shortcut import contrasts_table, metrics_table
+from diagvib.results.tables import TABLE_FILES, make_tables, write_tables
 from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
 from diagvib.scenes.digits.factors import FACTORS
 from synthetic_grid import BASELINES, BINDINGS, STUDIES
@@ -47,7 +48,7 @@ _aggregated: dict[int, tuple] = {}
 
 def compare(frame: pd.DataFrame, settings: dict | None = None, judged: dict | None = None) -> pd.DataFrame:
     if id(frame) not in _aggregated:  # frames of 11,070 runs, which take seconds
-        _aggregated[id(frame)] = frame, metrics_table(frame), chgo_table(frame)
+        _aggregated[id(frame)] = frame, metrics_table(frame), contrasts_table(frame)
     return comparison_table(*_aggregated[id(frame)][1:], frame, settings or {}, judged)
 
 

@@ -7,6 +7,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from diagvib.report.style import (
+    BASELINE_COLOURS,
     HELD_OUT,
     INK,
     MUTED,
@@ -18,10 +19,10 @@ from diagvib.report.style import (
     new_figure,
     styled,
 )
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metrics import CHANCE
 from diagvib.results.uncertainty import sample_interval
 from diagvib.results.verdicts import COMPARED, DECIDED
-from diagvib.scenes.digits.factors import FACTORS
 
 
 def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | None:
@@ -31,9 +32,9 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | No
     differ are ringed, those that cannot be told pale. None if nothing could be compared.
     """
     rows = comparison[comparison["verdict"].isin(COMPARED)]
-    kinds = {"FAAvg (Tables A2-A9)": ["faavg"], "FAMin (Tables A3-A9)": ["famin"],
-             "CHGO minus ZGO (Table 2)": ["improvement_over_zgo"]}
-    panels = {title: rows[rows["metric"].isin(metrics)] for title, metrics in kinds.items()}
+    kinds = {"faavg": "FAAvg (Tables A2-A9)", "famin": "FAMin (Tables A3-A9)",
+             **{metric: f"{contrast_name(metric)} (Table 2)" for metric in SHIPPED.contrasts}}
+    panels = {title: rows[rows["metric"] == metric] for metric, title in kinds.items()}
     panels = {title: cells for title, cells in panels.items() if len(cells)}
     if not panels:
         return None
@@ -53,10 +54,16 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | No
     return figure
 
 
+def contrast_name(metric: str, known: KnownStudies = SHIPPED) -> str:
+    """`CHGO minus ZGO`."""
+    contrast = known.contrasts[metric]
+    return f"{known.title(contrast.study)} minus {known.title(contrast.reference)}"
+
+
 def _draw_scatter(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, str]]) -> None:
     ends = cells[["paper", "ours"]].to_numpy()
     low, high = min(0, ends.min()) - 0.02, max(1, ends.max()) + 0.02
-    if (cells["metric"] == "improvement_over_zgo").all():
+    if cells["metric"].isin(SHIPPED.contrasts).all():
         low, high = ends.min() - 0.05, ends.max() + 0.05
     axes.plot([low, high], [low, high], color=MUTED, linewidth=1)
     axes.errorbar(cells["paper"], cells["ours"], yerr=cells["uncertainty"], fmt="none", ecolor=RULE, elinewidth=0.8,
@@ -74,15 +81,16 @@ def _draw_scatter(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, s
     axes.set(xlim=(low, high), ylim=(low, high), aspect="equal")
 
 
-def asymmetry(p: pd.DataFrame, baseline: str, study: str = "zgo") -> Figure | None:
+def asymmetry(p: pd.DataFrame, baseline: str, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
     """P_ij against 1 - P_ji: on the line, what one factor of a pair wins the other loses. None without such pairs.
 
-    p: the table of `tables.p_matrix`. Bars are one standard error; each unordered pair is drawn once, its first factor
-    (in the benchmark's order) as target i.
+    p: the table of `shortcut.p_matrix`. Bars are one standard error; each unordered pair is drawn once, its first
+    factor (in the scene's order) as target i.
     """
     own = p[(p["baseline"] == baseline) & (p["study"] == study) & (p["group"] == "ood") & (p["n"] > 0)]
     cells = {(r.target, r.cue): r for r in own.itertuples(index=False)}
-    bindings = [(i, j) for a, i in enumerate(FACTORS) for j in FACTORS[a + 1:] if (i, j) in cells and (j, i) in cells]
+    factors = known.factors([study])
+    bindings = [(i, j) for a, i in enumerate(factors) for j in factors[a + 1:] if (i, j) in cells and (j, i) in cells]
     if not bindings:
         return None
     with styled():
@@ -98,21 +106,21 @@ def asymmetry(p: pd.DataFrame, baseline: str, study: str = "zgo") -> Figure | No
                           textcoords="offset points", fontsize=7, ha="left" if right else "right")
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="1 - P_ji: how far i misleads j",
                  ylabel="P_ij: how well i is recognised while j misleads",
-                 title=f"{study.upper()}, {baseline}: is a pair a tug of war?")
+                 title=f"{known.title(study)}, {baseline}: is a pair a tug of war?")
     return figure
 
 
-def dominance_table(runs: pd.DataFrame, study: str = "zgo") -> pd.DataFrame:
+def dominance_table(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> pd.DataFrame:
     """How a factor fares against the others: baseline, factor, mean, low, high (95 %), n samples, opponents.
 
     Per opponent j of factor i the mean of acc_ij (i is recognised though j misleads) and 1 - acc_ji (i misleads where j
-    is asked for): 1 is a factor that always wins, 0 one that always loses. runs: the frame of `collect.collect_runs`.
+    is asked for): 1 is a factor that always wins, 0 one that always loses. runs: the frame of `read_runs.collect_runs`.
     """
     rows = []
     for baseline, own in runs[(runs["study"] == study) & (runs["cue"] != "")].groupby("baseline", sort=False):
         acc = own.pivot(index="sample", columns=["target", "cue"], values="ood_accuracy").astype(np.float64)
-        for i in FACTORS:
-            wins = [(acc[i, j] + 1 - acc[j, i]) / 2 for j in FACTORS if (i, j) in acc and (j, i) in acc]
+        for i in known.factors([study]):
+            wins = [(acc[i, j] + 1 - acc[j, i]) / 2 for j in known.factors([study]) if (i, j) in acc and (j, i) in acc]
             if wins:
                 values = np.mean(wins, axis=0)
                 values = values[~np.isnan(values)]
@@ -122,9 +130,9 @@ def dominance_table(runs: pd.DataFrame, study: str = "zgo") -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["baseline", "factor", "mean", "low", "high", "n", "opponents"])
 
 
-def dominance(runs: pd.DataFrame, study: str = "zgo") -> Figure | None:
+def dominance(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
     """Factors ranked by how they fare against the others, a panel per baseline. None if no pair ran both ways."""
-    table = dominance_table(runs, study)
+    table, others = dominance_table(runs, study, known), len(known.factors([study])) - 1
     if not table["n"].sum():
         return None
     baselines = list(table["baseline"].unique())
@@ -133,7 +141,7 @@ def dominance(runs: pd.DataFrame, study: str = "zgo") -> Figure | None:
         figure = new_figure(max(5.6, 3 * columns + 0.4), 2.2 * -(-len(baselines) // columns) + 0.5)
         grid = figure.subplots(-(-len(baselines) // columns), columns, squeeze=False, sharex=True)
         for axes, baseline in zip(grid.flat, baselines, strict=False):
-            _draw_ranking(axes, table[table["baseline"] == baseline].sort_values("mean", na_position="first"))
+            _draw_ranking(axes, table[table["baseline"] == baseline].sort_values("mean", na_position="first"), others)
             axes.set_title(baseline)
         for axes in grid.flat[len(baselines):]:
             axes.set_visible(False)
@@ -142,7 +150,8 @@ def dominance(runs: pd.DataFrame, study: str = "zgo") -> Figure | None:
     return figure
 
 
-def _draw_ranking(axes: Axes, rows: pd.DataFrame) -> None:
+def _draw_ranking(axes: Axes, rows: pd.DataFrame, others: int) -> None:
+    """others: how many factors there are beside each."""
     y = np.arange(len(rows))
     axes.axvline(0.5, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
     axes.hlines(y, rows["low"], rows["high"], color=RULE, linewidth=3)
@@ -152,39 +161,42 @@ def _draw_ranking(axes: Axes, rows: pd.DataFrame) -> None:
             axes.text(0.02, at, "missing", va="center", fontsize=7, color=MUTED)
         else:
             axes.annotate(f"{mean:.2f}", (mean, at), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=7)
-    few = rows["opponents"] < len(FACTORS) - 1
-    axes.set_yticks(y, [f"{f} ({k} of 5)" if part else f for f, k, part in
+    few = rows["opponents"] < others
+    axes.set_yticks(y, [f"{f} ({k} of {others})" if part else f for f, k, part in
                         zip(rows["factor"], rows["opponents"], few, strict=True)])
     axes.set(xlim=(0, 1), ylim=(-0.6, len(rows) - 0.2))
 
 
 # Fewer runs are lines of equal right: the median of two opposite ones is a run that nobody made.
 MANY_RUNS = 5
-_WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation"), "id": (TESTED_ID, "test, id"),
-            "ood": (TESTED_OOD, "test, ood")}
+_WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
+_TESTED = (TESTED_ID, TESTED_OOD, *BASELINE_COLOURS[3:])
 
 
-def training_curves(history: pd.DataFrame, baseline: str) -> Figure | None:
+def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies = SHIPPED) -> Figure | None:
     """Every run of a baseline: loss and accuracy over epochs, a column per study, one line a run.
 
-    history: the table of `collect.history_table`. Of many runs the median is thick, the runs pale. Where they noted the
-    accuracy on the test groups (`training.track_test`), that too. None if no epoch was recorded.
+    history: the table of `read_runs.history_table`. Of many runs the median is thick, the runs pale. Where they noted
+    the accuracy on the test groups (`training.track_test`), that too. None if no epoch was recorded.
     """
     own = history[history["baseline"] == baseline]
     if not len(own):
         return None
     studies = list(own["study"].unique())
+    groups = [column.removesuffix("_accuracy") for column in own if column.endswith("_accuracy")]
+    watched = _WATCHED | {group: (_TESTED[i % len(_TESTED)], f"test, {group}")
+                          for i, group in enumerate(g for g in groups if g not in _WATCHED)}
     with styled():
         figure = new_figure(max(4.2, 1.75 * len(studies) + 0.7), 3.9)
         grid = figure.subplots(2, len(studies), sharex=True, sharey="row", squeeze=False)
         for column, study in zip(grid.T, studies, strict=True):
             rows = own[own["study"] == study]
             for axes, measure in zip(column, ("loss", "accuracy"), strict=True):
-                for of, (colour, label) in _WATCHED.items():
+                for of, (colour, label) in watched.items():
                     if f"{of}_{measure}" in rows and rows[f"{of}_{measure}"].notna().any():
                         _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
             runs = len(rows.drop_duplicates(["binding", "sample"]))
-            column[0].set_title(f"{study.upper()}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
+            column[0].set_title(f"{known.title(study)}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
             column[1].set(ylim=(-0.02, 1.02), xlabel="epoch")
             column[1].axhline(CHANCE, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
             column[0].set_ylim(bottom=0)

@@ -1,4 +1,4 @@
-"""One page that says what was run and what came out: numbers, pictures, curves, matrices, tables, holes, settings."""
+"""One page of what was run and what came out: numbers, pictures, curves, matrices, tables, missing runs, settings."""
 
 import base64
 import io
@@ -13,10 +13,13 @@ from markupsafe import Markup, escape
 from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
+from diagvib.report.curves import shown_routes
 from diagvib.report.examples import example_addresses
-from diagvib.report.figures import sheet_binding, shown_routes
+from diagvib.report.figures import sheet_binding
+from diagvib.report.headlines import headlines
 from diagvib.report.matrix import matrix_data
 from diagvib.report.page_tables import (
+    accuracy_rows,
     agreement_rows,
     comparison_rows,
     folded_tables,
@@ -27,13 +30,12 @@ from diagvib.report.page_tables import (
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
 from diagvib.results.agreement import agreement_sentence, marks_sentence, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED, protocol_differences
+from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.metrics import CHANCE
-from diagvib.results.paper import PAPER_CUES, describe_holes
+from diagvib.results.paper import PAPER_CUES, describe_missing
 from diagvib.results.reference import reference_note, reference_sentences
-from diagvib.results.tables import read_tables, source_note, telling_bindings
+from diagvib.results.tables import read_tables, source_note
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
-from diagvib.scenes.digits.factors import FACTORS
-from diagvib.studies.study import load_study
 
 # In the page the figures' fixed colours give way to the theme's.
 _THEME = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", TRAINED: "var(--trained)",
@@ -48,27 +50,31 @@ def write_report(tables: Path, figures: Path, out: Path, settings: dict) -> None
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters["upper_study"] = str.upper
     page = environment.get_template("page.html.j2").render(_context(Path(tables), Path(figures), settings))
     write_text(out, page)
 
 
 def _context(tables: Path, figures: Path, settings: dict) -> dict:
-    frames, made = read_tables(tables), read_json(tables / "versions.json")
+    frames, made, known = read_tables(tables), read_json(tables / "versions.json"), known_studies(settings)
     runs, p, metrics = frames["runs"], frames["p_matrix"], frames["metrics"]
+    headline, paper = known.headline(p["study"]), len(frames["comparison"]) > 0
     return {
-        "runs": runs_summary(runs), "note": source_note(runs, settings), "differences": protocol_differences(settings),
-        "headlines": headlines(p), "chance": CHANCE, "factors": FACTORS, "studies": _study_titles(p),
-        "sheets": _sheets(p, figures), "curves": _curves(figures, metrics),
-        "matrix": matrix_data(frames, example_addresses(figures / "examples")),
-        "first_study": next((study for study in p["study"].unique() if study != "zso"), "zso"),
-        "verdict": verdict(frames, figures), "reference": reference(frames), "simulated": simulated_rows(),
-        "false_alarms": simulated_sentence(),
-        "overviews": _overviews(figures, runs["baseline"].unique()),
-        "exhibits": _exhibits(figures, runs),
+        "runs": runs_summary(runs), "note": source_note(runs, settings), "paper": paper,
+        "differences": protocol_differences(settings) if paper else [], "headlines": headlines(p, known),
+        "headline": headline, "known": known, "chance": CHANCE, "factors": known.factors(runs["study"]),
+        "studies": {study: known.studies[study] for study in p["study"].unique()},
+        "sheets": _sheets(p, figures, known), "curves": _curves(figures, metrics, known),
+        "matrix": matrix_data(frames, example_addresses(figures / "examples"), known),
+        "first_study": next((study for study in p["study"].unique() if known.studies[study].cues), ""),
+        "verdict": verdict(frames, figures, known), "reference": reference(frames, known),
+        "simulated": simulated_rows(), "false_alarms": simulated_sentence(),
+        "overviews": _overviews(figures, runs["baseline"].unique(), headline.shortcut if headline else "", known),
+        "visualisations": _visualisations(figures, runs, known),
         "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
-        "tables": result_tables(frames), "folded_tables": folded_tables(frames), "holes": describe_holes(runs),
-        "cues": int(metrics["cues"].max()), "paper_cues": PAPER_CUES, "versions": made["versions"],
+        "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
+        "accuracy": accuracy_rows(frames["accuracy"], known), "missing": describe_missing(runs),
+        "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
+        "versions": made["versions"],
         "settings": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100),
         "baseline_settings": yaml.safe_dump(made["baselines"], sort_keys=False, allow_unicode=True, width=100),
     }
@@ -84,69 +90,24 @@ def runs_summary(runs: pd.DataFrame) -> dict:
             "baselines": list(runs["baseline"].unique())}
 
 
-def headlines(p: pd.DataFrame, most: int = 3) -> list[dict]:
-    """The most telling pair of each baseline in words and bars; only baselines and studies that ran."""
-    bindings = telling_bindings(p)
-    best = bindings[bindings["zgo"].notna()].drop_duplicates("baseline").head(most)
-    return [{"text": _headline(row, bindings), "bars": _bars(row), "baseline": row.baseline}
-            for row in best.itertuples(index=False)]
-
-
-def _headline(row, bindings: pd.DataFrame) -> str:
-    model, target, cue = row.baseline, row.target, row.cue
-    text = f"Without a shortcut (ZSO), {model} recognises {target} in {_percent(row.zso)} of the test images. " \
-        if row.zso == row.zso else ""
-    text += (f"When {cue} gives {target} away in training (ZGO), {'it' if text else model} is right in "
-             f"{_percent(row.zgo)} of the images in which {cue} misleads; chance is {_percent(CHANCE)}.")
-    if row.zgo < CHANCE / 2:
-        text += f" It has learnt {cue} instead of {target}."
-    if row.recovered == row.recovered:
-        verb = "bring it back to" if row.recovered > row.zgo + 0.05 else "do not bring it back:"
-        text += f" {_opportunities(row.by)} {verb} {_percent(row.recovered)}."
-    reverse = bindings[(bindings["baseline"] == model) & (bindings["target"] == cue) & (bindings["cue"] == target)]["zgo"].dropna()
-    if len(reverse):
-        text += (f" The other way round, with {target} as the cue, {cue} is recognised in "
-                 f"{_percent(reverse.iloc[0])} of such images.")
-    return text
-
-
-def _opportunities(study: str) -> str:
-    kind, _, number = study.partition("-")
-    if kind == "fgo":
-        return f"Counter-examples, {number} % of the training images ({study.upper()}),"
-    return f"Images of {number} further combinations ({study.upper()})" if kind == "cgo" else study.upper()
-
-
-def _bars(row) -> list[dict]:
-    points = [("zso", row.zso), ("zgo", row.zgo), (row.by, row.recovered)]
-    return [{"study": study.upper(), "meaning": load_study(study).meaning, "value": value, "text": _percent(value),
-             "colour": accuracy_colours(value)[0]} for study, value in points if study and value == value]
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
-
-
-def _study_titles(p: pd.DataFrame) -> dict[str, str]:
-    return {study: load_study(study).meaning for study in p["study"].unique()}
-
-
-def _sheets(p: pd.DataFrame, figures: Path) -> list[dict]:
-    binding = sheet_binding(p)
-    paths = {study: figures / "sheets" / f"{study}_{binding.name}.svg" for study in p["study"].unique()} if binding else {}
-    return [{"study": study, "target": binding.target, "cue": binding.cue, "svg": inline_svg(
-        path, f"{study.upper()}: example images of the nine combinations of {binding.target} and {binding.cue}")}
+def _sheets(p: pd.DataFrame, figures: Path, known: KnownStudies) -> list[dict]:
+    binding = sheet_binding(p, known)
+    paths = {study: figures / "sheets" / f"{study}_{binding.name}.svg"
+             for study in p["study"].unique()} if binding and len(binding.cues) == 1 else {}
+    both = " and ".join(binding.factors) if binding else ""
+    return [{"study": study, "factors": both, "svg": inline_svg(
+        path, f"{known.title(study)}: example images of the combinations of {both}")}
         for study, path in paths.items() if path.exists()]
 
 
-def _curves(figures: Path, metrics: pd.DataFrame) -> list[dict]:
+def _curves(figures: Path, metrics: pd.DataFrame, known: KnownStudies) -> list[dict]:
     names = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     found = []
     for metric, title in names.items():
-        for route, studies in shown_routes(metrics).items():
+        for route, studies in shown_routes(metrics, known).items():
             path = figures / "curves" / f"{metric}_{route}.svg"
             if path.exists() and (metric == "faavg" or metrics["cues"].max() > 1):
-                caption = f"{title}: {' → '.join(study.upper() for study in studies)}"
+                caption = f"{title}: {' → '.join(map(known.title, studies))}"
                 found.append({"title": caption, "panels": min(3, metrics["target"].nunique()),
                               "svg": inline_svg(path, f"Curves, a panel per factor: {caption}")})
     return found
@@ -165,22 +126,25 @@ def inline_svg(path: Path, title: str) -> Markup:
     return Markup(f'{svg[:opening]} role="img" aria-label="{escape(title)}"{svg[opening:]}')
 
 
-def _overviews(figures: Path, baselines: Iterable[str]) -> list[dict]:
-    """Dominance, symmetry and training curves, as far as they were drawn."""
-    wanted = [("dominance/zgo", "Factors ranked by how they fare against the others (ZGO)", 3, False)]
+def _overviews(figures: Path, baselines: Iterable[str], study: str, known: KnownStudies) -> list[dict]:
+    """Dominance and symmetry in a study, and training curves, as far as they were drawn."""
+    title = f"Factors ranked by how they fare against the others ({known.title(study)})"
+    wanted = [(f"dominance/{study}", title, 3, False)]
     for name in baselines:
-        wanted += [(f"asymmetry/zgo_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1, True),
+        wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1,
+                    True),
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
 
 
-def _exhibits(figures: Path, runs: pd.DataFrame) -> list[dict]:
-    """The sheets of what baselines make of test images, ZGO first; the first of each baseline is open."""
+def _visualisations(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:
+    """The sheets of what baselines make of test images, studies with cues first; the first of a baseline is open."""
     found = []
     for baseline, own in runs.groupby("baseline", sort=False):
-        jobs = own[["study", "binding"]].drop_duplicates().sort_values("study", key=lambda s: s == "zso", kind="stable")
-        paths = {f"{study.upper()} {binding}": figures / "exhibits" / f"{baseline}_{study}_{binding}.svg"
+        jobs = own[["study", "binding"]].drop_duplicates().sort_values(
+            "study", key=lambda names: [not known.studies[name].cues for name in names], kind="stable")
+        paths = {f"{known.title(study)} {binding}": figures / "exhibits" / f"{baseline}_{study}_{binding}.svg"
                  for study, binding in jobs.itertuples(index=False, name=None)}
         there = [(name, path) for name, path in paths.items() if path.exists()]
         for place, (name, path) in enumerate(there):
@@ -199,7 +163,7 @@ def _smaller_pictures(svg: Markup) -> Markup:
     return Markup(re.sub(r'href="data:image/png;base64,\s*([^"]+)"', smaller, svg))
 
 
-def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:
+def verdict(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies) -> dict:
     """The verdict in sentences, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
     comparison, summary, scatter = frames["comparison"], frames["summary"], figures / "paper" / "scatter.svg"
     groups = [{"by": by, "rows": [_shares(row) for _, row in rows.iterrows()]}
@@ -209,7 +173,8 @@ def verdict(frames: dict[str, pd.DataFrame], figures: Path) -> dict:
                       if NOT_TUNED in row.mentions})
     return {"sentence": verdict_sentence(comparison), "joint": agreement_sentence(frames["agreement"]),
             "marks": marks_sentence(), "margin": 100 * MARGIN, "least_samples": LEAST_SAMPLES, "untuned": untuned,
-            "agreement": agreement_rows(frames["agreement"]), "groups": groups, "table": comparison_rows(comparison),
+            "agreement": agreement_rows(frames["agreement"]), "groups": groups,
+            "table": comparison_rows(comparison, known),
             "reasons": [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()],
             "scatter": inline_svg(scatter, "The paper's numbers across, ours up") if scatter.exists() else ""}
 
@@ -223,10 +188,10 @@ def _shares(row: pd.Series) -> dict:
             "label": f"{row['name']}: {label}"}
 
 
-def reference(frames: dict[str, pd.DataFrame]) -> dict | None:
+def reference(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
     """Models without a comparable cell beside the paper's nine; None where every model has one."""
     table = frames["reference"]
     if not len(table):
         return None
-    return {"note": reference_note(table), "sentences": list(reference_sentences(table, frames["likeness"])),
-            "table": reference_rows(table)}
+    return {"note": reference_note(table), "sentences": list(reference_sentences(table, frames["likeness"], known)),
+            "table": reference_rows(table, known)}

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import SIMULATED, simulated_lines
 from diagvib.results.formats import (
     UNTUNED,
@@ -11,11 +12,11 @@ from diagvib.results.formats import (
     reference_lines,
     selection_lines,
     untuned_baselines,
-    with_chgo,
+    with_contrasts,
 )
-from diagvib.results.paper import METRIC_TITLES, paper_percent, percent, points
+from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.paper import interval, metric_titles, paper_percent, percent, points
 from diagvib.results.uncertainty import FEWEST_FOR_P
-from diagvib.scenes.digits.factors import FACTORS
 
 
 def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
@@ -24,17 +25,17 @@ def _cell(text: str, value: float | int | None = None, small: str = "", kind: st
     return {"text": text, "small": small, "kind": kind, **sort}
 
 
-def result_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
+def result_tables(frames: dict[str, pd.DataFrame], known: KnownStudies) -> list[dict]:
     """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the cells."""
-    rows, untuned = with_chgo(frames["metrics"], frames["chgo_minus_zgo"]), untuned_baselines(frames)
+    rows, untuned = with_contrasts(frames["metrics"], frames["contrasts"]), untuned_baselines(frames)
     tables = []
-    for metric, title in METRIC_TITLES.items():
+    for metric, title in metric_titles(known).items():
         table = rows[rows["metric"] == metric]
         if len(table):
-            factors = [factor for factor in FACTORS if factor in set(table["target"])]
+            factors = [factor for factor in known.factors(table["study"]) if factor in set(table["target"])]
             groups = table.groupby(["baseline", "study"], sort=False)
-            lines = [[_cell(f"{baseline} {UNTUNED}" if baseline in untuned else baseline), _cell(study.upper(), place),
-                      *(_result(group, factor) for factor in factors)]
+            lines = [[_cell(f"{baseline} {UNTUNED}" if baseline in untuned else baseline),
+                      _cell(known.title(study), place), *(_result(group, factor) for factor in factors)]
                      for place, ((baseline, study), group) in enumerate(groups)]
             tables.append({"title": title, "heads": ["baseline", "study", *factors], "rows": lines,
                            "paper": table["paper_mean"].notna().any()})
@@ -51,17 +52,17 @@ def _result(rows: pd.DataFrame, factor: str) -> dict:
         paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
         paper += f", {points(row['difference'])}" if row["n"] else ""
     return _cell(percent(row["mean"], row["stderr"], row["n"], row["expected"]),
-                 row["mean"] if row["n"] else float("nan"), paper, "hole" if row["n"] == 0 else "")
+                 row["mean"] if row["n"] else float("nan"), paper, "missing" if row["n"] == 0 else "")
 
 
-def comparison_rows(comparison: pd.DataFrame) -> dict:
+def comparison_rows(comparison: pd.DataFrame, known: KnownStudies) -> dict:
     """Every cell of the paper for which something ran."""
     ran = comparison[comparison["n"] > 0]
-    rows = [[_cell(r.table, place), _cell(r.study.upper()), _cell(r.baseline), _cell(r.target), _cell(r.metric),
+    rows = [[_cell(r.table, place), _cell(known.title(r.study)), _cell(r.baseline), _cell(r.target), _cell(r.metric),
              _cell(f"{100 * r.ours:.1f}", r.ours), _cell(f"{100 * r.paper:.0f}", r.paper),
              _cell(points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
              _cell(r.verdict, small="; ".join(filter(None, (r.reason, r.mentions))),
-                   kind="hole" if r.verdict == "differs" else "")]
+                   kind="missing" if r.verdict == "differs" else "")]
             for place, r in enumerate(ran.itertuples(index=False))]
     return {"title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}", "rows": rows,
             "heads": ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference", "±", "verdict"]}
@@ -72,7 +73,8 @@ def agreement_rows(agreement: pd.DataFrame) -> dict:
     heads, lines = agreement_lines(agreement)
     values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
     rows = [[*map(_cell, line[:2]), *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
-             _cell(row["statement"], small=row["reason"], kind="hole" if row["statement"] == "not reproduced" else "")]
+             _cell(row["statement"], small=row["reason"],
+                   kind="missing" if row["statement"] == "not reproduced" else "")]
             for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)]
     return {"title": "Joint statements", "heads": heads, "rows": rows}
 
@@ -83,55 +85,69 @@ def simulated_rows() -> dict:
             "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)]}
 
 
-def reference_rows(reference: pd.DataFrame) -> dict:
-    heads, lines = reference_lines(reference)
+def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
+    heads, lines = reference_lines(reference, known)
     rows = [[_cell(line[0], place), *map(_cell, line[1:4]), _cell(line[4], row.ours), _cell(line[5], row.paper_low),
              _cell(line[6], row.paper_resnet18), _cell(line[7], row.rank)]
             for place, (line, row) in enumerate(zip(lines, reference.itertuples(index=False), strict=True))]
     return {"title": "Every number beside the paper's nine", "heads": heads, "rows": rows}
 
 
-def folded_tables(frames: dict[str, pd.DataFrame]) -> list[dict]:
-    """Means over all pairs with intervals; two baselines compared; other rules of choosing the epoch."""
-    found = [_overall(frames["overall"]), _contrasts(frames["baselines"]), *_selection(frames["selection"])]
+def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
+    """Accuracies by test group, of studies that are judged by them."""
+    heads, lines = accuracy_lines(accuracy, known)
+    rows = [[_cell(line[0], place), *map(_cell, line[1:-4]), *(_cell(text, _first_number(text)) for text in line[-4:])]
+            for place, line in enumerate(lines)]
+    return {"title": ACCURACY_TITLE, "note": ACCURACY_NOTE, "heads": heads, "rows": rows}
+
+
+def _first_number(text: str) -> float:
+    return float("nan") if text == "-" else float(text.split()[0])
+
+
+def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
+    """Means over all bindings with intervals; two baselines compared; other rules of choosing the epoch."""
+    found = [_overall(frames["overall"], known), _contrasts(frames["baselines"], known),
+             *_selection(frames["selection"], known)]
     return [table for table in found if table["rows"]]
 
 
-def _overall(overall: pd.DataFrame) -> dict:
-    rows = [[_cell(r.baseline), _cell(r.study.upper(), place),
-             _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="hole" if r.n == 0 else ""),
-             _cell(_interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples), _cell(str(r.bindings), r.bindings),
-             _cell(f"{r.n} of {r.expected}", r.n)] for place, r in enumerate(overall.itertuples(index=False))]
-    return {"title": "Mean over all pairs and samples", "rows": rows,
-            "note": "95 % t interval over the means of the dataset samples, for these pairs; none for fewer than two "
-                    "samples. Close to 0 or 100 it holds the truth less often than it says.",
+def _overall(overall: pd.DataFrame, known: KnownStudies) -> dict:
+    rows = [[_cell(r.baseline), _cell(known.title(r.study), place),
+             _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="missing" if r.n == 0 else ""),
+             _cell(interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples),
+             _cell(str(r.bindings), r.bindings), _cell(f"{r.n} of {r.expected}", r.n)]
+            for place, r in enumerate(overall.itertuples(index=False))]
+    return {"title": "Mean over all bindings and samples", "rows": rows,
+            "note": "95 % t interval over the means of the dataset samples, for these bindings; none for fewer than "
+                    "two samples. Close to 0 or 100 it holds the truth less often than it says.",
             "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]}
 
 
-def _contrasts(contrasts: pd.DataFrame) -> dict:
-    rows = [[_cell(r.study.upper(), place), _cell(r.first), _cell(r.second),
-             _cell(points(r.difference), r.difference), _cell(_interval(r.low, r.high), r.low),
+def _contrasts(contrasts: pd.DataFrame, known: KnownStudies) -> dict:
+    rows = [[_cell(known.title(r.study), place), _cell(r.first), _cell(r.second),
+             _cell(points(r.difference), r.difference), _cell(interval(r.low, r.high), r.low),
              _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
              _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
              _cell(str(r.bindings), r.bindings)] for place, r in enumerate(contrasts.itertuples(index=False))]
     return {"title": "Baselines compared, paired by dataset", "rows": rows,
-            "note": "First minus second in points over all pairs and samples that both have; 95 % t "
+            "note": "First minus second in points over all bindings and samples that both have; 95 % t "
                     "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
                     "two-sided, by sign flips over the samples, corrected after Holm over the comparisons of a study; "
                     f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
-                    "over pairs, no test; better: share of datasets on which the first is better.",
+                    "over bindings, no test; better: share of datasets on which the first is better.",
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
                       "bindings"]}
 
 
-def _selection(selection: pd.DataFrame) -> Iterator[dict]:
+def _selection(selection: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
     """One table a metric."""
     for metric, own in selection.groupby("metric", sort=False):
-        heads, lines = selection_lines(own)
+        heads, lines = selection_lines(own, known)
         rows = [[_cell(study, place), _cell(baseline), _cell(rule),
-                 *(_cell(text, mean, change, "hole" if text == "-" else "") for text, change, mean in cells)]
+                 *(_cell(text, mean, change, "missing" if text == "-" else "") for text, change, mean in cells)]
                 for place, ((study, baseline, rule), cells) in enumerate(lines)]
-        yield {"title": f"Had another epoch been chosen: {METRIC_TITLES[metric]}", "heads": heads, "rows": rows,
+        yield {"title": f"Had another epoch been chosen: {metric_titles(known)[metric]}", "heads": heads, "rows": rows,
                "note": "Other rules over the same trainings, from the test accuracies that they noted after every "
                        "epoch; below each number the change to the rule as run, in points. The oracle looks at the "
                        "test images: no result, but a bound for every rule."}
@@ -143,7 +159,3 @@ def _spread(value: float) -> str:
 
 def _number(value: float, digits: int) -> str:
     return "-" if value != value else f"{value:.{digits}f}"
-
-
-def _interval(low: float, high: float) -> str:
-    return "-" if low != low else f"{100 * low:.1f} to {100 * high:.1f}"

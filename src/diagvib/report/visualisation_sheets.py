@@ -1,4 +1,4 @@
-"""Exhibit sheets: a run's pictures of what its model makes of test images - lens outputs, reconstructions, latent
+"""Visualisation sheets: a run's pictures of what its model makes of test images - lens outputs, reconstructions, latent
 traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
@@ -16,7 +16,9 @@ from PIL import Image, UnidentifiedImageError
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_table
 from diagvib.report.style import HELD_OUT, INK, MUTED, TRAINED, new_figure, styled
-from diagvib.scenes.digits.factors import Binding, parse_binding
+from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.read_runs import run_folder
+from diagvib.studies.binding import Binding
 
 _COLUMNS = ["what", "image", "dimension", "kl", "value", "prediction", "group", "picture"]
 # Inches of a picture: 128 pixels at the resolution of the PNG files. Between pictures, a share of that.
@@ -24,49 +26,61 @@ _SIDE, _GAP = 0.8, 0.04
 _GROUPS = {"id": "id: as in training", "ood": "ood: the cue misleads"}
 
 
-def exhibit_figures(runs: pd.DataFrame, folder: Path, binding: Binding | None
-                    ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Sheets of the baselines that offer pictures, each as its name and what draws it: of ZSO all targets, of ZGO the
-    given pair, dataset sample 0.
+def visualisations(runs: pd.DataFrame, folder: Path, binding: Binding | None, known: KnownStudies = SHIPPED
+                   ) -> Iterator[tuple[str, Callable[[], Figure]]]:
+    """Sheets of the baselines that offer pictures, each as its name and what draws it, of dataset sample 0: in the
+    headline's study without a shortcut all targets, in that with one the given binding, of studies without P_ij the
+    first binding.
 
-    runs: the frame of `collect.collect_runs`; folder: of all runs. A run whose pictures are missing or damaged has a
+    runs: the frame of `read_runs.collect_runs`; folder: of all runs. A run whose pictures are missing or damaged has a
     sheet that says so, provided that another one shows that its baseline has any.
     """
-    shown = runs[(runs["sample"] == 0) & ((runs["study"] == "zso") | (
-        (runs["study"] == "zgo") & (runs["binding"] == (binding.name if binding else ""))))]
+    headline = known.headline(runs["study"])
+    wanted = pd.Series(False, runs.index)
+    if headline:
+        wanted |= (runs["study"] == headline.without) | ((runs["study"] == headline.shortcut) & (
+            runs["binding"] == (binding.name if binding else "")))
+    others = runs[runs["study"].isin(known.judged_by("accuracy", runs["study"]))]
+    wanted |= runs["study"].isin(others["study"]) & (
+        runs["binding"] == runs["study"].map(others.groupby("study")["binding"].first()))
+    shown = runs[(runs["sample"] == 0) & wanted]
     for baseline, own in shown.groupby("baseline", sort=False):
         found = [(run, *_pictures(run, folder)) for run in own.itertuples(index=False)]
         if any(len(rows) for _, rows, _ in found):
-            for run, rows, hole in found:
-                title = f"{run.study.upper()} {run.binding}, {baseline}"
+            for run, rows, missing in found:
+                title = f"{known.title(run.study)} {run.binding}, {baseline}"
                 yield (f"exhibits/{baseline}_{run.study}_{run.binding}",
-                       partial(_sheet, rows, parse_binding(run.binding), title) if len(rows)
-                       else partial(_missing_sheet, title, hole))
+                       partial(_sheet, rows, _binding(run), title) if len(rows)
+                       else partial(_missing_sheet, title, missing))
+
+
+def _binding(run) -> Binding:
+    return Binding(tuple(run.binding.split("-")))
 
 
 def _sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
-    """A run's sheet; one that says so where its exhibits do not fit together, as those of another's making may."""
+    """A run's sheet; one that says so where its pictures do not fit together, as those of another's making may."""
     try:
-        return exhibit_sheet(rows, binding, title)
+        return visualisation_sheet(rows, binding, title)
     except Exception as error:
         return _missing_sheet(title, f"exhibits.parquet cannot be shown ({type(error).__name__}: {one_line(error)})")
 
 
 def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
-    """A run's exhibits, pictures decoded (none for a hole), and what is wrong with them."""
-    place = Path(folder) / run.baseline / run.study / run.binding / str(run.sample)
+    """A run's pictures, decoded (none for a missing run), and what is wrong with them."""
+    place = run_folder(folder, run._asdict())
     if run.status != "ok":
         return pd.DataFrame(), f"{run.status} ({run.reason})"
     try:
-        return read_exhibits(place / "exhibits.parquet", parse_binding(run.binding)), "no pictures in exhibits.parquet"
+        return read_visualisations(place / "exhibits.parquet", _binding(run)), "no pictures in exhibits.parquet"
     except Exception as error:  # of another's making; one run must not end all figures
         return pd.DataFrame(), one_line(str(error).replace(f"{place}/", ""))
 
 
-def read_exhibits(path: Path, binding: Binding) -> pd.DataFrame:
-    """An exhibits file: the columns that `exhibits.write_exhibits` names, of the factors only the pair's; pictures as
+def read_visualisations(path: Path, binding: Binding) -> pd.DataFrame:
+    """A file of pictures: its columns, of the factors only the binding's; pictures as
     uint8[H, W, 3]. DiagvibError if the file or a picture is absent or damaged."""
-    frame = read_table(path, [*_COLUMNS, *_factors(binding)]).to_pandas()
+    frame = read_table(path, [*_COLUMNS, *binding.factors]).to_pandas()
     try:
         frame["picture"] = [np.asarray(Image.open(io.BytesIO(content)).convert("RGB")) for content in frame["picture"]]
     except (OSError, UnidentifiedImageError, TypeError) as error:
@@ -74,19 +88,15 @@ def read_exhibits(path: Path, binding: Binding) -> pd.DataFrame:
     return frame.assign(prediction=frame["prediction"].fillna(""))
 
 
-def _factors(binding: Binding) -> list[str]:
-    return [binding.target, *([binding.cue] if binding.cue else [])]
-
-
-def exhibit_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
+def visualisation_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
     """A strip of pictures for each kind, an image a column; below them each latent dimension's traversal in a column.
 
-    rows: of `read_exhibits`. Below a picture stands what the classifier says to it.
+    rows: of `read_visualisations`. Below a picture stands what the classifier says to it.
     """
     strips = [strip for _, strip in rows[rows["dimension"].isna()].groupby("what", sort=False)]
     latent = rows[rows["dimension"].notna()]
     columns = max(len(strips[0]), latent["dimension"].nunique())
-    head = 1.05 if binding.cue else 0.5
+    head = 1.05 + 0.25 * (len(binding.cues) - 1) if binding.cues else 0.5
     below = sum(_strip_height(strip) for strip in strips) + (latent["value"].nunique() + 0.7 if len(latent) else 0)
     with styled():
         figure = new_figure(_SIDE * (columns + 1.6), _SIDE * (head + below + 0.4))
@@ -111,12 +121,13 @@ def _strip_height(strip: pd.DataFrame) -> float:
 def _head_columns(axes: Axes, strip: pd.DataFrame, binding: Binding) -> None:
     """The images' classes above the first strip, and the groups above these."""
     for column, image in enumerate(strip.to_dict("records")):
-        _write(axes, column + 0.5, -0.06, "\n".join(image[factor] for factor in _factors(binding)), va="bottom")
-    if binding.cue:
+        _write(axes, column + 0.5, -0.06, "\n".join(image[factor] for factor in binding.factors), va="bottom")
+    if binding.cues:
+        line = -0.6 - 0.25 * (len(binding.cues) - 1)
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
             left, right = columns.min() + _GAP, columns.max() + 1 - _GAP
-            axes.plot([left, right], [-0.6, -0.6], color=MUTED, linewidth=0.8)
-            _write(axes, left, -0.66, _GROUPS[group], ha="left", va="bottom", color=MUTED)
+            axes.plot([left, right], [line, line], color=MUTED, linewidth=0.8)
+            _write(axes, left, line - 0.06, _GROUPS.get(group, group), ha="left", va="bottom", color=MUTED)
 
 
 def _draw_strip(axes: Axes, strip: pd.DataFrame, binding: Binding, top: float) -> None:

@@ -103,7 +103,7 @@ def agreement_sentence(agreement: pd.DataFrame) -> str:
                       *(f"{statement}: {', '.join(names)}" for statement, names in each)]) + "."
 
 
-# What the simulations were made under; the columns of `config/reproductions.csv` that say so.
+# What the simulations were made under; the columns of `config/papers/reproductions.csv` that say so.
 RULE = {"margin": MARGIN, "least samples": LEAST_SAMPLES, "least cells": LEAST_CELLS, "least decided": LEAST_DECIDED,
         **{f"mark {name}": value for name, value in MARKS.items()}}
 SIMULATED = ("Simulated from the paper's own numbers and spreads (docs/agreement.md): the share of cells with each "
@@ -115,7 +115,7 @@ SIMULATED = ("Simulated from the paper's own numbers and spreads (docs/agreement
 @cache
 def simulated_reproductions() -> pd.DataFrame:
     """What `benchmarks/reproductions.py` found: a row for each kind of reproduction, of all baselines or resnet18."""
-    return pd.read_csv(definition_path("reproductions.csv"))
+    return pd.read_csv(definition_path("papers/reproductions.csv"))
 
 
 def simulated_sentence() -> str:

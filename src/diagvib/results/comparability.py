@@ -5,22 +5,24 @@ what the configuration says.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import pandas as pd
 
-from diagvib.foundation.schemas import validate
+from diagvib.foundation.files import read_yaml
 from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.config import default_path
 
 NOT_TUNED = "not tuned"
 # Settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). Of the others what they are.
+_ERM = {"method": "erm", "optimiser": "adam"}
 PUBLISHED = {
-    "resnet18": {"kind": "torchvision", "model": "resnet18", "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]},
-    **{name: {"kind": "torchvision", "model": name} for name in ("resnet50", "wide_resnet50_2", "densenet161",
-                                                                 "alexnet")},
-    "resnet50_in": {"kind": "torchvision_frozen", "model": "resnet50"},
-    "asr": {"kind": "asr"},
-    "vae": {"kind": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
-    "factor_vae": {"kind": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
+    "resnet18": {"model": "resnet18", **_ERM, "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]},
+    **{name: {"model": name, **_ERM} for name in ("resnet50", "wide_resnet50_2", "densenet161", "alexnet")},
+    "resnet50_in": {"model": "resnet50", **_ERM, "frozen": True},
+    "asr": {"method": "asr"},
+    "vae": {"method": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
+    "factor_vae": {"method": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
                    "discriminator_lr": 1e-5},
 }
 # Neither is stated for its own sake: the published trainer knows no autocast, and its seed is in its settings.
@@ -40,7 +42,7 @@ def protocol_differences(settings: dict) -> list[str]:
 def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[tuple, tuple[list, list]]:
     """Per (baseline, study, target) what forbids setting its runs beside the paper's, and what verdicts must mention.
 
-    frame: of `collect.collect_runs`; made: each of its rows' run.json, None for holes and where none was kept;
+    frame: of `read_runs.collect_runs`; made: each of its rows' run.json, None where a run is missing or kept none;
     settings: the configuration, which says what a run does not.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
@@ -63,8 +65,10 @@ def is_untuned(baseline: str, settings: dict) -> bool:
     return NOT_TUNED in _entry(settings, baseline).get("origin", "")
 
 
+@cache
 def _defaults() -> dict:
-    return validate({}, "config", "defaults")
+    """The paper's protocol."""
+    return read_yaml(default_path())
 
 
 def _entry(settings: dict, baseline: str) -> dict:
@@ -107,9 +111,16 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
     # A patience that cannot run out changes nothing.
     if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
         found.append(f"stops after {facts['patience']} epochs without a better validation loss (paper: never)")
-    own = facts["settings"] | facts["settings"].get("options", {})
+    own = _flat(facts["settings"])
     return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {value})"
                     for key, value in PUBLISHED.get(baseline, {}).items() if key in own and own[key] != value]
+
+
+def _flat(settings: dict) -> dict:
+    """A baseline's settings with those of model, method and optimiser beside them, the three by their names."""
+    parts = {key: settings.get(key) or {} for key in ("model", "method", "optimiser")}
+    inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}
+    return {**settings, **inner, **{key: part.get("name") for key, part in parts.items()}}
 
 
 def _mentions(facts: dict) -> list[str]:

@@ -12,12 +12,13 @@ from scipy.stats import t
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.results.formats import markdown_table
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
-from diagvib.results.paper import describe_holes, percent, points
+from diagvib.results.paper import describe_missing, percent, points
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.uncertainty import LEVEL, corrected
-from diagvib.scenes.digits.factors import parse_binding
-from diagvib.studies.study import GROUPS
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import read_binding
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "p", "verdict"]
@@ -41,7 +42,7 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     found = [collect_runs(folder, expected.values(), threads) for folder in folders]
     table = _compare(*(_long(frame) for frame in found))
     table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
-                              for line in describe_holes(frame[frame["status"] != "missing"])]
+                              for line in describe_missing(frame[frame["status"] != "missing"])]
     return table
 
 
@@ -50,33 +51,39 @@ def runs_folder(path: Path) -> Path:
     for folder in (path / "results" / "runs", path / "runs", path):
         if next(folder.glob("*/*/*/*/metrics.json"), None):
             return folder
-    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which runs/{{baseline}}/{{study}}/{{binding}}/"
-                       "{sample}/metrics.json stand")
+    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which "
+                       "runs/{baseline}/{study}/{binding}/{sample}/metrics.json stand")
 
 
 def find_runs(folder: Path) -> list[dict]:
-    """The runs that lie in a folder of runs, as `grid.expected_runs` names them. DiagvibError for unknown pairs."""
+    """The runs that lie in a folder of runs, as `grid.expected_runs` names them.
+
+    DiagvibError for bindings that a shipped study's scene does not have; those of other studies are taken as they are.
+    """
     runs = []
     for place in sorted(folder.glob("*/*/*/*")):
         baseline, study, name, sample = place.relative_to(folder).parts
         if place.is_dir() and sample.isdecimal():
-            binding = parse_binding(name)
-            runs.append({"baseline": baseline, "study": study, "binding": name, "target": binding.target, "cue": binding.cue,
+            if study in SHIPPED.studies:
+                read_binding(name, load_scene(SHIPPED.studies[study].scene).factors)
+            target, _, cue = name.partition("-")
+            runs.append({"baseline": baseline, "study": study, "binding": name, "target": target, "cue": cue or None,
                          "sample": int(sample)})
     return runs
 
 
 def _long(frame: pd.DataFrame) -> pd.DataFrame:
     """One accuracy per run and group, over cells and samples."""
+    groups = [column.removesuffix("_accuracy") for column in frame if column.endswith("_accuracy")]
     tables = [frame[["study", "baseline", "target", "cue", "sample"]].assign(
-        group=group, accuracy=frame[f"{group}_accuracy"]) for group in GROUPS]
+        group=group, accuracy=frame[f"{group}_accuracy"]) for group in groups]
     return pd.concat(tables).set_index([*KEYS, "sample"])["accuracy"].unstack("sample", sort=False)
 
 
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    rows = []
+    rows, tested = [], {name: study.groups for name, study in SHIPPED.studies.items()}
     for key, first, second in zip(a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True):
-        if np.isnan(first).all() and np.isnan(second).all() and key[-1] == "ood" and not key[-2]:
+        if np.isnan(first).all() and np.isnan(second).all() and key[-1] not in tested.get(key[0], ()):
             continue
         ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
         stderr = change.stderr if change.stderr > _NO_SPREAD else np.nan
@@ -129,8 +136,8 @@ def write_comparison(table: pd.DataFrame, path: Path) -> None:
 
 
 def _texts(table: pd.DataFrame) -> list[list[str]]:
-    return [[r.study.upper(), r.baseline, r.target, r.cue or "-", r.group, percent(r.a, r.a_stderr, r.a_n, r.a_n),
-             percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
+    return [[SHIPPED.title(r.study), r.baseline, r.target, r.cue or "-", r.group,
+             percent(r.a, r.a_stderr, r.a_n, r.a_n), percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
              "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n),
              "-" if np.isnan(r.p) else f"{r.p:.4f}", r.verdict]
             for r in table.itertuples(index=False)]

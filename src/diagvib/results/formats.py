@@ -5,13 +5,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import SIMULATED, agreement_sentence, marks_sentence, simulated_lines, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED
-from diagvib.results.paper import METRIC_TITLES, PAPER_CUES, describe_holes, paper_percent, percent, points
+from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.paper import PAPER_CUES, describe_missing, metric_titles, paper_percent, percent, points
 from diagvib.results.reference import reference_note, reference_sentences
 from diagvib.results.selection import AS_RUN, RULES
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
-from diagvib.scenes.digits.factors import FACTORS
 
 # How a compared number is marked.
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
@@ -36,17 +37,17 @@ class Block:
     notes: list[str]
 
 
-def blocks(tables: dict[str, pd.DataFrame]) -> Iterator[Block]:
+def blocks(tables: dict[str, pd.DataFrame], known: KnownStudies) -> Iterator[Block]:
     """The paper's tables, metric by metric and study by study; below each baseline the paper's row where it has one."""
-    rows = with_chgo(tables["metrics"], tables["chgo_minus_zgo"])
+    rows = with_contrasts(tables["metrics"], tables["contrasts"])
     verdicts, untuned = tables["comparison"].set_index(KEYS)["verdict"].to_dict(), untuned_baselines(tables)
-    for metric in METRIC_TITLES:
+    for metric in metric_titles(known):
         for study, table in rows[rows["metric"] == metric].groupby("study", sort=False):
-            factors = [f for f in FACTORS if f in set(table["target"])]
+            factors = [f for f in known.factors([study]) if f in set(table["target"])]
             lines = []
             for baseline, own in table.groupby("baseline", sort=False):
                 lines += _lines(baseline, own.set_index("target"), factors, verdicts, baseline in untuned)
-            yield Block(metric, study, factors, lines, _notes(table, tables["runs"]))
+            yield Block(metric, study, factors, lines, _notes(table, tables["runs"], known))
 
 
 def untuned_baselines(tables: dict[str, pd.DataFrame]) -> set[str]:
@@ -55,11 +56,10 @@ def untuned_baselines(tables: dict[str, pd.DataFrame]) -> set[str]:
     return {name for table in told for name, text in table.itertuples(index=False, name=None) if NOT_TUNED in text}
 
 
-def with_chgo(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
-    """The rows of Table 2 (CHGO minus ZGO) behind those of the others, their spread as stderr."""
-    chgo = chgo.assign(study="chgo", metric="improvement_over_zgo")
-    chgo = chgo.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
-    return pd.concat([metrics, chgo]) if len(chgo) else metrics
+def with_contrasts(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
+    """The rows of contrasts (Table 2) behind those of the others, their spread as stderr."""
+    contrasts = contrasts.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
+    return pd.concat([metrics, contrasts]) if len(contrasts) else metrics
 
 
 def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict,
@@ -76,32 +76,48 @@ def _lines(baseline: str, own: pd.DataFrame, factors: list[str], verdicts: dict,
     return [(name, ours), *([("paper", theirs)] if any(theirs) else [])]
 
 
-def _notes(table: pd.DataFrame, runs: pd.DataFrame) -> list[str]:
-    studies = {"chgo", "zgo"} if (table["metric"] == "improvement_over_zgo").all() else set(table["study"])
+def _notes(table: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
+    contrast = known.contrasts.get(table["metric"].iloc[0])
+    studies = {contrast.study, contrast.reference} if contrast else set(table["study"])
     concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(table["baseline"]))]
-    partial = table[table["study"] != "zso"]
-    few = sorted({(r.target, int(r.cues)) for r in partial.itertuples() if r.cues < PAPER_CUES})
+    few = sorted({(r.target, int(r.cues)) for r in table.itertuples() if 0 < r.cues < PAPER_CUES})
     notes = [f"over the configured cues only: {', '.join(f'{t} {c} of {PAPER_CUES}' for t, c in few)}"] if few else []
-    return notes + describe_holes(concerned)
+    return notes + describe_missing(concerned)
 
 
-def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
-    """Summary of the verdicts, then the paper's tables, holes and run times. note: what must stand above all else."""
-    parts = ["# Tables", "", *([f"**{note}**", ""] if note else []), verdict_sentence(tables["comparison"]), "",
-             *_agreement(tables["agreement"]), *_reference(tables), *_summary(tables["summary"]), "", LEGEND, "",
-             simulated_sentence()]
-    metric = None
-    for block in blocks(tables):
+def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "", known: KnownStudies = SHIPPED) -> str:
+    """Summary of the verdicts, the paper's tables, those of other studies, missing runs and run times.
+
+    note: what must stand above all else. What the configured studies have nothing of is left out.
+    """
+    paper, metric = len(tables["comparison"]) > 0, None
+    parts = ["# Tables", *(["", f"**{note}**"] if note else []), *(_verdicts(tables, known) if paper else []),
+             *(["", LEGEND] if len(tables["metrics"]) else []), *(["", simulated_sentence()] if paper else [])]
+    for block in blocks(tables, known):
         if block.metric != metric:
             metric = block.metric
-            parts += ["", f"## {METRIC_TITLES[metric]}"]
+            parts += ["", f"## {metric_titles(known)[metric]}"]
         rows = [[f"*{name}*" if name == "paper" else name, *cells] for name, cells in block.rows]
-        parts += ["", f"### {block.study.upper()}", "", *markdown_table(["baseline", *block.factors], rows)]
+        parts += ["", f"### {known.title(block.study)}", "", *markdown_table(["baseline", *block.factors], rows)]
         parts += ["", *(f"- {line}" for line in block.notes)] if block.notes else []
-    parts += _selection(tables["selection"])
-    holes = describe_holes(tables["runs"])
-    parts += ["", "## Missing runs", "", *([f"- {line}" for line in holes] or ["None: every configured run is there."])]
-    return "\n".join([*parts, *_run_times(tables["run_times"]), *_simulated()]) + "\n"
+    parts += [*_accuracy(tables["accuracy"], known), *_selection(tables["selection"], known)]
+    missing = describe_missing(tables["runs"])
+    parts += ["", "## Missing runs", "",
+              *([f"- {line}" for line in missing] or ["None: every configured run is there."])]
+    return "\n".join([*parts, *_run_times(tables["run_times"]), *(_simulated() if paper else [])]) + "\n"
+
+
+def _verdicts(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
+    return ["", verdict_sentence(tables["comparison"]), "", *_agreement(tables["agreement"]),
+            *_reference(tables, known), *_summary(tables["summary"])]
+
+
+def _accuracy(accuracy: pd.DataFrame, known: KnownStudies) -> list[str]:
+    """Accuracies by group; nothing where no study is judged by them."""
+    if not len(accuracy):
+        return []
+    heads, rows = accuracy_lines(accuracy, known)
+    return ["", f"## {ACCURACY_TITLE}", "", ACCURACY_NOTE, "", *markdown_table(heads, rows)]
 
 
 def markdown_table(heads: list[str], rows: list[list[str]]) -> list[str]:
@@ -135,48 +151,50 @@ def share(value: float) -> str:
     return "-" if value != value else f"{100 * value:.0f} %"
 
 
-def _reference(tables: dict[str, pd.DataFrame]) -> list[str]:
+def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
     """Models without a comparable cell beside the paper's nine; nothing where every model has one."""
     reference = tables["reference"]
     if not len(reference):
         return []
-    heads, rows = reference_lines(reference)
+    heads, rows = reference_lines(reference, known)
     return ["## Beside the paper's nine", "", reference_note(reference), "",
-            *(f"- {line}" for line in reference_sentences(reference, tables["likeness"])), "",
+            *(f"- {line}" for line in reference_sentences(reference, tables["likeness"], known)), "",
             *markdown_table(heads, rows), "", "## Verdicts", ""]
 
 
-def reference_lines(reference: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+def reference_lines(reference: pd.DataFrame, known: KnownStudies = SHIPPED) -> tuple[list[str], list[list[str]]]:
     """Heads and texts of `reference.reference_table`."""
-    rows = [[r.study.upper(), r.baseline, r.target, r.metric, f"{100 * r.ours:.1f}",
+    rows = [[known.title(r.study), r.baseline, r.target, r.metric, f"{100 * r.ours:.1f}",
              f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}", f"{100 * r.paper_resnet18:.0f}",
              f"{r.rank} of {r.of}"] for r in reference.itertuples(index=False)]
     return ["study", "baseline", "factor", "metric", "ours", "paper's nine", "paper's resnet18", "rank"], rows
 
 
-def _selection(selection: pd.DataFrame) -> list[str]:
+def _selection(selection: pd.DataFrame, known: KnownStudies) -> list[str]:
     """What other rules of choosing the epoch would have given; nothing where no run noted it."""
     if not len(selection):
         return []
     parts = ["", "## Had another epoch been chosen", "", "In brackets the change to the rule as run, in points."]
     for metric, rows in selection.groupby("metric", sort=False):
-        heads, lines = selection_lines(rows)
+        heads, lines = selection_lines(rows, known)
         texts = [[*names, *(f"{text} ({change})" if change else text for text, change, _ in cells)]
                  for names, cells in lines]
-        parts += ["", f"### {METRIC_TITLES[metric]}", "", *markdown_table(heads, texts)]
+        parts += ["", f"### {metric_titles(known)[metric]}", "", *markdown_table(heads, texts)]
     return parts
 
 
-def selection_lines(selection: pd.DataFrame) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str, float]]]]]:
+def selection_lines(selection: pd.DataFrame, known: KnownStudies = SHIPPED
+                    ) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str, float]]]]]:
     """Heads and lines of one metric's part of `selection.selection_table`: names, then per factor text, change in
     points and mean."""
-    factors, lines = [f for f in FACTORS if f in set(selection["target"])], []
+    factors = [f for f in known.factors(selection["study"]) if f in set(selection["target"])]
+    lines = []
     for (study, baseline, rule), own in selection.groupby(["study", "baseline", "rule"], sort=False):
         cells = dict.fromkeys(factors, ("", "", float("nan")))
         for row in own.itertuples(index=False):
             change = "" if rule == AS_RUN or row.n == 0 else points(row.change)
             cells[row.target] = (percent(row.mean, row.stderr, row.n, row.expected), change, row.mean)
-        lines.append(([study.upper(), baseline, RULES[rule]], list(cells.values())))
+        lines.append(([known.title(study), baseline, RULES[rule]], list(cells.values())))
     return ["study", "baseline", "rule", *factors], lines
 
 
@@ -197,47 +215,59 @@ def _simulated() -> list[str]:
             *markdown_table(heads, rows)]
 
 
-def markdown_matrices(p: pd.DataFrame, note: str = "") -> str:
-    """Every P_ij matrix: rows target factors, columns cue factors (ZSO: none), percent."""
-    parts = ["# P_ij: accuracy on the group `ood` (ZSO: on its only group), rows target, columns cue factors", "",
-             *([f"**{note}**", ""] if note else []), LEGEND.split(" Spreads")[0]]
-    for study, baseline, heads, rows in _matrices(p):
-        parts += ["", f"## {study.upper()}, {baseline}", "", *markdown_table(heads, rows)]
+def markdown_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPED) -> str:
+    """Every P_ij matrix: rows target factors, columns cue factors (none without cues), percent."""
+    parts = ["# P_ij: accuracy on the group `ood` (without cues: on the only group), rows target, columns cue factors",
+             "", *([f"**{note}**", ""] if note else []), LEGEND.split(" Spreads")[0]]
+    for study, baseline, heads, rows in _matrices(p, known):
+        parts += ["", f"## {known.title(study)}, {baseline}", "", *markdown_table(heads, rows)]
     return "\n".join(parts) + "\n"
 
 
-def _matrices(p: pd.DataFrame) -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
+def _matrices(p: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str, str, list[str], list[list[str]]]]:
     """Study, baseline, heads and rows of every matrix."""
     shown = p[(p["group"] == "ood") | (p["cue"] == "")]
     for (study, baseline), own in shown.groupby(["study", "baseline"], sort=False):
-        cues = [""] if (own["cue"] == "").all() else list(FACTORS)
+        factors = known.factors([study])
+        cues = matrix_columns(own["cue"], factors)
         cells = {(r.target, r.cue): percent(r.mean, r.stderr, r.n, r.expected) for r in own.itertuples(index=False)}
-        rows = [[target, *(cells.get((target, cue), "") for cue in cues)] for target in FACTORS
+        rows = [[target, *(cells.get((target, cue), "") for cue in cues)] for target in factors
                 if target in set(own["target"])]
         yield study, baseline, ["target", *(cue or "no cue" for cue in cues)], rows
 
 
-def latex_tables(tables: dict[str, pd.DataFrame], note: str = "") -> str:
+def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
+    """Columns of a P_ij matrix: all factors, or of a study with several cues their combinations; '' for none."""
+    asked = list(dict.fromkeys(cues))
+    return list(factors) if asked != [""] and set(asked) <= set(factors) else asked
+
+
+def latex_tables(tables: dict[str, pd.DataFrame], note: str = "", known: KnownStudies = SHIPPED) -> str:
     """The paper's tables as LaTeX (needs booktabs): one table environment per study and metric."""
     parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else []),
-             f"% {_latex(verdict_sentence(tables['comparison']))}",
+             *(f"% {_latex(verdict_sentence(own))}" for own in [tables["comparison"]] if len(own)),
              *(f"% {_latex(text)}" for text in [agreement_sentence(tables["agreement"])] if text),
              *([f"% {reference_note(tables['reference'])}"] if len(tables["reference"]) else []),
              f"% {UNTUNED} settings {NOT_TUNED}; = agrees, ≠ differs, ? cannot tell"]
-    for block in blocks(tables):
-        title = f"{block.study.upper()}. {METRIC_TITLES[block.metric]} (percent)."
+    for block in blocks(tables, known):
+        title = f"{known.title(block.study)}. {metric_titles(known)[block.metric]} (percent)."
         rows = [[r"\emph{paper}" if name == "paper" else _latex(name), *map(_latex, cells)]
                 for name, cells in block.rows]
         parts += ["", *_latex_table(f"{title} {note}".strip(), ["baseline", *block.factors], rows, block.notes)]
+    for study, own in tables["accuracy"].groupby("study", sort=False):
+        heads, rows = accuracy_lines(own, known)
+        title = f"{known.title(study)}. {ACCURACY_TITLE}. {ACCURACY_NOTE} {note}".strip()
+        parts += ["", *_latex_table(title, heads, [[*map(_latex, row)] for row in rows])]
     return "\n".join(parts) + "\n"
 
 
-def latex_matrices(p: pd.DataFrame, note: str = "") -> str:
+def latex_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPED) -> str:
     """Every P_ij matrix as a LaTeX table (needs booktabs), as `markdown_matrices`."""
     parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else [])]
-    for study, baseline, heads, rows in _matrices(p):
-        where = "without a cue" if len(heads) == 2 else "on the group ood; rows: target factors, columns: cue factors"
-        title = f"{study.upper()}, {baseline}. Accuracy {where} (percent). {note}"
+    for study, baseline, heads, rows in _matrices(p, known):
+        where = "on the group ood; rows: target factors, columns: cue factors"
+        where = "without a cue" if heads[1:] == ["no cue"] else where
+        title = f"{known.title(study)}, {baseline}. Accuracy {where} (percent). {note}"
         parts += ["", *_latex_table(title.strip(), heads, [[*map(_latex, row)] for row in rows])]
     return "\n".join(parts) + "\n"
 

@@ -7,8 +7,8 @@ import pandas as pd
 
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
 
-__all__ = ["CHANCE", "Estimate", "accuracy_array", "chgo_minus_zgo", "estimate", "faavg", "famin",
-           "mean_per_class_accuracy", "per_class_accuracy"]
+__all__ = ["CHANCE", "Estimate", "accuracy_array", "estimate", "faavg", "famin", "mean_per_class_accuracy",
+           "paired_change", "per_class_accuracy"]
 
 # What guessing among the three trained classes gives, in the mean, in every tested group: the mean over the classes
 # present does not ask how frequent each is (in CGO-1 and CGO-2 they are not equally so in `ood`, and in CHGO there is
@@ -87,17 +87,18 @@ def famin(acc: np.ndarray) -> Estimate:
     return estimate(_checked(acc).min(axis=1))
 
 
-def chgo_minus_zgo(chgo: np.ndarray, zgo: np.ndarray) -> Estimate:
-    """Mean over samples of the mean over cues of paired differences (Table 2).
+def paired_change(acc: np.ndarray, reference: np.ndarray) -> Estimate:
+    """Mean over samples of the mean over cues of paired differences, a study's minus a reference study's (Table 2).
 
     Its `.std`, over the samples' means over the cues with ddof 1, stands beside the paper's spread, which is read as
     the same; the paper's ddof is not stated.
-    chgo, zgo: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is missing.
+    acc, reference: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
+    missing.
     """
-    chgo, zgo = _checked(chgo), _checked(zgo)
-    if chgo.shape != zgo.shape:
-        raise ValueError(f"chgo {chgo.shape} and zgo {zgo.shape} must hold the same samples and cues")
-    return faavg(chgo - zgo)
+    acc, reference = _checked(acc), _checked(reference)
+    if acc.shape != reference.shape:
+        raise ValueError(f"accuracies {acc.shape} and {reference.shape} must be of the same samples and cues")
+    return faavg(acc - reference)
 
 
 def _checked(acc: np.ndarray) -> np.ndarray:

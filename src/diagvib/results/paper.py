@@ -1,30 +1,32 @@
 """The paper's tables: its numbers, and ours set in the same form (Tables 2 and A2-A9)."""
 
 import math
+from collections.abc import Iterable
+from functools import cache
 
 import pandas as pd
 
 from diagvib.foundation.files import definition_path
-from diagvib.scenes.digits.factors import FACTORS
+from diagvib.results.known_studies import KnownStudies
 
-# Every pair of the paper: a target factor's five possible cues. FAAvg over fewer cues is another number.
-PAPER_CUES = len(FACTORS) - 1
+# A target factor's possible cues in the paper, all other factors. FAAvg over fewer cues is another number.
+PAPER_CUES = 5
 
 METRIC_TITLES = {
     "faavg": "FAAvg: mean over cues of the accuracy where the shortcut misleads",
     "famin": "FAMin: the worst cue",
     "id_accuracy": "In-distribution accuracy, mean over cues (not in the paper)",
-    "improvement_over_zgo": "CHGO minus ZGO: what two classes without a shortcut lend to the third",
 }
 
 
+@cache
 def read_paper_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 2 and A2-A9, as fractions.
 
-    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin | improvement_over_zgo), paper_mean,
-    paper_spread, spread_kind (stderr; for improvement_over_zgo std). One row per key.
+    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin, or a contrast's), paper_mean,
+    paper_spread, spread_kind (stderr; of a contrast std). One row per key.
     """
-    raw = pd.read_csv(definition_path("paper_tables.csv"))
+    raw = pd.read_csv(definition_path("papers/diagvib6.csv"))
     return pd.DataFrame({
         "table": raw["table"].str.removeprefix("table_").str.upper(),
         "study": raw["study"].str.lower(), "baseline": raw["baseline"], "target": raw["factor"],
@@ -36,15 +38,26 @@ def read_paper_tables() -> pd.DataFrame:
 def beside_paper(rows: pd.DataFrame, spread: str, comparable: bool) -> pd.DataFrame:
     """Add paper_mean, paper_{spread} and difference (ours minus the paper's) to tidy rows.
 
-    rows: columns study, baseline, target, metric, cues, mean. The columns stay empty where the paper has no number,
-    where fewer cues than the paper's were configured, or where the runs' sources are not comparable.
+    rows: columns study, baseline, target, metric, cues (0: a study without them), mean. The columns stay empty
+    where the paper has no number, where fewer cues than the paper's were configured, or where the runs' sources are not
+    comparable.
     """
     paper = read_paper_tables().drop(columns=["table", "spread_kind"])
     joined = rows.merge(paper, on=["study", "baseline", "target", "metric"], how="left")
-    same = ((joined["cues"] == PAPER_CUES) | (joined["study"] == "zso")) & comparable
+    same = joined["cues"].isin([0, PAPER_CUES]) & comparable
     joined[["paper_mean", "paper_spread"]] = joined[["paper_mean", "paper_spread"]].where(same)
     joined["difference"] = joined["mean"] - joined["paper_mean"]
     return joined.rename(columns={"paper_spread": f"paper_{spread}"})
+
+
+def metric_titles(known: KnownStudies) -> dict[str, str]:
+    """How people are told of a metric: those of the set `shortcut`, then the contrasts."""
+    return METRIC_TITLES | {metric: contrast.title for metric, contrast in known.contrasts.items()}
+
+
+def of_paper(studies: Iterable[str]) -> bool:
+    """Whether the paper has numbers for any of these studies."""
+    return not set(read_paper_tables()["study"]).isdisjoint(studies)
 
 
 def percent(mean: float, spread: float, n: int, expected: int) -> str:
@@ -62,20 +75,25 @@ def points(change: float) -> str:
     return "-" if math.isnan(change) else f"{100 * change:+z.1f}"
 
 
+def interval(low: float, high: float) -> str:
+    """`41.2 to 43.0`, percent; `-` where there is none."""
+    return "-" if math.isnan(low) else f"{100 * low:.1f} to {100 * high:.1f}"
+
+
 def paper_percent(mean: float, spread: float) -> str:
     """The paper's rounding: `41 ± 2`."""
     return f"{100 * mean:.0f} ± {100 * spread:.0f}"
 
 
-def describe_holes(runs: pd.DataFrame) -> list[str]:
-    """One line per kind of hole among expected runs, each naming its runs; empty when every run is there.
+def describe_missing(runs: pd.DataFrame) -> list[str]:
+    """One line per kind of missing run among expected runs, each naming its runs; empty when every run is there.
 
-    runs: the frame of `tables.collect_runs`.
+    runs: the frame of `read_runs.collect_runs`.
     """
     lines = []
     configured = runs.groupby(["baseline", "study"], sort=False).size()
-    holes = runs[runs["status"] != "ok"]
-    for (baseline, study, status, reason), group in holes.groupby(
+    missing = runs[runs["status"] != "ok"]
+    for (baseline, study, status, reason), group in missing.groupby(
             ["baseline", "study", "status", "reason"], sort=False, dropna=False):
         if len(group) == configured[baseline, study]:
             which = f"all {len(group)} runs"

@@ -1,10 +1,10 @@
-"""Runs read back: every expected run is read, or is a hole that says why. One pass over the files."""
+"""Runs read back: every expected run is read, or says why it is missing. One pass over the files."""
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -15,62 +15,110 @@ from rich.console import Console
 from rich.progress import track
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import METADATA_KEY, open_parquet, read_json, read_metadata
+from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata
 from diagvib.foundation.parallel import in_processes
+from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, count_cells, mean_per_class, read_predictions
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
-from diagvib.studies.study import GROUPS
-from diagvib.training.accuracy import accuracy_by_code
 
-# Columns of a run's epochs; the last two only if `training.track_test` asked for them.
-_NOTED = [f"{group}_accuracy" for group in GROUPS]
-HISTORY = ["epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy", *_NOTED]
-RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
+# Columns of a run's epochs that every run notes; behind them an accuracy for each test group, noted if
+# `training.track_test` asked for it.
+NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 # So many make up for the start of a process.
 RUNS_A_PROCESS = 1000
 # What run.json holds, as far as it is read.
 _MADE = {"settings": dict, "training": dict, "versions": dict, "seconds": dict, "device": str, "precision": str,
          "seed": int, "images_per_second": int | float}
 _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "number"}
-_RUN_COLUMNS = [*RUN_KEYS, "status", "reason", "id_accuracy", "id_n", "ood_accuracy", "ood_n", "sources", "comparable"]
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame` as of `collect_runs`; per row what made the run, and its epochs (None for holes)."""
+    """What was found: `frame` as of `collect_runs`; per row what made the run, and its epochs (None for missing runs).
+
+    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the runs that are there.
+    """
 
     frame: pd.DataFrame
     made: list[dict | None]
     epochs: list[np.ndarray | None]
+    history: list[str] = field(default_factory=lambda: list(NOTED))
+    cells: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CELL_COLUMNS))
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What stands in one run's files."""
+
+    status: str
+    reason: str = ""
+    sources: str | None = None
+    comparable: bool | None = None
+    groups: Sequence[str] = ()  # the test groups
+    cells: dict | None = None  # of `cells.count_cells`
+    noted: dict | None = None  # metrics.json's groups
+    made: dict | None = None
+    epochs: np.ndarray | None = None
 
 
 def run_folder(runs: Path, run: dict) -> Path:
     return Path(runs) / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
 
 
-def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1) -> pd.DataFrame:
+def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> pd.DataFrame:
     """One row per expected run, whether it is there or not.
 
-    expected: dicts with baseline, study, pair, target, cue (None without correlation), sample. threads: the most
-    processes that read.
-    Columns: those (cue empty without correlation), status (ok | missing | damaged), reason, id_accuracy, id_n,
-    ood_accuracy, ood_n, sources, comparable.
+    expected: dicts with baseline, study, binding, target, cue (None without one), sample. threads: the most processes
+    that read.
+    Columns: those (cue empty without one), status (ok | missing | damaged), reason, for every test group of the studies
+    {group}_accuracy and {group}_n, sources, comparable.
     Accuracies are computed again from the predictions; a run whose metrics.json says otherwise is damaged.
     """
-    return read_runs(runs, expected, threads).frame
+    return read_runs(runs, expected, threads, known).frame
 
 
-def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1) -> Collected:
-    """Every expected run with its settings, times and epochs; arguments and frame as for `collect_runs`."""
+def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> Collected:
+    """Every expected run with its settings, times, epochs and cells; arguments and frame as for `collect_runs`."""
     expected = list(expected)
-    found = in_processes(partial(_read_run, Path(runs)), expected, threads, RUNS_A_PROCESS)
-    rows, made, epochs = [], [], []
-    for run, (row, run_made, run_epochs) in zip(expected, _progress(found, len(expected)), strict=True):
-        rows.append({**{k: run[k] for k in RUN_KEYS}, "cue": run["cue"] or "", "reason": "", **row})
-        made.append(run_made)
-        epochs.append(run_epochs)
-    frame = pd.DataFrame(rows, columns=_RUN_COLUMNS)
-    numbers = {column: "float64" for column in _RUN_COLUMNS if column.endswith(("_accuracy", "_n"))}
-    return Collected(frame.astype(numbers), made, epochs)
+    groups = known.groups(run["study"] for run in expected)
+    history = [*NOTED, *(f"{group}_accuracy" for group in groups)]
+    tested = {name: study.groups for name, study in known.studies.items()}
+    found = in_processes(partial(_read_run, Path(runs), tested, history), expected, threads, RUNS_A_PROCESS)
+    read = list(_progress(found, len(expected)))
+    frame = pd.DataFrame([{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
+                         columns=RUN_KEYS)
+    cells, of_run = cells_table(frame, [one.cells for one in read]), _runs_of(read)
+    accuracy = {(row.run, row.group): (row.accuracy, row.n) for row in mean_per_class(
+        cells.assign(run=of_run), ["run", "group"]).itertuples(index=False)}
+    read = [_checked(one, number, accuracy) for number, one in enumerate(read)]
+    there = np.array([one.status == "ok" for one in read], dtype=bool)
+    return Collected(_frame(frame, read, groups, accuracy), [one.made for one in read], [one.epochs for one in read],
+                     history, cells[there[of_run]].reset_index(drop=True))
+
+
+def _runs_of(read: Sequence[_Read]) -> np.ndarray:
+    """For each row of the cells, the row of its run."""
+    return np.repeat(np.arange(len(read)), [len(one.cells["n"]) if one.cells else 0 for one in read])
+
+
+def _checked(one: _Read, number: int, accuracy: dict) -> _Read:
+    """A run that is damaged if its metrics.json disagrees with its predictions. accuracy: by number and group."""
+    for group in one.groups:
+        found, n = accuracy[number, group]
+        noted = one.noted.get(group, {})
+        if noted.get("n") != n or abs(noted.get("accuracy", np.inf) - found) > 1e-6:
+            return _Read("damaged", f"metrics.json: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) "
+                         f"disagrees with the predictions, {found:.6f} (n = {n}); delete this folder and run again")
+    return one
+
+
+def _frame(keys: pd.DataFrame, read: Sequence[_Read], groups: Sequence[str], accuracy: dict) -> pd.DataFrame:
+    frame = keys.assign(status=[one.status for one in read], reason=[one.reason for one in read])
+    for group in groups:
+        values = [accuracy[number, group] if group in one.groups else (np.nan, np.nan)
+                  for number, one in enumerate(read)]
+        frame[[f"{group}_accuracy", f"{group}_n"]] = np.array(values, dtype=np.float64).reshape(-1, 2)
+    return frame.assign(sources=[one.sources for one in read], comparable=[one.comparable for one in read])
 
 
 def _progress(found: Iterable, total: int) -> Iterable:
@@ -78,21 +126,22 @@ def _progress(found: Iterable, total: int) -> Iterable:
                  disable=not sys.stderr.isatty())
 
 
-def _read_run(runs: Path, run: dict) -> tuple[dict, dict | None, np.ndarray | None]:
+def _read_run(runs: Path, tested: dict[str, Sequence[str]], history: list[str], run: dict) -> _Read:
+    """tested: the test groups of each study; history: the columns of the epochs."""
     folder = run_folder(runs, run)
     absent = [name for name in RUN_FILES if not (folder / name).exists()]
     if absent:
         unfinished = folder.exists() and len(absent) < len(RUN_FILES)
-        return {"status": "missing", "reason": f"unfinished: no {absent[0]}" if unfinished else "not run"}, None, None
+        return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
-        accuracies = _accuracies(folder, run)
-        made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl")
+        counted = _read_cells(folder, run, tested.get(run["study"]))
+        made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
         # Whose pictures they are; whether they can be shown is for the figures to find out.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
-        return {"status": "ok", **accuracies}, made, epochs
+        return _Read("ok", made=made, epochs=epochs, **counted)
     except DiagvibError as error:
-        return {"status": "damaged", "reason": one_line(str(error).replace(f"{folder}/", ""))}, None, None
+        return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
 
 
 @contextmanager
@@ -122,54 +171,30 @@ def _read_made(path: Path) -> dict:
     return made
 
 
-def _accuracies(folder: Path, run: dict) -> dict:
-    groups = GROUPS if run["cue"] else GROUPS[:1]
+def _read_cells(folder: Path, run: dict, tested: Sequence[str] | None) -> dict:
+    """The fields sources to noted of a run. tested: its study's test groups, None for an unknown study."""
     with _reading(folder / "predictions.parquet") as path:
-        table = _read_predictions(path, ["group", run["target"], "prediction"])
+        cues = run["cue"].split("-") if run["cue"] else []
+        table = read_predictions(path, run["target"], cues)
         noted = _metadata(table, path)
         _check_names(path, noted, run)
-        result = {key: noted.get(key) for key in ("sources", "comparable")}
-        if not isinstance(result["sources"], str) or not isinstance(result["comparable"], bool):
+        origin = {key: noted.get(key) for key in ("sources", "comparable")}
+        if not isinstance(origin["sources"], str) or not isinstance(origin["comparable"], bool):
             raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
-        codes = _codes(table, run["target"], path)
-        found = {group: _group_accuracy(*codes, group, path) for group in groups}
+        cells = count_cells(table, run["target"], cues, path)
+        groups = list(dict.fromkeys(cells["group"])) if tested is None else tested
+        absent = next((group for group in groups if group not in cells["group"]), None)
+        if absent:
+            raise DiagvibError(f"{path}: holds no image of group {absent}; delete this folder and run again")
     with _reading(folder / "metrics.json") as path:
         metrics = read_json(path)
         _check_names(path, metrics, run)
-        for group, (accuracy, n) in found.items():
-            _check_agreement(path, metrics, group, accuracy, n)
-            result |= {f"{group}_accuracy": accuracy, f"{group}_n": n}
-    return result
-
-
-def _read_predictions(path: Path, columns: list[str]) -> pa.Table:
-    # Class names stay codes into a dictionary: four times faster than strings, and there are 11,070 files to read.
-    with open_parquet(path, read_dictionary=columns) as file:
-        for column in columns:
-            if column not in file.schema_arrow.names:
-                raise DiagvibError(f"{path}: lacks column {column}; delete this folder and run again")
-        return file.read(columns=columns, use_threads=False).unify_dictionaries()
-
-
-def _codes(table: pa.Table, target: str, path: Path) -> tuple[dict, np.ndarray, np.ndarray, np.ndarray]:
-    """Code of each group; then per image its group's code, its label's, and whether the prediction is right."""
-    if any(table[column].null_count for column in table.column_names):
-        raise DiagvibError(f"{path}: an image lacks its group, {target} or prediction; "
-                           "delete this folder and run again")
-    columns = [table[column].combine_chunks() for column in ("group", target, "prediction")]
-    columns = [c if pa.types.is_dictionary(c.type) else c.dictionary_encode() for c in columns]
-    group, label, prediction = (column.indices.to_numpy(zero_copy_only=False) for column in columns)
-    names = [column.dictionary.to_pylist() for column in columns]
-    as_label = np.array([names[1].index(name) if name in names[1] else -1 for name in names[2]], dtype=np.int64)
-    return {name: code for code, name in enumerate(names[0])}, group, label, as_label[prediction] == label
-
-
-def _group_accuracy(known: dict, group: np.ndarray, label: np.ndarray, right: np.ndarray, name: str,
-                    path: Path) -> tuple[float, int]:
-    at = group == known.get(name, -1)
-    if not at.any():
-        raise DiagvibError(f"{path}: holds no image of group {name}; delete this folder and run again")
-    return float(accuracy_by_code(label[at], right[at]).mean()), int(at.sum())
+        noted = {group: {key: metrics.get("groups", {}).get(group, {}).get(key) for key in ("n", "accuracy")}
+                 for group in groups}
+        for group, own in noted.items():
+            if any(not isinstance(own[key], int | float) for key in own):
+                raise DiagvibError(f"{path}: has no accuracy and n of group {group}; delete this folder and run again")
+    return {**origin, "groups": groups, "cells": cells, "noted": noted}
 
 
 def _metadata(table: pa.Table, path: Path) -> dict:
@@ -186,19 +211,15 @@ def _check_names(path: Path, noted: dict, run: dict) -> None:
                                "delete this folder and run again")
 
 
-def _check_agreement(path: Path, metrics: dict, group: str, accuracy: float, n: int) -> None:
-    noted = metrics.get("groups", {}).get(group, {})
-    if noted.get("n") != n or abs(noted.get("accuracy", np.inf) - accuracy) > 1e-6:
-        raise DiagvibError(f"{path}: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) disagrees with "
-                           f"the predictions, {accuracy:.6f} (n = {n}); delete this folder and run again")
+def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
+    """A run's epochs, float32[epochs, columns], NaN for what it did not note. DiagvibError for a damaged file.
 
-
-def read_history(path: Path) -> np.ndarray:
-    """A run's epochs, float32[epochs, HISTORY], NaN for what it did not note. DiagvibError for a damaged file."""
+    columns: NOTED, which every epoch has, and others.
+    """
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
-        found = [[row.get(key, np.nan) if key in _NOTED else row[key] for key in HISTORY] for row in rows]
-        epochs = np.array(found, dtype=np.float32).reshape(-1, len(HISTORY))
+        found = [[row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows]
+        epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DiagvibError(f"{path}: damaged ({one_line(error)}); delete this folder and run again") from None
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
@@ -207,13 +228,12 @@ def read_history(path: Path) -> np.ndarray:
 
 
 def history_table(collected: Collected) -> pd.DataFrame:
-    """Every recorded epoch: the run's keys and HISTORY, empty what was not noted."""
-    there = [i for i, epochs in enumerate(collected.epochs) if epochs is not None]
-    lengths = [len(collected.epochs[i]) for i in there]
-    keys = collected.frame[RUN_KEYS].iloc[np.repeat(there, lengths)].reset_index(drop=True) if there else \
-        collected.frame[RUN_KEYS].iloc[:0]
-    values = np.concatenate([collected.epochs[i] for i in there]) if there else np.zeros((0, len(HISTORY)), np.float32)
-    return pd.concat([keys, pd.DataFrame(values, columns=HISTORY)], axis=1).astype({"epoch": "int64"})
+    """Every recorded epoch: the run's keys and the history's columns, empty what was not noted."""
+    lengths = [0 if epochs is None else len(epochs) for epochs in collected.epochs]
+    keys = collected.frame[RUN_KEYS].iloc[np.repeat(np.arange(len(lengths)), lengths)].reset_index(drop=True)
+    values = np.concatenate([np.zeros((0, len(collected.history)), np.float32),
+                             *(epochs for epochs in collected.epochs if epochs is not None)])
+    return pd.concat([keys, pd.DataFrame(values, columns=collected.history)], axis=1).astype({"epoch": "int64"})
 
 
 def run_times(collected: Collected) -> pd.DataFrame:

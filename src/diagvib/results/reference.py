@@ -10,9 +10,9 @@ from itertools import chain
 import numpy as np
 import pandas as pd
 
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
 from diagvib.results.verdicts import COMPARED
-from diagvib.scenes.digits.factors import FACTORS
 
 # The one whose settings the authors published stands for them where one is named.
 FIRST = "resnet18"
@@ -23,23 +23,24 @@ REFERENCE = [*KEYS, "ours", "paper_low", "paper_high", "paper_resnet18", "rank",
 LIKENESS = ["study", "baseline", "metric", "factors", "like", "pearson", "spearman"]
 
 
-def reference_table(metrics: pd.DataFrame, chgo: pd.DataFrame, comparison: pd.DataFrame, judged: dict) -> pd.DataFrame:
+def reference_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, comparison: pd.DataFrame, judged: dict
+                    ) -> pd.DataFrame:
     """The numbers of baselines without a compared cell, each beside the range of the paper's nine.
 
-    metrics, chgo: as of `tables.metrics_table` and `tables.chgo_table`; comparison: of `verdicts.comparison_table`;
-    judged: of `comparability.judge_runs`. Only averages over the paper's cues. Columns: REFERENCE; rank: ours among
-    `of` numbers, 1 is the highest; protocol: what was other than in the paper.
+    metrics, contrasts: as of `shortcut.metrics_table` and `shortcut.contrasts_table`; comparison: of
+    `verdicts.comparison_table`; judged: of `comparability.judge_runs`. Only averages over the paper's
+    cues. Columns: REFERENCE; rank: ours among `of` numbers, 1 is the highest; protocol: what was other than in the
+    paper.
     """
     compared = set(comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"])
-    change = chgo.assign(study="chgo", metric="improvement_over_zgo")
     columns = [*KEYS, "mean", "n", "cues"]
-    ours = pd.concat([table[columns] for table in (metrics, change) if len(table)] or [metrics[columns]])
+    ours = pd.concat([table[columns] for table in (metrics, contrasts) if len(table)] or [metrics[columns]])
     paper = read_paper_tables().groupby(["study", "target", "metric"], sort=False)
     paper = {key: rows.set_index("baseline")["paper_mean"] for key, rows in paper}
     rows = []
     for row in ours.itertuples(index=False):
         theirs = paper.get((row.study, row.target, row.metric))
-        whole = row.study == "zso" or row.cues == PAPER_CUES
+        whole = row.cues in (0, PAPER_CUES)
         if theirs is None or row.baseline in compared or not whole or not row.n:
             continue
         rows.append({**{key: getattr(row, key) for key in KEYS}, "ours": row.mean, "paper_low": theirs.min(),
@@ -72,12 +73,13 @@ def _correlation(a: pd.Series, b: pd.Series) -> float:
     return float(np.corrcoef(a, b)[0, 1]) if a.std() > 0 and b.std() > 0 else np.nan
 
 
-def reference_sentences(reference: pd.DataFrame, likeness: pd.DataFrame) -> Iterator[str]:
+def reference_sentences(reference: pd.DataFrame, likeness: pd.DataFrame, known: KnownStudies = SHIPPED
+                        ) -> Iterator[str]:
     """A sentence for each baseline and study: its FAAvg beside resnet18's, and how alike they order the factors."""
     shown = reference[reference["metric"] == "faavg"]
     for (baseline, study), own in shown.groupby(["baseline", "study"], sort=False):
-        own = own.sort_values("target", key=lambda names: names.map(FACTORS.index))
-        yield (f"{baseline}, {study.upper()}: {_percents(own['ours'])} for {', '.join(own['target'])}, beside "
+        own = own.sort_values("target", key=lambda names: names.map(known.factors([study]).index))
+        yield (f"{baseline}, {known.title(study)}: {_percents(own['ours'])} for {', '.join(own['target'])}, beside "
                f"{_percents(own['paper_resnet18'])} of the paper's {FIRST}{_likeness(likeness, baseline, study)}.")
 
 

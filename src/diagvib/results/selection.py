@@ -7,26 +7,30 @@ import numpy as np
 import pandas as pd
 
 from diagvib.results.metrics import accuracy_array, faavg, famin
-from diagvib.results.read_runs import HISTORY
+from diagvib.results.read_runs import NOTED
 
 # The oracle looks at the test images: no result, but a bound for all.
+HISTORY = [*NOTED, "id_accuracy", "ood_accuracy"]
 AS_RUN = "val_loss"  # the protocol's own (paper, Sec. A.2)
 RULES = {AS_RUN: "lowest validation loss, as run", "val_accuracy": "highest validation accuracy",
          "last": "last epoch", "oracle": "best on the tested group itself, an oracle"}
 _COLUMNS = ["rule", "study", "baseline", "target", "metric", "mean", "stderr", "n", "expected", "change"]
 
 
-def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None]) -> pd.DataFrame:
+def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None], history: Sequence[str] = HISTORY
+                    ) -> pd.DataFrame:
     """FAAvg and FAMin had each of the RULES chosen the epoch; no rows where no run noted its test accuracies.
 
-    frame: of `collect.collect_runs`; epochs: float[epochs, HISTORY] of each of its rows, None for holes. All rules are
-    over the same runs, those that noted. ZSO: P_i on its one group, as faavg. Columns: rule, study, baseline, target,
-    metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
+    frame: of `read_runs.collect_runs`; epochs: float[epochs, history] of each of its rows, None for missing runs. All
+    rules are over the same runs, those that noted. Without cues: P_i on the one group, as faavg. Columns: rule,
+    study, baseline, target, metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
     """
     paired = frame["cue"] != ""
     tested = np.where(paired, "ood_accuracy", "id_accuracy")
     as_run = np.where(paired, frame["ood_accuracy"], frame["id_accuracy"])
-    chosen = pd.DataFrame(map(_accuracies, epochs, tested, as_run), columns=list(RULES), index=frame.index, dtype=float)
+    chosen = [_accuracies(own, list(history), column, value)
+              for own, column, value in zip(epochs, tested, as_run, strict=True)]
+    chosen = pd.DataFrame(chosen, columns=list(RULES), index=frame.index, dtype=float)
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
         if (own := chosen.loc[runs.index]).notna().any(axis=None):
@@ -35,15 +39,15 @@ def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None]) ->
     return pd.DataFrame(rows, columns=_COLUMNS)
 
 
-def _accuracies(epochs: np.ndarray | None, column: str, as_run: float) -> dict[str, float]:
+def _accuracies(epochs: np.ndarray | None, history: list[str], column: str, as_run: float) -> dict[str, float]:
     """An accuracy by rule; none where the run did not note it. Of equals the earliest epoch."""
     if epochs is None:
         return {}
-    tested = epochs[:, HISTORY.index(column)]
+    tested = epochs[:, history.index(column)]
     noted = ~np.isnan(tested)
     if not noted.any():
         return {}
-    tested, validated = tested[noted], epochs[noted, HISTORY.index("val_accuracy")]
+    tested, validated = tested[noted], epochs[noted, history.index("val_accuracy")]
     return {AS_RUN: as_run, "val_accuracy": tested[validated.argmax()], "last": tested[-1], "oracle": tested.max()}
 
 

@@ -1,9 +1,8 @@
 """Tables from runs: aggregated over samples and cues, compared with the paper, written in every form."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,83 +12,22 @@ from diagvib.foundation.files import open_parquet, read_table, write_json, write
 from diagvib.results.agreement import agreement_table
 from diagvib.results.comparability import judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
-from diagvib.results.metrics import accuracy_array, chgo_minus_zgo, estimate, faavg, famin
-from diagvib.results.paper import beside_paper
+from diagvib.results.known_studies import known_studies
+from diagvib.results.metric_sets import metric_tables
+from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
 from diagvib.results.reference import likeness_table, reference_table
 from diagvib.results.selection import selection_table
-from diagvib.results.uncertainty import baseline_comparisons, overall_table, sample_interval
+from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
-from diagvib.studies.study import GROUPS
 
 # The tidy tables, each as CSV and as Parquet.
-TIDY = ("runs", "p_matrix", "metrics", "chgo_minus_zgo", "comparison", "summary", "agreement", "reference", "likeness",
-        "overall", "baselines", "selection", "run_times")
+TIDY = ("runs", "p_matrix", "metrics", "contrasts", "comparison", "summary", "agreement", "reference", "likeness",
+        "overall", "baselines", "selection", "accuracy", "run_times")
 
 # What `tabulate` writes under results/tables.
-TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "history.parquet", "versions.json",
-               "tables.md", "tables.tex", "p_matrix.md", "p_matrix.tex")
-
-
-def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
-    """P_ij (ZSO: P_i, cue empty) per study, baseline and group: mean, stderr, n, expected. (Paper, Sec. 3.4.)"""
-    rows = []
-    for (study, baseline, target, cue), runs in frame.groupby(["study", "baseline", "target", "cue"], sort=False):
-        for group in GROUPS if cue else GROUPS[:1]:
-            mean, stderr, n = estimate(runs[f"{group}_accuracy"])
-            rows.append({"study": study, "baseline": baseline, "target": target, "cue": cue, "group": group,
-                         "mean": mean, "stderr": stderr, "n": n, "expected": len(runs)})
-    columns = ["study", "baseline", "target", "cue", "group", "mean", "stderr", "n", "expected"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """FAAvg, FAMin and in-distribution accuracy over the configured cues, the paper's numbers beside them.
-
-    Columns: study, baseline, target, metric, mean, stderr, low, high, n, expected, cues, paper_mean, paper_stderr,
-    difference. low, high: 95 % t interval over the samples. For ZSO faavg is P_i, on its one group.
-    """
-    rows = []
-    for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
-        correlated = (runs["cue"] != "").all()
-        for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, "id")]:
-            acc = accuracy_array(runs, runs[f"{group}_accuracy"])
-            mean, stderr, n = reduce(acc)
-            low, high = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
-            rows.append({"study": study, "baseline": baseline, "target": target, "metric": metric, "mean": mean,
-                         "stderr": stderr, "low": low, "high": high, "n": n, "expected": len(acc),
-                         "cues": acc.shape[1] if correlated else 0})
-    columns = ["study", "baseline", "target", "metric", "mean", "stderr", "low", "high", "n", "expected", "cues"]
-    return beside_paper(pd.DataFrame(rows, columns=columns), "stderr", is_comparable(frame))
-
-
-_METRICS: list[tuple[str, Callable, str]] = [("faavg", faavg, "ood"), ("famin", famin, "ood"),
-                                             ("id_accuracy", faavg, "id")]
-
-
-def chgo_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """CHGO minus ZGO per baseline and target, where both studies are configured (paper, Table 2).
-
-    Columns: baseline, target, mean, std, n, expected, cues, paper_mean, paper_std, difference.
-    """
-    rows = []
-    for (baseline, target), runs in frame.groupby(["baseline", "target"], sort=False):
-        chgo, zgo = (runs[runs["study"] == study] for study in ("chgo", "zgo"))
-        if len(chgo) and len(zgo):
-            acc = accuracy_array(chgo, chgo["ood_accuracy"])
-            change = chgo_minus_zgo(acc, accuracy_array(zgo, zgo["ood_accuracy"]))
-            rows.append({"study": "chgo", "baseline": baseline, "target": target, "metric": "improvement_over_zgo",
-                         "mean": change.mean, "std": change.std, "n": change.n, "expected": len(acc),
-                         "cues": acc.shape[1]})
-    columns = ["study", "baseline", "target", "metric", "mean", "std", "n", "expected", "cues"]
-    table = beside_paper(pd.DataFrame(rows, columns=columns), "std", is_comparable(frame))
-    return table.drop(columns=["study", "metric"])
-
-
-def is_comparable(frame: pd.DataFrame) -> bool:
-    """Whether something ran, and all that ran used the paper's sources."""
-    ok = frame[frame["status"] == "ok"]
-    return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())
+TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "cells.parquet", "history.parquet",
+               "versions.json", "tables.md", "tables.tex", "p_matrix.md", "p_matrix.tex")
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -104,33 +42,43 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 
 
 def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]:
-    """Every tidy table by name. The aggregated ones say in a column `sources` what they were made from."""
-    frame = collected.frame
+    """Every tidy table by name. The aggregated ones say in a column `sources` what they were made from.
+
+    Those beside a paper have no rows where no study of a paper's is configured.
+    """
+    frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
-    metrics, chgo = metrics_table(frame), chgo_table(frame)
+    made = metric_tables(frame, collected.cells, known)
     judged = judge_runs(frame, collected.made, settings)
-    comparison = comparison_table(metrics, chgo, frame, settings, judged)
-    reference = reference_table(metrics, chgo, comparison, judged)
-    aggregated = {"p_matrix": p_matrix(frame), "metrics": metrics, "chgo_minus_zgo": chgo, "comparison": comparison,
-                  "summary": summary_table(comparison), "agreement": agreement_table(comparison),
-                  "reference": reference, "likeness": likeness_table(reference), "overall": overall_table(frame),
-                  "baselines": baseline_comparisons(frame), "selection": selection_table(frame, collected.epochs)}
-    return {"runs": frame, **{name: table.assign(sources=sources) for name, table in aggregated.items()},
+    comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
+    comparison = comparison if of_paper(frame["study"]) else comparison[:0]
+    reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
+    made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
+             "reference": reference, "likeness": likeness_table(reference),
+             "selection": _selection(collected, known.judged_by("shortcut", frame["study"]))}
+    return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
             "run_times": run_times(collected)}
+
+
+def _selection(collected: Collected, studies: list[str]) -> pd.DataFrame:
+    chosen = collected.frame["study"].isin(studies)
+    epochs = [own for own, of in zip(collected.epochs, chosen, strict=True) if of]
+    return selection_table(collected.frame[chosen], epochs, collected.history)
 
 
 def write_tables(collected: Collected, out: Path, settings: dict) -> None:
     """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
     tables, note = make_tables(collected, settings), source_note(collected.frame, settings)
+    known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    for name, table in {**tables, "history": history_table(collected)}.items():
+    for name, table in {**tables, "cells": collected.cells, "history": history_table(collected)}.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
-    write_text(Path(out) / "tables.md", markdown_tables(tables, note))
-    write_text(Path(out) / "tables.tex", latex_tables(tables, note))
-    write_text(Path(out) / "p_matrix.md", markdown_matrices(tables["p_matrix"], note))
-    write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note))
+    write_text(Path(out) / "tables.md", markdown_tables(tables, note, known))
+    write_text(Path(out) / "tables.tex", latex_tables(tables, note, known))
+    write_text(Path(out) / "p_matrix.md", markdown_matrices(tables["p_matrix"], note, known))
+    write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note, known))
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1) -> pd.DataFrame:
@@ -138,7 +86,7 @@ def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, th
 
     threads: the most processes that read.
     """
-    collected = read_runs(runs, expected, threads)
+    collected = read_runs(runs, expected, threads, known_studies(settings))
     frame = collected.frame
     write_tables(collected, out, settings)
     write_json(Path(out) / "versions.json", {
@@ -153,11 +101,13 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
     for name in TIDY:
         path = Path(tables) / f"{name}.csv"
         try:
-            frames[name] = pd.read_csv(path, dtype={"id_n": float, "ood_n": float})
+            frames[name] = pd.read_csv(path)
+            whole = {column: float for column in frames[name] if column.endswith("_n")}
+            frames[name] = frames[name].astype(whole)
         except (OSError, ValueError) as error:
             raise DiagvibError(f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again") from None
         _check_columns(frames[name], path)
-        for column in set(frames[name].columns) & {"cue", "reason", "sources", "mentions", "protocol"}:
+        for column in set(frames[name].columns) & {"cue", "environment", "reason", "sources", "mentions", "protocol"}:
             frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
     return frames
 
@@ -175,25 +125,5 @@ def _check_columns(frame: pd.DataFrame, path: Path) -> None:
 
 
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
-    """Every recorded epoch of a baseline's runs, as `collect.history_table` gives it."""
+    """Every recorded epoch of a baseline's runs, as `read_runs.history_table` gives it."""
     return read_table(Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline).to_pandas()
-
-
-def telling_bindings(p: pd.DataFrame) -> pd.DataFrame:
-    """Which pairs show a shortcut best: baseline, target, cue, zso, zgo, recovered, by (study); best first.
-
-    p: the table of `p_matrix`. zso: accuracy without correlation; zgo: where the cue misleads after training on nothing
-    but the shortcut; recovered: the best of the studies with generalization opportunities. NaN where nothing ran.
-    """
-    accuracy = p[((p["group"] == "ood") | (p["cue"] == "")) & (p["n"] > 0)]
-    rows = []
-    for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(["baseline", "target", "cue"], sort=False):
-        own = accuracy[(accuracy["baseline"] == baseline) & (accuracy["target"] == target)]
-        means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
-        others = means.drop(["zso", "zgo", "chgo"], errors="ignore")
-        rows.append({"baseline": baseline, "target": target, "cue": cue, "zso": means.get("zso", np.nan),
-                     "zgo": means.get("zgo", np.nan), "recovered": others.max() if len(others) else np.nan,
-                     "by": others.idxmax() if len(others) else ""})
-    found = pd.DataFrame(rows, columns=["baseline", "target", "cue", "zso", "zgo", "recovered", "by"])
-    score = found["zso"].fillna(1) - 2 * found["zgo"] + found["recovered"].fillna(found["zgo"])
-    return found.loc[score.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)

@@ -1,8 +1,8 @@
 """How sure an aggregate is: intervals, paired comparisons, effect sizes.
 
-The unit is the dataset sample: all runs of one share its classes, so that 30 pairs of two samples are two observations,
-not 60. The pairs are fixed: they are all the ordered pairs of six factors (or those configured), and another sample
-would meet the same ones. So every statement is about the mean over these pairs in a new dataset sample, and its
+The unit is the dataset sample: all runs of one share its classes, so that 30 bindings of two samples are two
+observations, not 60. The bindings are fixed: they are all that a scene has (or those configured), and another sample
+would meet the same ones. So every statement is about the mean over these bindings in a new dataset sample, and its
 uncertainty is the spread of the samples' means.
 """
 
@@ -39,11 +39,11 @@ def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) ->
 
 
 def sample_means(values: np.ndarray) -> np.ndarray:
-    """The mean over all pairs of every dataset sample that has runs: float64[samples with runs].
+    """The mean over all bindings of every dataset sample that has runs: float64[samples with runs].
 
-    values: float[samples, pairs], NaN for a missing run; pairs without any run are left out. A missing run is taken to
-    be what the additive model (sample plus pair, least squares) says, so that a sample that lacks a hard pair does not
-    look good for it. NaN where no chain of common pairs links the samples.
+    values: float[samples, bindings], NaN for a missing run; bindings without any run are left out. A missing run is
+    taken to be what the additive model (sample plus binding, least squares) says, so that a sample that lacks a hard
+    binding does not look good for it. NaN where no chain of common bindings links the samples.
     """
     there = ~np.isnan(values)
     samples, bindings = there.any(axis=1), there.any(axis=0)
@@ -57,7 +57,7 @@ def sample_means(values: np.ndarray) -> np.ndarray:
 
 
 def crossed_interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the mean of float[samples, pairs]: `sample_interval` of `sample_means`."""
+    """95 % interval of the mean of float[samples, bindings]: `sample_interval` of `sample_means`."""
     return sample_interval(sample_means(values))
 
 
@@ -91,10 +91,10 @@ def sign_flip_p(means: np.ndarray) -> float:
 def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
     """How two baselines differ on the same datasets: first minus second, over those runs that both have.
 
-    first, second: float[samples, pairs], NaN where a run is missing. Returns difference, low, high (95 %, as
-    `crossed_interval`), p (`sign_flip_p`), effect (Cohen's d of the pairs' mean differences: how alike the pairs are,
-    no test), superiority (share of datasets on which the first is better, ties half), samples and pairs with runs. NaN
-    where fewer than two samples (p: FEWEST_FOR_P; effect: two pairs) are there.
+    first, second: float[samples, bindings], NaN where a run is missing. Returns difference, low, high (95 %, as
+    `crossed_interval`), p (`sign_flip_p`), effect (Cohen's d of the bindings' mean differences: how alike the bindings
+    are, no test), superiority (share of datasets on which the first is better, ties half), samples and bindings with
+    runs. NaN where fewer than two samples (p: FEWEST_FOR_P; effect: two bindings) are there.
     """
     change = first - second
     there = ~np.isnan(change)
@@ -108,8 +108,8 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
     result |= {"difference": _mean(seen, means), "low": low, "high": high, "p": sign_flip_p(means),
                "superiority": float(((seen > 0) + 0.5 * (seen == 0)).mean())}
     if bindings > 1:
-        by_pair = np.nanmean(change[:, there.any(axis=0)], axis=0)
-        result["effect"] = _ratio(by_pair.mean(), by_pair.std(ddof=1))
+        by_binding = np.nanmean(change[:, there.any(axis=0)], axis=0)
+        result["effect"] = _ratio(by_binding.mean(), by_binding.std(ddof=1))
     return result
 
 
@@ -123,13 +123,14 @@ def _ratio(mean: float, std: float) -> float:
 
 
 def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
-    """`ood` accuracy (ZSO: `id`) of one study and baseline: rows samples, columns pairs, NaN for missing runs."""
+    """`ood` accuracy (without cues: `id`) of one study and baseline: rows samples, columns bindings, NaN for missing
+    runs."""
     column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
     return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
 
 
 def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each baseline's mean over all samples and pairs of a study: mean, low, high (95 %), n runs, expected runs."""
+    """Each baseline's mean over all samples and bindings of a study: mean, low, high (95 %), n runs, expected runs."""
     rows = []
     for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
         values = accuracy_by_binding(runs).to_numpy()
@@ -139,7 +140,8 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
                      "mean": _mean(values[there], means) if there.any() else np.nan,
                      "low": low, "high": high, "n": int(there.sum()), "expected": len(runs),
                      "samples": int(there.any(axis=1).sum()), "bindings": int(there.any(axis=0).sum())})
-    return pd.DataFrame(rows, columns=["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"])
+    columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,7 @@ import pandas as pd
 from scipy.stats import t
 
 from diagvib.results.comparability import judge_runs
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
 from diagvib.results.uncertainty import LEVEL
 
@@ -26,11 +27,12 @@ COLUMNS = ["table", *KEYS, "ours", "stderr", "n", "expected", "paper", "paper_st
            "verdict", "reason", "mentions"]
 
 
-def comparison_table(metrics: pd.DataFrame, chgo: pd.DataFrame, frame: pd.DataFrame, settings: dict,
+def comparison_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, frame: pd.DataFrame, settings: dict,
                      judged: dict | None = None, paper: pd.DataFrame | None = None) -> pd.DataFrame:
     """One row per number of the paper: ours beside it, difference, uncertainty (half a 95 % interval), verdict, reason.
 
-    metrics, chgo: the tables of `tables.metrics_table` and `tables.chgo_table`; frame: of `collect.collect_runs`;
+    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`; frame: of
+    `read_runs.collect_runs`;
     settings: the configuration; judged: of `comparability.judge_runs`, by default as the configuration says; paper: the
     numbers compared with, by default `paper.read_paper_tables`.
     A cell agrees when the whole interval of its difference lies within MARGIN, differs when it does not and excludes
@@ -38,7 +40,7 @@ def comparison_table(metrics: pd.DataFrame, chgo: pd.DataFrame, frame: pd.DataFr
     verdict, or what its verdict rests on; `mentions` how its training differs though it is compared.
     """
     paper = read_paper_tables() if paper is None else paper
-    rows = paper.merge(_ours(metrics, chgo), on=KEYS, how="left")
+    rows = paper.merge(_ours(metrics, contrasts), on=KEYS, how="left")
     rows["paper_stderr"] = np.where(rows["spread_kind"] == "std", rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
                                     rows["paper_spread"])
     rows["difference"] = rows["ours"] - rows["paper_mean"]
@@ -54,8 +56,8 @@ def comparison_table(metrics: pd.DataFrame, chgo: pd.DataFrame, frame: pd.DataFr
     return rows[COLUMNS]
 
 
-def _ours(metrics: pd.DataFrame, chgo: pd.DataFrame) -> pd.DataFrame:
-    change = chgo.assign(study="chgo", metric="improvement_over_zgo", stderr=chgo["std"] / np.sqrt(chgo["n"]))
+def _ours(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
+    change = contrasts.assign(stderr=contrasts["std"] / np.sqrt(contrasts["n"]))
     columns = [*KEYS, "mean", "stderr", "n", "expected", "cues"]
     both = [table[columns].astype({"mean": float, "stderr": float}) for table in (metrics, change) if len(table)]
     rows = pd.concat(both) if both else pd.DataFrame(columns=columns)
@@ -80,7 +82,9 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
 
 def _cells(row) -> list[tuple[str, str, str]]:
     """The (baseline, study, target) whose runs a number is made of."""
-    return [(row.baseline, study, row.target) for study in (("chgo", "zgo") if row.study == "chgo" else (row.study,))]
+    contrast = SHIPPED.contrasts.get(row.metric)
+    studies = (contrast.study, contrast.reference) if contrast else (row.study,)
+    return [(row.baseline, study, row.target) for study in studies]
 
 
 def _obstacles(rows: pd.DataFrame, frame: pd.DataFrame, judged: dict) -> list[tuple[str, str]]:
@@ -102,7 +106,7 @@ def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str]:
     other = list(dict.fromkeys(what for cell in cells for what in judged[cell][0]))
     if other:
         return "not comparable", f"another protocol: {'; '.join(other)}"
-    if row.study != "zso" and row.cues < PAPER_CUES:
+    if 0 < row.cues < PAPER_CUES:
         return "not comparable", f"{row.cues:.0f} of {PAPER_CUES} cues"
     return "", ""
 
@@ -132,7 +136,8 @@ def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
             counts = cells["verdict"].value_counts()
             rows.append({"by": by, "name": name, "cells": len(cells),
                          **{verdict.replace(" ", "_"): int(counts.get(verdict, 0)) for verdict in VERDICTS}})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows if len(comparison) else [], columns=[
+        "by", "name", "cells", *(verdict.replace(" ", "_") for verdict in VERDICTS)])
 
 
 def verdict_sentence(comparison: pd.DataFrame) -> str:

@@ -1,0 +1,93 @@
+"""The long table of results: run x environment x group x cell, with n and correct. Every metric is a group-by on it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import open_parquet
+
+RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
+CELL = ["environment", "group", "target_class", "cue_class"]
+CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct"]
+
+
+def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
+    """Of a run's predictions what cells are counted by: group, target, cues, prediction, and environment if there."""
+    wanted = ["group", target, *cues, "prediction"]
+    # Class names stay codes into a dictionary: four times faster than strings, and there are 11,070 files to read.
+    with open_parquet(path, read_dictionary=wanted) as file:
+        names = file.schema_arrow.names
+        for column in wanted:
+            if column not in names:
+                raise DiagvibError(f"{path}: lacks column {column}; delete this folder and run again")
+        wanted += ["environment"] if "environment" in names else []
+        return file.read(columns=wanted, use_threads=False).unify_dictionaries()
+
+
+def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path) -> dict[str, list]:
+    """A run's part of the long table, CELL, n and correct; of each group, environment and class the first comes first.
+
+    table: of `read_predictions`; path: of the file, for the DiagvibError where an image lacks something.
+    """
+    if any(table[column].null_count for column in table.column_names):
+        raise DiagvibError(f"{path}: an image lacks its group, {target}, a cue's class or prediction; "
+                           "delete this folder and run again")
+    by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
+    codes, names = zip(*(_codes(table[column]) for column in by), strict=True)
+    prediction, predicted = _codes(table["prediction"])
+    label = names[by.index(target)]
+    as_label = np.array([label.index(name) if name in label else -1 for name in predicted], dtype=np.int64)
+    right = as_label[prediction] == codes[by.index(target)]
+    shape = [len(own) for own in names]
+    index = np.ravel_multi_index(codes, shape) if len(right) else np.zeros(0, np.int64)
+    n = np.bincount(index)
+    there = np.flatnonzero(n)
+    columns = {column: [own[code] for code in place]
+               for column, own, place in zip(by, names, np.unravel_index(there, shape), strict=True)}
+    empty = [""] * len(there)
+    cue_class = ["-".join(cell) for cell in zip(*(columns[cue] for cue in cues), strict=True)] if cues else empty
+    return {"environment": columns.get("environment", empty), "group": columns["group"],
+            "target_class": columns[target], "cue_class": cue_class, "n": n[there].tolist(),
+            "correct": np.bincount(index[right], minlength=len(n))[there].tolist()}
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list]:
+    whole = column.combine_chunks()
+    whole = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+    return whole.indices.to_numpy(zero_copy_only=False).astype(np.int64), whole.dictionary.to_pylist()
+
+
+def cells_table(frame: pd.DataFrame, counted: Sequence[dict | None]) -> pd.DataFrame:
+    """The long table, CELL_COLUMNS. frame: a run a row, with RUN_KEYS; counted: of `count_cells`, or None."""
+    lengths = [len(cells["n"]) if cells else 0 for cells in counted]
+    keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), lengths)].reset_index(drop=True)
+    values = {column: [value for cells in counted if cells for value in cells[column]]
+              for column in CELL_COLUMNS[len(RUN_KEYS):]}
+    return keys.assign(**values).astype({"n": "int64", "correct": "int64"})
+
+
+def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Mean over the target classes present of per-class accuracy: a row for each combination of `by`, as they come.
+
+    cells: columns by, target_class, n, correct. Columns: by, accuracy, n images.
+    """
+    groups = cells.groupby(list(by), sort=False).ngroup().to_numpy()
+    label, names = pd.factorize(cells["target_class"])
+    classes, known = pd.factorize(groups * max(len(names), 1) + label)
+    n, correct = (np.bincount(classes, cells[column]) for column in ("n", "correct"))
+    of = known // max(len(names), 1)
+    found = cells[list(by)].iloc[np.unique(groups, return_index=True)[1]].reset_index(drop=True)
+    return found.assign(accuracy=np.bincount(of, correct / n) / np.bincount(of),
+                        n=np.bincount(of, n).astype(np.int64))
+
+
+def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """The accuracy of the worst cell: a row for each combination of `by`, as they come. Columns: by, accuracy."""
+    cell = [*by, *(column for column in ("target_class", "cue_class") if column not in by)]
+    counts = cells.groupby(cell, sort=False, as_index=False)[["n", "correct"]].sum()
+    accuracy = counts["correct"] / counts["n"]
+    return counts.assign(accuracy=accuracy).groupby(list(by), sort=False, as_index=False)["accuracy"].min()

@@ -1,0 +1,93 @@
+"""What study files say that tables and figures are made by: titles, factors, groups, routes, contrasts, headlines."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes import load_scene
+from diagvib.studies.study import (
+    METRICS,
+    Contrast,
+    Headline,
+    Study,
+    StudyFile,
+    load_studies,
+    read_study_file,
+    study_files,
+)
+
+
+@dataclass(frozen=True)
+class KnownStudies:
+    """The shipped studies and those of further files. Nothing is read before it is asked for."""
+
+    further: tuple[str, ...] = ()
+
+    @cached_property
+    def studies(self) -> dict[str, Study]:
+        return load_studies(self.further)
+
+    @cached_property
+    def _files(self) -> list[StudyFile]:
+        return [read_study_file(path)[0] for path in study_files(self.further)]
+
+    @cached_property
+    def routes(self) -> dict[str, list[str]]:
+        """Studies in the order in which curves show them, by the name of the route."""
+        return self._joined("routes")
+
+    @cached_property
+    def contrasts(self) -> dict[str, Contrast]:
+        """By the metric that a contrast gives."""
+        return {contrast.metric: contrast for contrast in self._joined("contrasts").values()}
+
+    def _joined(self, key: str) -> dict:
+        found: dict = {}
+        for file in self._files:
+            for name, value in getattr(file, key).items():
+                if name in found:
+                    raise DiagvibError(f"{key}.{name}: stands in two files of studies ({file.title} is the second); "
+                                       "choose another name")
+                found[name] = value
+        return found
+
+    def headline(self, studies: Iterable[str]) -> Headline | None:
+        """That of the first file to which some of these studies belong and which has one."""
+        asked = set(studies)
+        return next((file.headline for file in self._files if file.headline and asked & set(file.studies)), None)
+
+    def title(self, study: str) -> str:
+        """How people are told of a study; its name where no file has it."""
+        return self.studies[study].title if study in self.studies else study
+
+    def groups(self, studies: Iterable[str]) -> list[str]:
+        """Every test group of these studies, the ones that their metrics need first."""
+        own = [self.studies[study] for study in dict.fromkeys(studies) if study in self.studies]
+        return list(dict.fromkeys([*(group for study in own for group in METRICS[study.metrics][0]),
+                                   *(group for study in own for group in study.groups)]))
+
+    def tested_in(self, study: str, group: str) -> list[str]:
+        """The environments of a study's test group; none where the study names none."""
+        own = self.studies[study]
+        rows = [row for row in own.rows if "test" in row.splits and row.group == group]
+        return list(dict.fromkeys(row.environment for row in rows)) if own.names_environments else []
+
+    def factors(self, studies: Iterable[str]) -> list[str]:
+        """The factors of these studies' scenes, in their order."""
+        own = dict.fromkeys(self.studies[study].scene for study in dict.fromkeys(studies) if study in self.studies)
+        return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
+
+    def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
+        """Those of these studies that are judged by a set of metrics."""
+        return [study for study in dict.fromkeys(studies)
+                if study in self.studies and self.studies[study].metrics == metrics]
+
+
+# No configuration's own files.
+SHIPPED = KnownStudies()
+
+
+def known_studies(settings: dict) -> KnownStudies:
+    """The studies that a configuration may name."""
+    return KnownStudies(tuple(settings.get("studies_from", ())))

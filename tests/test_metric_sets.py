@@ -1,0 +1,174 @@
+"""The long table of cells and the sets of metrics: every number is a group-by, for any roles, groups and environments."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from diagvib.foundation.files import read_table, write_json, write_table
+from diagvib.report.figures import draw_figures
+from diagvib.report.page import write_report
+from diagvib.results.accuracy import accuracy_lines
+from diagvib.results.cells import CELL_COLUMNS, mean_per_class, worst_cell
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metrics import mean_per_class_accuracy
+from diagvib.results.read_runs import read_runs
+from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.settings.grid import RUN_FILES
+from diagvib.studies.study import METRICS
+from synthetic_runs import expected_runs, write_run
+
+STUDIES = {
+    "title": "Two cues and two environments",
+    "studies": {
+        "both-95": {
+            "title": "BOTH-95", "meaning": "two cues, each right in most images", "metrics": "accuracy",
+            "roles": {"target": 2, "cue": 2, "second": 2},
+            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9, "cells": {"cue": "same", "second": "same"}},
+                     {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
+                     {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
+                     {"splits": ["test"], "group": "neither", "cells": {"cue": "other", "second": "other"}}]},
+        "two-places": {
+            "title": "TWO-PLACES", "meaning": "two environments", "metrics": "accuracy",
+            "roles": {"target": 2, "cue": 2},
+            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": "north", "cells": {"cue": "same"}},
+                     {"splits": ["train", "val", "test"], "group": "all", "environment": "south", "cells": {"cue": "other"}}]}}}
+TWO_CUES, PLACES = "shape-hue-texture", "shape-hue"
+RUNS = [{"baseline": "net", "study": "both-95", "binding": TWO_CUES, "target": "shape", "cue": "hue-texture"},
+        {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"}]
+OTHERS = [{**run, "sample": sample} for run in RUNS for sample in range(3)]
+NINE = expected_runs(["net"], ["zso", "zgo", "cgo-1"], ["shape-hue", "hue-shape"], samples=3)
+
+
+def images(run: dict) -> pd.DataFrame:
+    """Of each tested cell ten test images; how many are predicted right follows from group, class and sample."""
+    groups = {"both-95": [("common", "", [(0, 0, 0), (1, 1, 1)]), ("neither", "", [(0, 1, 1), (1, 0, 0)])],
+              "two-places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])]}[run["study"]]
+    rows = []
+    for number, (group, environment, cells) in enumerate(groups):
+        for target, *cues in cells:
+            right = 9 - 3 * number - 2 * target - run["sample"]
+            rows += [{"group": group, "environment": environment, "shape": "ab"[target],
+                      **{name: "xy"[cue] for name, cue in zip(run["cue"].split("-"), cues, strict=True)},
+                      "prediction": "ab"[target] if i < right else "ab"[1 - target]} for i in range(10)]
+    return pd.DataFrame(rows) if run["study"] == "two-places" else pd.DataFrame(rows).drop(columns="environment")
+
+
+def write_other(runs, run: dict) -> None:
+    """A run of the studies above: the files of any other, with its own predictions."""
+    import pyarrow as pa
+    folder = write_run(runs, {**run, "study": "zso", "binding": "shape", "cue": None})
+    place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(folder, place)
+    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
+    facts, frame = {**names, "sources": "official", "comparable": True}, images(run)
+    write_table(place / "predictions.parquet", pa.Table.from_pandas(frame, preserve_index=False), facts)
+    write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
+    write_json(place / "metrics.json", {**facts, "groups": {group: {
+        "accuracy": mean_per_class_accuracy(own["shape"], own["prediction"]), "n": len(own)}
+        for group, own in frame.groupby("group")}})
+
+
+@pytest.fixture(scope="module")
+def studies_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("studies") / "mine.yaml"
+    path.write_text(yaml.safe_dump(STUDIES, sort_keys=False))
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("results") / "runs"
+    for run in NINE:
+        write_run(folder, run)
+    for run in OTHERS:
+        write_other(folder, run)
+    return folder
+
+
+def test_every_set_that_a_study_may_name_is_there():
+    assert set(METRIC_SETS) == set(METRICS)
+
+
+def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(runs, studies_file):
+    collected = read_runs(runs, NINE + OTHERS, known=KnownStudies((str(studies_file),)))
+    assert set(collected.frame["status"]) == {"ok"} and list(collected.cells) == CELL_COLUMNS
+    cells = collected.cells.groupby(["study", "binding", "sample"])
+    for run, row in zip(NINE + OTHERS, collected.frame.to_dict("records"), strict=True):
+        frame = read_table(runs / "net" / run["study"] / run["binding"] / str(run["sample"]) / "predictions.parquet"
+                           ).to_pandas()
+        own = cells.get_group((run["study"], run["binding"], run["sample"]))
+        assert own["n"].sum() == len(frame)
+        assert own["correct"].sum() == (frame["prediction"] == frame[run["target"]]).sum()
+        for group, part in frame.groupby("group"):
+            # Bit for bit, as the classes' shares are added in the order in which they come.
+            assert row[f"{group}_accuracy"] == np.mean([
+                (of["prediction"] == of[run["target"]]).mean() for _, of in part.groupby(run["target"], sort=False)])
+            assert row[f"{group}_n"] == len(part)
+
+
+def test_the_group_bys_of_a_case_worked_by_hand():
+    cells = pd.DataFrame({"group": ["g"] * 3 + ["h"], "target_class": ["a", "a", "b", "b"],
+                          "cue_class": ["x", "y", "x", "x"], "n": [10, 30, 5, 4], "correct": [10, 10, 1, 3]})
+    found = mean_per_class(cells, ["group"])
+    assert found["accuracy"].tolist() == [(0.5 + 0.2) / 2, 0.75] and found["n"].tolist() == [45, 4]
+    assert worst_cell(cells, ["group"])["accuracy"].tolist() == [0.2, 0.75]
+
+
+def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, tmp_path):
+    settings = {"studies_from": [str(studies_file)]}
+    tabulate(runs, tmp_path, OTHERS, settings)
+    tables = read_tables(tmp_path)
+    accuracy = tables["accuracy"].set_index(["study", "group", "environment", "metric"])
+    row = accuracy.loc["both-95", "neither", "", "mean_per_class"]
+    # Of the two classes 6 and 4 of ten are right in sample 0, one fewer in each further sample.
+    assert row["mean"] == pytest.approx(0.4) and row["stderr"] == pytest.approx(0.1 / 3**0.5) and row["n"] == 3
+    assert accuracy.loc["both-95", "neither", "", "worst_cell"]["mean"] == pytest.approx(0.3)
+    assert set(accuracy.loc["two-places"].index.get_level_values("environment")) == {"", "north", "south"}
+    assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(0.4)
+    assert accuracy.loc["two-places", "all", "", "mean_per_class"]["mean"] == pytest.approx(0.55)
+    assert accuracy.loc["two-places", "all", "", "worst_cell"]["mean"] == pytest.approx(0.3)
+    assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary"))
+    markdown = (tmp_path / "tables.md").read_text()
+    assert "Accuracy by test group" in markdown and "paper" not in markdown.lower() and "FAAvg" not in markdown
+    assert (tmp_path / "tables.tex").read_text().count(r"\begin{table}") == 2
+    heads, lines = accuracy_lines(tables["accuracy"], KnownStudies((str(studies_file),)))
+    assert lines[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"] and len(lines[0]) == len(heads)
+
+
+@pytest.mark.parametrize("expected", [OTHERS, OTHERS[:3], NINE + OTHERS], ids=["others", "two cues", "mixed"])
+@pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
+def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, expected, there):
+    settings = {"studies_from": [str(studies_file)], "sources": "official"}
+    tables, figures, folder = tmp_path / "tables", tmp_path / "figures", runs if there else tmp_path / "none"
+    tabulate(folder, tables, expected, settings)
+    assert all((tables / name).exists() for name in TABLE_FILES)
+    draw_figures(tables, figures, tmp_path / "images", settings, runs=folder)
+    write_report(tables, figures, tmp_path / "report.html", settings)
+    page = (tmp_path / "report.html").read_text()
+    assert "BOTH-95" in page and 'id="groups"' in page
+    for section in ("verdict", "results", "matrices", "cite"):
+        assert (f'id="{section}"' in page) == (len(expected) > len(OTHERS)), section
+    assert (figures / "training/net.svg").exists() == there
+    if len(expected) > len(OTHERS):
+        alone = tmp_path / "alone"
+        tabulate(folder, alone, NINE, settings)
+        for name in ("p_matrix", "metrics", "overall", "comparison"):
+            pd.testing.assert_frame_equal(read_tables(alone)[name], read_tables(tables)[name])
+
+
+def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_file, tmp_path):
+    copy = shutil.copytree(runs, tmp_path / "runs")
+    path = copy / "net/both-95" / TWO_CUES / "1/metrics.json"
+    noted = json.loads(path.read_text())
+    noted["groups"]["neither"]["n"] += 1
+    path.write_text(json.dumps(noted))
+    collected = read_runs(copy, OTHERS, known=KnownStudies((str(studies_file),)))
+    assert collected.frame["status"].tolist() == ["ok", "damaged", *["ok"] * 4]
+    assert "neither accuracy" in collected.frame["reason"][1] and len(RUN_FILES) == 5
+    assert not ((collected.cells["study"] == "both-95") & (collected.cells["sample"] == 1)).any()
