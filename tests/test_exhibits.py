@@ -1,26 +1,29 @@
 """Exhibits and kept weights: what a run keeps beside its numbers, and how it is shown."""
 
+import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from PIL import Image
 
-from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
+from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
+from diagvib.images.files import Images
 from diagvib.methods.method import Visualisation
 from diagvib.methods.registry import make_baseline
-from diagvib.scenes.digits.factors import Binding, classes
+from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import RUN_FILES, Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
-from diagvib.training.visualisations import SHOWN, denormalisation, shown_images
+from diagvib.training.visualisations import SHOWN, denormalisation, shown_images, visualisation_table
 from synthetic_images import SIZE, separable, write_dataset
-from synthetic_runs import exhibits
 
 CPU = torch.device("cpu")
 TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
@@ -30,7 +33,8 @@ ZGO = Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)
 def mixed_images(cells, each=5):
     """A test split's table: `each` images of every (group, hue, shape), in an order that mixes them."""
     rows = [cell for _ in range(each) for cell in cells]
-    return pa.table({name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))})
+    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))})
+    return Images(torch.empty(len(table), 0), table, {"scene": "digits"})
 
 
 CELLS = [("ood" if i != j else "id", hue, shape) for i, hue in enumerate(("green", "red", "blue"))
@@ -38,8 +42,8 @@ CELLS = [("ood" if i != j else "id", hue, shape) for i, hue in enumerate(("green
 
 
 def test_the_images_shown_are_spread_over_groups_classes_and_cells():
-    table = mixed_images(CELLS)
-    shown = table.take(shown_images(table, ZGO)).to_pandas()
+    images = mixed_images(CELLS)
+    shown = images.table.take(shown_images(images, ZGO)).to_pandas()
     assert len(shown) == SHOWN
     assert shown.groupby(["group", "hue"]).size().tolist() == [2] * 6
     ood = shown[shown["group"] == "ood"]
@@ -49,19 +53,19 @@ def test_the_images_shown_are_spread_over_groups_classes_and_cells():
 
 
 def test_without_a_cue_or_with_few_images_as_many_as_there_are():
-    table = mixed_images([("id", hue, "0") for hue in ("red", "green", "blue")], each=2)
+    images = mixed_images([("id", hue, "0") for hue in ("red", "green", "blue")], each=2)
     zso = Run("vae", "zso", "hue", "hue", (), 0)
-    assert len(shown_images(table, zso)) == 6
-    assert len(shown_images(table.slice(0, 1), zso)) == 1
+    assert len(shown_images(images, zso)) == 6
+    assert len(shown_images(replace(images, table=images.table.slice(0, 1)), zso)) == 1
 
 
-def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes(tmp_path):
+def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes():
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
         image = torch.from_numpy(golden["images"][:4])
     noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    table = exhibits([Visualisation("input", image), Visualisation("lensed", noise)], 4)
-    write_table(tmp_path / "e.parquet", table, {})
-    kept = np.stack(read_exhibits(tmp_path / "e.parquet", Binding("hue", "shape"))["picture"])
+    shown = pa.table({"group": ["id"] * 4, **{factor: [classes(factor)[0]] * 4 for factor in FACTORS}})
+    table = visualisation_table([Visualisation("input", image), Visualisation("lensed", noise)], shown, classes("hue"))
+    kept = np.stack([np.array(Image.open(io.BytesIO(file))) for file in table["picture"].to_pylist()])
     assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
     assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
 
@@ -149,7 +153,8 @@ def test_a_run_keeps_its_pictures_or_an_empty_table(root):
     assert (cnn / "exhibits.parquet").stat().st_size < 5_000
     empty = read_table(cnn / "exhibits.parquet")
     assert len(empty) == 0 and empty.schema.names == table.schema.names
-    assert {key: read_metadata(cnn / "exhibits.parquet")[key] for key in ("baseline", "study", "binding", "sample")} == {
+    noted = read_metadata(cnn / "exhibits.parquet")
+    assert {key: noted[key] for key in ("baseline", "study", "binding", "sample")} == {
         "baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "sample": 0}
     again = train(root, "vae", "again")
     assert (again / "exhibits.parquet").read_bytes() == (vae / "exhibits.parquet").read_bytes()

@@ -148,13 +148,17 @@ def test_a_patience_that_cannot_run_out_is_none(papers_own):
     assert set(compare(papers_own, {"training": {"patience": 30}})["verdict"]) <= set(COMPARED)
 
 
-PUBLISHED = {"kind": "torchvision", "model": "resnet18", "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]}
+PUBLISHED = {"model": {"name": "resnet18"}, "method": {"name": "erm"}, "batch_size": 64,
+             "optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.9, 0.999]}}
 
 
 @pytest.mark.parametrize(("change", "reason"), [
-    ({"batch_size": 32}, "batch size 32 (paper: 64)"), ({"lr": 1e-3}, "learning rate 0.001 (paper: 0.0002)"),
-    ({"betas": [0.5, 0.9]}, "betas [0.5, 0.9] (paper: [0.9, 0.999])"),
-    ({"model": "alexnet"}, "model alexnet (paper: resnet18)"),
+    ({"batch_size": 32}, "batch size 32 (paper: 64)"), 
+    ({"optimiser": {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999]}}, "learning rate 0.001 (paper: 0.0002)"),
+    ({"optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.5, 0.9]}}, "betas [0.5, 0.9] (paper: [0.9, 0.999])"),
+    ({"optimiser": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.999]}}, "optimiser adamw (paper: adam)"),
+    ({"method": {"name": "jtt"}}, "method jtt (paper: erm)"),
+    ({"model": {"name": "alexnet"}}, "model alexnet (paper: resnet18)"),
     ({"max_epochs": 1}, "1 epochs at most (paper: 30)")])
 @pytest.mark.parametrize("recorded", [True, False])
 def test_published_settings_are_compared_as_runs_recorded_them(change, reason, recorded):
