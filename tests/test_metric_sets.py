@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -60,7 +61,6 @@ def images(run: dict) -> pd.DataFrame:
 
 def write_other(runs, run: dict) -> None:
     """A run of the studies above: the files of any other, with its own predictions."""
-    import pyarrow as pa
     folder = write_run(runs, {**run, "study": "zso", "binding": "shape", "cue": None})
     place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ def studies_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "runs"
-    for run in NINE:
-        write_run(folder, run)
     for run in OTHERS:
         write_other(folder, run)
+    for run in NINE:
+        write_run(folder, run)
     return folder
 
 
