@@ -1,7 +1,7 @@
-"""Tables, figures and page of a full grid: nine studies, nine baselines, 30 pairs, 5 samples, 11,070 synthetic runs.
+"""Tables, figures and page of a full grid: nine studies, nine baselines, 30 bindings, 5 samples, 11,070 synthetic runs.
 
 The runs come from the generative model of `tests/synthetic_grid.py`, with real file formats and sizes (10,000 test
-images a group, 30 epochs, pictures); image files of one pair and the embedded sources stand beside them, so that every
+images a group, 30 epochs, pictures); image files of one binding and the embedded sources stand beside, so that every
 figure is drawn. Then `diagvib tabulate` and `diagvib plot` run one after the other, each in a process of its own, on
 two cores.
 
@@ -23,10 +23,10 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
-from diagvib import stages as jobs
+from diagvib import stages  # noqa: E402
 from diagvib.bench.rendering import save_result  # noqa: E402
 from diagvib.settings.config import load_config, stage_settings  # noqa: E402
-from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
+from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2
@@ -37,12 +37,13 @@ BINDING = "texture-position"
 def make_grid(layout: Layout, config: dict) -> float:
     """Everything that tabulate and plot read; seconds that it took."""
     start = time.perf_counter()
-    jobs.prepare_job(layout, {"sources": "embedded"})
+    for scene in scenes(config):
+        stages.prepare(layout, {"sources": "embedded"}, scene)
     small = {**config, "samples": 1, "counts": dict.fromkeys(config["counts"], 90)}
     for study in config["studies"]:
-        name = BINDING.split("-")[0] if study == "zso" else BINDING
-        jobs.draw_job(layout, stage_settings(small, "draw", study), study, name)
-        jobs.render_job(layout, stage_settings(small, "render"), study, name, "cpu", 1)
+        for binding in study_bindings(config, study, [BINDING]):
+            stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
+            stages.render(layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1)
     write_grid(layout.all_runs, expected_runs(config))
     return time.perf_counter() - start
 

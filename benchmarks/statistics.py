@@ -23,7 +23,7 @@ import typer  # noqa: E402
 
 import simulated_designs as designs  # noqa: E402
 from diagvib.bench.rendering import save_result  # noqa: E402
-from diagvib.results import uncertainty
+from diagvib.results import uncertainty  # noqa: E402
 
 SAMPLES = (2, 3, 5, 6, 20)
 ALIKE, UNLIKE = designs.normal_runs(designs.ALIKE), designs.normal_runs(designs.UNLIKE)

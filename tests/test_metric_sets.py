@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -60,7 +61,6 @@ def images(run: dict) -> pd.DataFrame:
 
 def write_other(runs, run: dict) -> None:
     """A run of the studies above: the files of any other, with its own predictions."""
-    import pyarrow as pa
     folder = write_run(runs, {**run, "study": "zso", "binding": "shape", "cue": None})
     place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,10 @@ def studies_file(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "runs"
-    for run in NINE:
-        write_run(folder, run)
     for run in OTHERS:
         write_other(folder, run)
+    for run in NINE:
+        write_run(folder, run)
     return folder
 
 
@@ -172,3 +172,66 @@ def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_
     assert collected.frame["status"].tolist() == ["ok", "damaged", *["ok"] * 4]
     assert "neither accuracy" in collected.frame["reason"][1] and len(RUN_FILES) == 5
     assert not ((collected.cells["study"] == "both-95") & (collected.cells["sample"] == 1)).any()
+
+
+class Squares:
+    """A scene of two factors, as far as tables and figures know one."""
+
+    name = "squares"
+    factors = {"colour": ("red", "green", "blue"), "side": ("left", "right", "middle")}  # noqa: RUF012
+    published_samples = ()
+
+
+SQUARES = {
+    "title": "Squares", "headline": {"without": "free", "shortcut": "tied"}, "routes": {"squares": ["free", "tied"]},
+    "studies": {
+        "free": {"title": "Free", "meaning": "no shortcut", "scene": "test_metric_sets:Squares", "bound": ["target"],
+                 "roles": {"target": 3, "cue": 3}, "rows": [
+                     {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2], [0, 1]]}]},
+        "tied": {"title": "Tied", "meaning": "a shortcut", "scene": "test_metric_sets:Squares",
+                 "roles": {"target": 3, "cue": 3}, "rows": [
+                     {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
+                     {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}}]}}}
+
+
+def write_square(runs, run: dict) -> None:
+    """A run of SQUARES: of each class two of three images are right, where the cue misleads one of three."""
+    renamed = write_run(runs, {**run, "study": "zgo", "target": "shape", "cue": "hue" if run["cue"] else None})
+    place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(renamed, place)
+    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
+    facts = {**names, "sources": "embedded", "comparable": False}
+    own, other = Squares.factors[run["target"]], Squares.factors["side" if run["target"] == "colour" else "colour"]
+    rows = [{"group": group, run["target"]: own[c], "side" if run["target"] == "colour" else "colour": other[c],
+             "prediction": own[c if i < right else (c + 1) % 3]}
+            for group, right in (("id", 2), *([("ood", 1)] if run["cue"] else [])) for c in range(3) for i in range(3)]
+    write_table(place / "predictions.parquet", pa.Table.from_pylist(rows), facts)
+    write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
+    write_json(place / "metrics.json", {**facts, "groups": {
+        group: {"accuracy": right / 3, "n": 9} for group, right in (("id", 2), ("ood", 1))}})
+
+
+def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):
+    path = tmp_path / "squares.yaml"
+    path.write_text(yaml.safe_dump(SQUARES, sort_keys=False))
+    expected = [{"baseline": "net", "study": study, "binding": binding, "target": binding.split("-")[0],
+                 "cue": binding.partition("-")[2] or None, "sample": sample}
+                for study, bindings in (("free", ["colour", "side"]), ("tied", ["colour-side", "side-colour"]))
+                for binding in bindings for sample in range(2)]
+    for run in expected:
+        write_square(tmp_path / "runs", run)
+    settings = {"studies_from": [str(path)], "sources": "embedded"}
+    frame = tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
+    assert set(frame["status"]) == {"ok"}
+    p = read_tables(tmp_path / "tables")["p_matrix"].set_index(["study", "target", "group"])["mean"]
+    assert p["tied", "side", "ood"] == pytest.approx(1 / 3) and p["free", "colour", "id"] == pytest.approx(2 / 3)
+    draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", settings, runs=tmp_path / "runs")
+    drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.svg")}
+    assert drawn == {"p_matrix/free_net.svg", "p_matrix/tied_net.svg", "curves/faavg_squares.svg", "training/net.svg",
+                     "dominance/tied.svg", "asymmetry/tied_net.svg"}
+    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", settings)
+    page = (tmp_path / "report.html").read_text()
+    assert "Without a shortcut (Free), net recognises" in page and "2 factors: colour and side" in page
+    assert "DiagViB" not in page and "hue" not in json.dumps(json.loads(
+        page.split('id="matrix-data">')[1].split("</script>")[0])["cells"])

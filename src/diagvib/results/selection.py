@@ -25,6 +25,8 @@ def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None], hi
     rules are over the same runs, those that noted. Without cues: P_i on the one group, as faavg. Columns: rule,
     study, baseline, target, metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
     """
+    if not len(frame):
+        return pd.DataFrame(columns=_COLUMNS)
     paired = frame["cue"] != ""
     tested = np.where(paired, "ood_accuracy", "id_accuracy")
     as_run = np.where(paired, frame["ood_accuracy"], frame["id_accuracy"])
