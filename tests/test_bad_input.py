@@ -190,8 +190,8 @@ FILES = [
     (b"studies: &a [*a]", "studies"), (b"[" * 5000, "not valid YAML"), (b"!!set {a, b}", "mapping"),
     (b"samples: 1\n---\nsamples: 2", "YAML"), (b"root: ~", "root"), (b"lr: .nan", "lr"), (b"false", "mapping"),
     (b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
-
-     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nstudies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "studies.0")]
+     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+     b"studies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "studies.0")]
 
 
 @pytest.mark.parametrize(("content", "says"), FILES)
@@ -332,7 +332,7 @@ def of_rows(*rows: dict, **more) -> dict:
 
 
 STUDIES = [
-    ("a/b", of_rows(TRAIN, OOD), "a/b"), 
+    ("a/b", of_rows(TRAIN, OOD), "a/b"),
     ("a\n", of_rows(TRAIN, OOD), "a\\n"), ("x", 3, "studies.x"), ("x", {}, "studies.x"),
     ("x", of_rows(), "studies.x.rows"), ("x", of_rows(3), "studies.x.rows.0"), ("x", of_rows(TRAIN),
     ("studies.x", "ood")),
