@@ -25,14 +25,17 @@ from diagvib.operations.rates import read_rates
 from diagvib.results.compare import compare_results
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import read_tables, tabulate
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.fetch import load_sources
 from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
+from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout, Run
-from diagvib.stages import draw_job, prepare_job
+from diagvib.stages import draw
+from diagvib.stages import prepare as prepare_stage
 from diagvib.studies.recipes import read_recipes
-from diagvib.studies.study import published_samples, study_definitions
+from diagvib.studies.study import read_study_file
 from diagvib.training.run import load_split
 from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
@@ -86,10 +89,19 @@ OVERRIDES = [
     ("training.precision=fp16", "training.precision"), ("training=3", "training"), ("training=null", "training"),
     ("training.track_test=1", "training.track_test"), ("training.seed.x=1", "--set"), ("a..b=1", "'a'"),
     ("=3", "unknown key ''"), ("1=2", "unknown key '1'"), ("samples", "key=value"),
-    ("pairs=shape-hue", ("bindings", "[shape-hue]")), ("pairs=hue", ("bindings", "[hue]")), ("bindings=[]", "bindings"),
-    ("bindings=[all]", "bindings"), ("bindings=[1]", "pairs.0"), ("bindings=[shape-hue, shape-hue]", "bindings"),
-    ("pairs={shape: hue}", "bindings"), ("bindings=[shape-hue-scale]", "bindings"), ("bindings=[-]", "bindings"),
-    ("studies=zgo", ("studies", "[zgo]")), ("studies=[_diagonal]", ("studies", "_diagonal", "known: zso")),
+    ("bindings=shape-hue", ("bindings", "[shape-hue]")), ("bindings=hue", ("bindings", "[hue]")),
+    ("bindings=[]", "bindings"), ("pairs=[shape-hue]", ("pairs", "now called bindings")),
+    ("baselines=[{name: small_cnn, pairs: [shape-hue]}]", ("baselines.0.pairs", "now called bindings")),
+    ("bindings=[all]", "bindings"), ("bindings=[1]", "bindings.0"), ("bindings=[shape-hue, shape-hue]", "bindings"),
+    ("bindings={shape: hue}", "bindings"), ("bindings=[shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
+    ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
+    ("counts.neither=9", "unknown key 'counts.neither'"), ("counts={ood: null}", "counts.ood"),
+    ("studies_from=mine.yaml", ("studies_from", "[mine.yaml]")),
+    ("studies_from=[none.yaml]", "none.yaml: no such file"),
+    ("studies_from=[3]", "studies_from.0"), ("baselines_from=[none.yaml]", "none.yaml: no such file"),
+    ("tuning.study=zgo", ("tuning.study", "binds cues")), ("tuning.study=zs", ("tuning.study", "did you mean zso")),
+    ("bindings=[-]", "bindings"),
+    ("studies=zgo", ("studies", "[zgo]")), ("studies=[_diagonal]", ("studies.0", "_diagonal")),
     ("studies=[zgo, zgo]", "studies"), ("studies=[null]", "studies.0"), ("studies=[../zgo]", "studies"),
     ("studies=&a [*a]", "studies"), ("studies=[[zgo]]", "studies.0"),
     ("baselines=resnet18", ("baselines", "[resnet18]")), ("baselines=[1]", "baselines.0"),
@@ -98,7 +110,7 @@ OVERRIDES = [
     ("baselines=[{name: small_cnn, samples: [0]}]", "baselines.0.samples"),
     ("baselines=[{name: small_cnn, studies: zgo}]", "baselines.0.studies"),
     ("baselines=[{name: small_cnn, max_epochs: 0}]", "baselines.0.max_epochs"),
-    ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: pairs"),
+    ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: bindings"),
     ("root=", "root"), ("root={}", "root"), ("root='{study}'", "root"), ("root=a:b", "root"), ("root=~/x", "root"),
     ("root=''", "root"), ("root=' x'", "root"), ("root=2020-01-01", "root"), ("root=[a]", "root"),
     ("root=" + "x" * 2000, "root"), ("root=" + "x" * 300 + "/y", "root"), ("root=!!binary aGk=", "root"),
@@ -149,7 +161,7 @@ COMMANDS = [
     (["bench", "train", "small_cnn", "--batch-size", "1"], "--batch-size"),
     (["bench", "render", "--device", "x"], "'x'"),
     (["bench", "render", "--out", __file__], "test_bad_input.py"), (["bench", "render", "--images", "0"], "--images"),
-    (["draw"], "STUDY"), (["draw", "zgo"], "PAIR"), (["nope"], "nope"), (["plan", "--confg", "x"], "--confg"),
+    (["draw"], "STUDY"), (["draw", "zgo"], "BINDING"), (["nope"], "nope"), (["plan", "--confg", "x"], "--confg"),
     (["version", "3"], "3")]
 
 
@@ -178,7 +190,8 @@ FILES = [
     (b"studies: &a [*a]", "studies"), (b"[" * 5000, "not valid YAML"), (b"!!set {a, b}", "mapping"),
     (b"samples: 1\n---\nsamples: 2", "YAML"), (b"root: ~", "root"), (b"lr: .nan", "lr"), (b"false", "mapping"),
     (b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
-     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "end")]
+     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+     b"studies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "studies.0")]
 
 
 @pytest.mark.parametrize(("content", "says"), FILES)
@@ -229,13 +242,13 @@ BASELINES = [
 def test_baselines(tmp_path, name, changed, says):
     path = tmp_path / "baselines.yaml"
     path.write_text(yaml.safe_dump({name: {**GOOD, **changed}}))
-    refused(load_settings, name, path, says=("baselines.yaml", *([says] if isinstance(says, str) else says)))
+    refused(load_settings, name, [path], says=("baselines.yaml", *([says] if isinstance(says, str) else says)))
 
 
 @pytest.mark.parametrize("name", ["my-net", "Net_2.1", "3d", "a" * 64])
 def test_usual_names_of_baselines_are_taken(tmp_path, name):
     (tmp_path / "baselines.yaml").write_text(yaml.safe_dump({name: GOOD}))
-    assert load_settings(name, tmp_path / "baselines.yaml") == GOOD
+    assert load_settings(name, [tmp_path / "baselines.yaml"]) == GOOD
 
 
 OWN = """
@@ -310,7 +323,7 @@ def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
 
 TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}
 OOD = {"splits": ["test"], "group": "ood", "cells": "others"}
-ROLES = {"title": "t", "meaning": "m", "roles": ["target", "cue"]}
+ROLES = {"title": "t", "meaning": "m", "roles": {"target": 3, "cue": 3}}
 EVERY = [[t, c] for t in range(3) for c in range(3)]
 
 
@@ -319,73 +332,130 @@ def of_rows(*rows: dict, **more) -> dict:
 
 
 STUDIES = [
-    ("Own", of_rows(TRAIN, OOD), "'Own'"), ("a/b", of_rows(TRAIN, OOD), "a/b"), ("a_b", of_rows(TRAIN, OOD), "a_b"),
-    ("3d", of_rows(TRAIN, OOD), "3d"), ("a\n", of_rows(TRAIN, OOD), "a\\n"), ("x", 3, "x"), ("x", {}, "x"),
-    ("x", of_rows(), "x.rows"), ("x", of_rows(3), "x.rows.0"), ("x", of_rows(TRAIN), ("study x", "ood")),
-    ("x", of_rows({**TRAIN, "group": "ood"}), ("study x", "id")),
-    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("study x", "group id")),
-    ("x", of_rows({**TRAIN, "splits": ["train", "test"]}, OOD), ("study x", "val")),
-    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}), ("study x", "test")),
-    ("x", of_rows({**TRAIN, "splits": ["val", "test"]}, OOD), ("study x", "train")),
+    ("a/b", of_rows(TRAIN, OOD), "a/b"),
+    ("a\n", of_rows(TRAIN, OOD), "a\\n"), ("x", 3, "studies.x"), ("x", {}, "studies.x"),
+    ("x", of_rows(), "studies.x.rows"), ("x", of_rows(3), "studies.x.rows.0"), ("x", of_rows(TRAIN),
+    ("studies.x", "ood")),
+    ("x", of_rows({**TRAIN, "group": "ood"}), ("studies.x", "id")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("studies.x", "group id")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "test"]}, OOD), ("studies.x", "val")),
+    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}), ("studies.x", "test")),
+    ("x", of_rows({**TRAIN, "splits": ["val", "test"]}, OOD), ("studies.x", "train")),
     ("x", of_rows({**TRAIN, "cells": "others"}, OOD), ("rows.0", "others")),
     ("x", of_rows({**TRAIN, "cells": EVERY}, OOD), ("rows.1", "others")),
-    ("x", of_rows({**TRAIN, "cells": "other"}, OOD), ("x.rows.0.cells", "others")),
-    ("x", of_rows({**TRAIN, "cells": []}, OOD), "x.rows.0.cells"),
+    ("x", of_rows({**TRAIN, "cells": "other"}, OOD), ("studies.x.rows.0.cells", "others")),
+    ("x", of_rows({**TRAIN, "cells": []}, OOD), "studies.x.rows.0.cells"),
     ("x", of_rows({**TRAIN, "cells": [[0], [1], [2]]}, OOD), ("rows.0", "[0]")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0, 0]]}, OOD), ("rows.0", "[0, 0, 0]")),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2.0]]}, OOD), "x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, True]]}, OOD), "x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, "aded"]]}, OOD), "x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "studies.x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2.0]]}, OOD), "studies.x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, True]]}, OOD), "studies.x.rows.0.cells.2.1"),
+    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, "aded"]]}, OOD), "studies.x.rows.0.cells.2.1"),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], ["added", 2]]}, OOD), ("rows.0", "added")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 0]]}, OOD), ("rows.0", "[0, 0]")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 1], [0, "added"]]}, OOD), ("rows.0", "added")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD), ("rows.1", "target class 2")),
     ("x", of_rows(TRAIN, {**OOD, "cells": [[0, 0]]}), ("rows.1", "[0, 0]")),
-    ("x", of_rows({**TRAIN, "weight": float("nan")}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "weight": float("inf")}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "weight": 0}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "weight": 5e-324}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "weight": -1}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "weight": "1"}, OOD), "x.rows.0.weight"),
-    ("x", of_rows({**TRAIN, "environment": "a"}, OOD), "environment"),
-    ("x", of_rows({**TRAIN, "group": "test"}, OOD), "x.rows.0.group"),
-    ("x", of_rows({**TRAIN, "splits": "train"}, OOD), ("x.rows.0.splits", "[train]")),
+    ("x", of_rows({**TRAIN, "weight": float("nan")}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": float("inf")}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": 0}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": 5e-324}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": -1}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "weight": "1"}, OOD), "studies.x.rows.0.weight"),
+    ("x", of_rows({**TRAIN, "environment": "../a"}, OOD), "studies.x.rows.0.environment"),
+    ("x", of_rows({**TRAIN, "environment": 3}, OOD), "studies.x.rows.0.environment"),
+    ("x", of_rows({**TRAIN, "group": "train"}, OOD), "studies.x.rows.0.group"),
+    ("x", of_rows(TRAIN, {**OOD, "group": "held-out"}), ("studies.x.rows", "ood")),
+    ("x", of_rows(TRAIN, OOD, {**OOD, "group": "more"}), ("studies.x.rows", "more")),
+    ("x", of_rows({**TRAIN, "group": "test"}, OOD), "studies.x.rows.0.group"),
+    ("x", of_rows({**TRAIN, "splits": "train"}, OOD), ("studies.x.rows.0.splits", "[train]")),
     ("x", of_rows({**TRAIN, "splits": ["trian"]}, OOD), "did you mean train"),
-    ("x", of_rows(TRAIN, OOD, roles=["target"]), "x.roles"), ("x", of_rows(TRAIN, OOD, roles=[]), "x.roles"),
-    ("x", of_rows(TRAIN, OOD, roles=["target", "second"]), "x.roles"),
-    ("x", of_rows(TRAIN, OOD, roles=["cue", "target"]), "x.roles"),
-    ("x", of_rows(TRAIN, OOD, roles=["target", "cue", "second_cue"]), "x.roles"),
-    ("x", of_rows(TRAIN, OOD, datasets="target"), ("study x", "ood")), ("x", of_rows(TRAIN, datasets="target"), "zso"),
-    ("x", of_rows(TRAIN, OOD, datasets="bindings"), "did you mean pair"), ("zso", of_rows(TRAIN, OOD), "study zso"),
-    ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean x.title"), ("x", of_rows(TRAIN, OOD, title=3), "x.title"),
-    ("_x", of_rows(TRAIN, OOD), "holds no study")]
+    ("x", of_rows({**TRAIN, "cells": {"cue": "equal"}}, OOD), ("studies.x.rows.0.cells.cue", "same")),
+    ("x", of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD), ("studies.x.rows.0.cells", "queue", "cue")),
+    ("x", of_rows({**TRAIN, "cells": {"target": "same"}}, OOD), ("studies.x.rows.0.cells", "target")),
+    ("x", of_rows({**TRAIN, "cells": {}}, OOD), "studies.x.rows.0.cells"),
+    ("x", of_rows({**TRAIN, "splits": ["train", "train"]}, OOD), ("studies.x.rows.0.splits", "twice")),
+    ("x", of_rows({**TRAIN, "wieght": 2}, OOD), "did you mean studies.x.rows.0.weight"),
+    ("x", of_rows(TRAIN, OOD, roles=["target", "cue"]), "studies.x.roles"),
+    ("x", of_rows(TRAIN, OOD, roles={}), "studies.x.roles"),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 1}), "studies.x.roles.cue"),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": None}), "studies.x.roles.cue"),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": "3"}), "studies.x.roles.cue"),
+    ("x", of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}), ("studies.x.roles", "first role must be `target`")),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 2}), ("studies.x.rows.0.cells.2.1", "0 to 1")),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 3, "second": 3}), ("studies.x.rows.0.cells.0", "second")),
+    ("x", of_rows({**TRAIN, "cells": [[0, "added"], [1, 1], [2, 2]]}, OOD, roles={"target": 3, "cue": 4}),
+     ("studies.x.rows.0.cells.0.1", "added")),
+    ("x", of_rows(TRAIN, OOD, bound=["cue"]), ("studies.x.bound", "`target` first")),
+    ("x", of_rows(TRAIN, OOD, bound=["cue", "target"]), ("studies.x.bound", "in their order")),
+    ("x", of_rows(TRAIN, OOD, bound=["target", "queue"]), ("studies.x.bound", "queue")),
+    ("x", of_rows(TRAIN, OOD, bound=[]), "studies.x.bound"),
+    ("x", of_rows(TRAIN, OOD, metrics="shortcuts"), ("studies.x.metrics", "did you mean shortcut")),
+    ("x", of_rows(TRAIN, OOD, scene=3), "studies.x.scene"), ("x", of_rows(TRAIN, OOD, name="y"), "studies.x.name"),
+    ("x", of_rows(TRAIN, OOD, datasets="binding"), "unknown key 'studies.x.datasets'"),
+    ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean studies.x.title"),
+    ("x", of_rows(TRAIN, OOD, title=3), "studies.x.title"), ("_x", of_rows(TRAIN, OOD), "_x")]
+
+
+def write_studies(path: Path, name: str, definition: object, **more) -> Path:
+    path.write_text(yaml.safe_dump({"title": "t", "studies": {name: definition}, **more}, sort_keys=False))
+    return path
 
 
 @pytest.mark.parametrize(("name", "definition", "says"), STUDIES)
 def test_studies(tmp_path, name, definition, says):
-    path = tmp_path / "studies.yaml"
-    path.write_text(yaml.safe_dump({name: definition}))
-    refused(study_definitions, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
+    path = write_studies(tmp_path / "studies.yaml", name, definition)
+    refused(read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
 
 
-def test_a_wrong_name_among_studies_does_not_blame_the_anchors(tmp_path):
-    text = definition_path("studies.yaml").read_text().replace("zgo:\n", "ZGO:\n")
+@pytest.mark.parametrize(("more", "says"), [
+    ({"title": None}, "title"), ({"titel": "x"}, "did you mean title"), ({"studies": {}}, "studies"),
+    ({"studies": ["x"]}, "studies"), ({"studies": None}, "studies"), ({"routes": {"r": ["x"]}}, "routes.r"),
+    ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is none of the file's studies")),
+    ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
+    ({"headline": {"without": "x"}}, "headline.shortcut"),
+    ({"contrasts": {"c": {"study": "y", "reference": "x", "metric": "m", "title": "t"}}}, ("contrasts.c", "y"))])
+def test_files_of_studies(tmp_path, more, says):
+    path = write_studies(tmp_path / "studies.yaml", "x", of_rows(TRAIN, OOD), **more)
+    refused(read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
+
+
+def test_a_wrong_name_in_a_route_names_the_route(tmp_path):
+    text = definition_path("studies/diagvib6.yaml").read_text().replace("  zgo:\n", "  ZGO:\n")
     (tmp_path / "studies.yaml").write_text(text)
-    assert "_diagonal" not in refused(study_definitions, tmp_path / "studies.yaml", says="'ZGO'")
+    refused(read_study_file, tmp_path / "studies.yaml", says=("studies.yaml", "routes.cgo", "zgo"))
 
 
-def test_a_sound_study_of_ones_own_is_taken(tmp_path):
-    (tmp_path / "studies.yaml").write_text(yaml.safe_dump({"own-1": of_rows(TRAIN, OOD)}))
-    assert list(study_definitions(tmp_path / "studies.yaml")) == ["own-1"]
+@pytest.mark.parametrize("name", ["own-1", "Own", "a_b", "3d"])
+def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
+    path = write_studies(tmp_path / "studies.yaml", name, of_rows(TRAIN, OOD))
+    assert list(read_study_file(path)[1]) == [name]
+
+
+@pytest.mark.parametrize(("name", "changed", "overrides", "says"), [
+    ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study of this name")),
+    ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
+    ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
+    ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "cue has 7 classes", "hue only 6")),
+    ("x", {"roles": {"target": 11, "cue": 11}, "rows": [{**TRAIN, "cells": {"cue": "same"}}, OOD]}, [],
+     ("none is for study x", "target, cue")),
+    ("x", {"roles": {"target": 3, "cue": 3, "second": 3}, "metrics": "accuracy",
+           "rows": [{**TRAIN, "cells": {"cue": "same"}}]}, ["bindings=[shape-hue]"], ("bindings",
+           "2 factors for 3 roles")),
+    ("x", {"metrics": "accuracy", "rows": [{**TRAIN, "group": "seen"}, {**OOD, "group": "new"}]}, [],
+     ("counts", "the group seen of study x", "counts.seen"))])
+def test_studies_of_ones_own_in_a_configuration(tmp_path, name, changed, overrides, says):
+    path = write_studies(tmp_path / "own.yaml", name, of_rows(TRAIN, OOD) | changed)
+    refused(load_config, None, [f"studies_from=[{path}]", f"studies=[{name}]", *overrides], says=says)
 
 
 def test_studies_by_way_of_settings(tmp_path):
     settings = stage_settings(load_config(None, ["samples=1"]), "draw", study="zgo")
-    settings["study"] = of_rows(TRAIN, datasets="binding")
-    refused(draw_job, Layout(tmp_path), settings, "zgo", "shape-hue", says=("study zgo", "ood"))
+    settings["study"] = of_rows(TRAIN)
+    refused(draw, Layout(tmp_path), settings, "zgo", "shape-hue", says=("study zgo", "ood"))
 
 
+PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[0]
 SAMPLES = [
     (b"", "dataset_samples.yaml"), (b"[]", "dataset_samples.yaml"), (b"{}", "dataset_samples.yaml"), (b"[3]", "0"),
     ({"hue": ["red", "red", "blue"]}, "0.hue"), ({"hue": ["red", "blue"]}, "0.hue"), ({"hue": "red"}, "0.hue"),
@@ -399,8 +469,8 @@ SAMPLES = [
 def test_dataset_samples(tmp_path, content, says):
     path = tmp_path / "dataset_samples.yaml"
     path.write_bytes(content if isinstance(content, bytes) else
-                     yaml.safe_dump([{**published_samples()[0], **content}]).encode())
-    refused(published_samples, path, says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)))
+                     yaml.safe_dump([{**PUBLISHED, **content}]).encode())
+    refused(read_published_samples, path, says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)))
 
 
 @pytest.mark.parametrize(("key", "value"), [
@@ -418,9 +488,9 @@ def test_sources(tmp_path, key, value):
 def prepared(tmp_path_factory) -> Layout:
     """A root with embedded sources, and recipes of one dataset sample."""
     layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare_job(layout, {"sources": "embedded"})
+    prepare_stage(layout, {"sources": "embedded"}, "digits")
     config = load_config(None, ["samples=1", "counts={train: 9, val: 9, id: 9, ood: 9}"])
-    draw_job(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
     return layout
 
 
@@ -462,7 +532,7 @@ def test_recipes_name_the_row_of_the_file_also_where_a_later_split_is_asked_for(
         at = table.column_names.index(name)
         path = tmp_path / "recipes.parquet"
         pq.write_table(table.set_column(at, name, pa.array(values, table.schema.field(name).type)), path)
-        refused(RenderedRecipes, path, prepared.prepared, 64, torch.device("cpu"),
+        refused(RenderedRecipes, path, load_scene("digits"), prepared.prepared("digits"), 64, torch.device("cpu"),
                 says=("recipes.parquet", f"row {row}", name))
 
 
@@ -494,7 +564,7 @@ def test_images_of_another_shape(tmp_path, shape):
 def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
-    refused(load_split, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", "shape", 0), "test",
+    refused(load_split, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", ("shape",), 0), "test",
             says=("test.parquet", *([says] if isinstance(says, str) else says)))
 
 
@@ -509,14 +579,14 @@ def test_digests_of_image_files(tmp_path, content):
     ("sources.json", b"[]"), ("sources.json", b"{"), ("sources.json", b"{}"), ("sources.json", None),
     ("digits.parquet", b""), ("digits.parquet", None), ("textures/wood.png", b"x"), ("textures/wood.png", None)])
 def test_prepared_files(prepared, tmp_path, name, content):
-    folder = shutil.copytree(prepared.prepared, tmp_path / "prepared")
+    folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     refused(load_prepared, folder, says=str(folder))
 
 
 @pytest.mark.parametrize("column", ["label", "split"])
 def test_a_catalogue_of_another_make(prepared, tmp_path, column):
-    folder = shutil.copytree(prepared.prepared, tmp_path / "prepared")
+    folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
     rewritten(folder / "digits.parquet", folder / "digits.parquet", **{column: lambda values: ["x"] * len(values)})
     refused(load_catalogue, folder, says=str(folder))
 
@@ -594,7 +664,8 @@ def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
 
 def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     """As above, all the way to the tables."""
-    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]), "tabulate")
+    overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
+    settings = stage_settings(load_config(None, overrides), "tabulate")
     runs = shutil.copytree(good_runs, tmp_path / "runs")
     changed_json(seconds={"train": [1]}, device={})(runs / "net/zgo/shape-hue/0/run.json")
     changed_history(epoch=None)(runs / "net/zgo/shape-hue/1/history.jsonl")
@@ -611,7 +682,8 @@ def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     lambda path: path.write_text("a,b\n1,2\n"), lambda path: path.write_text(path.read_text().replace("0.", "x.")),
     lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1]))])
 def test_tables_of_another_make(good_runs, tmp_path, spoil):
-    settings = stage_settings(load_config(None, ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]), "tabulate")
+    overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
+    settings = stage_settings(load_config(None, overrides), "tabulate")
     tabulate(good_runs, tmp_path, EXPECTED, settings)
     assert len(read_tables(tmp_path)["metrics"])
     spoil(tmp_path / "metrics.csv")

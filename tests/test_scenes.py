@@ -139,7 +139,8 @@ def test_images_depend_on_their_recipe_alone(scene, prepared, size):
 def test_every_factor_is_seen(scene, prepared):
     for factor, classes in scene.factors.items():
         images = scene.examples(prepared, [{factor: name} for name in classes])
-        assert images.dtype == np.uint8 and images.ndim == 4 and images.shape[0] == len(classes) and images.shape[3] == 3
+        assert images.dtype == np.uint8 and images.ndim == 4
+        assert images.shape[0] == len(classes) and images.shape[3] == 3
         assert len({image.tobytes() for image in images}) == len(classes)
 
 
@@ -160,7 +161,8 @@ number = 3
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("digit", "unknown scene 'digit'; did you mean digits"), ("own_scene:Absent", "own_scene:Absent cannot be imported"),
+    ("digit", "unknown scene 'digit'; did you mean digits"),
+    ("own_scene:Absent", "own_scene:Absent cannot be imported"),
     ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
     ("own_scene:number", "'int' object is not callable"), ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
     ("own_scene:Clashing", "no factor can be named 'group'"), ("own_scene:Dashed", "'two-words'"),

@@ -96,12 +96,17 @@ def _path(error: dict, value: object) -> list[str]:
     """Where in `value` an error lies. pydantic puts the names of a union's branches in between."""
     path = []
     for part in error["loc"]:
-        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
-            path, value = [*path, str(part)], value[part]
+        if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+            path, value = [*path, _key(part)], value[part]
     if error["type"] == "missing":
-        path.append(str(error["loc"][-1]))
+        path.append(_key(error["loc"][-1]))
     cause = error.get("ctx", {}).get("error")
     return [*path, *cause.path.split(".")] if isinstance(cause, Misplaced) else path
+
+
+def _key(part: object) -> str:
+    text = str(part)
+    return text if text.isprintable() and len(text) <= 64 else _short.repr(text)
 
 
 def _problem(error: dict) -> str:

@@ -91,6 +91,7 @@ def resolve(config: dict, where: str) -> dict:
     check_root(config["root"], where)
     studies = load_studies(config["studies_from"])
     _check_names("study", config["studies"], studies, f"{where}: studies")
+    _check_scenes([studies[name] for name in (*config["studies"], config["tuning"]["study"]) if name in studies], where)
     _check_counts(config, studies, where)
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
     config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
@@ -126,9 +127,18 @@ def _check_names(kind: str, names: Sequence[str], known: Sequence[str], where: s
             raise unknown_name(kind, name, known, where)
 
 
+def _check_scenes(studies: Sequence[Study], where: str) -> None:
+    for study in studies:
+        try:
+            load_scene(study.scene)
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: study {study.name}: {error}") from None
+
+
 def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
     groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
-    _check_names("split or group", config["counts"], ["train", "val", *groups], f"{where}: counts")
+    _check_names("key", [f"counts.{key}" for key in config["counts"]],
+                 [f"counts.{key}" for key in ("train", "val", *groups)], where)
     for name in config["studies"]:
         for group in studies[name].groups:
             if group not in config["counts"]:

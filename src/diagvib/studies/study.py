@@ -3,14 +3,14 @@
 The shipped ones stand in `config/studies/*.yaml`; a configuration names further files (`studies_from`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
-import pandas as pd
 from pydantic import Field, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
@@ -18,6 +18,9 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
 from diagvib.studies.rows import MAIN, SPLITS, Cell, Row, row_cells
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TARGET = "target"
 
@@ -28,9 +31,7 @@ METRICS = {"shortcut": (("id", "ood"), False), "accuracy": ((), True)}
 class Study(Strict):
     """A table of weighted cells over named roles, as in `config/studies/*.yaml`.
 
-    roles: number of classes of each role, `target` first. bound: the roles to which a binding gives a factor; what
-    other roles say is summed out. metrics: the set of metrics by which results are judged. opportunity: how headlines
-    name what this study offers against a shortcut.
+    What roles that are not bound say is summed out.
     """
 
     name: SkipJsonSchema[Name]  # the key under which the study stands in its file
@@ -65,7 +66,7 @@ class Study(Strict):
         return [[role, classes] for role, classes in roles.items()]
 
     @model_validator(mode="after")
-    def _fits_together(self) -> "Study":
+    def _fits_together(self) -> Study:
         first = next(iter(self.roles))
         if first != TARGET:
             raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first}")
@@ -175,6 +176,7 @@ class Study(Strict):
         """
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
+        import pandas as pd  # here, so that a configuration is read without it: a third of a second
         records = []
         for row in self.rows:
             if split in row.splits:
@@ -182,8 +184,8 @@ class Study(Strict):
                 records += [(*cell, row.group, row.weight / len(cells), row.environment) for cell in cells]
         columns = [*(f"{role}_class" for role in self.roles), "group", "weight", "environment"]
         frame = pd.DataFrame(records, columns=columns)
-        per = frame["group"] if split == "test" else np.zeros(len(frame))
-        frame["weight"] /= frame.groupby(per)["weight"].transform("sum")
+        weight = frame["weight"]
+        frame["weight"] /= weight.groupby(frame["group"]).transform("sum") if split == "test" else weight.sum()
         return frame if self.names_environments else frame.drop(columns="environment")
 
     def _row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
@@ -233,7 +235,7 @@ class StudyFile(Strict):
                                      for key, study in value["studies"].items()}}
 
     @model_validator(mode="after")
-    def _names_are_studies(self) -> "StudyFile":
+    def _names_are_studies(self) -> StudyFile:
         named = {f"routes.{name}": route for name, route in self.routes.items()}
         named |= {f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()}
         named |= {"headline": [self.headline.without, self.headline.shortcut]} if self.headline else {}

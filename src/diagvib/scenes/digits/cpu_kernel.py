@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numba import njit
 
-from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
+from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
 
 PIECE = 64  # images that a thread draws before it takes more
 LANES = 8  # rows and columns are computed in multiples of this, so that no vector is left half empty

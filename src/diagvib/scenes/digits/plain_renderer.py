@@ -8,7 +8,7 @@ import colorsys
 import numpy as np
 from skimage.transform import resize
 
-from diagvib.scenes.digits.renderer import CANVAS, MASK_THRESHOLD, OBJECT_SIDE, PAPER_SIZE
+from diagvib.scenes.digits.resizing import CANVAS, MASK_THRESHOLD, OBJECT_SIDE, PAPER_SIZE
 
 
 def render_plain(digit: np.ndarray, crop: np.ndarray, hue: float, lightness: tuple[float, float],

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
+from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
 
 FILL = 8192  # canvas bytes written at a time by a program
 PIXELS = 256  # object pixels computed at a time
