@@ -1,29 +1,26 @@
 """Exhibits and kept weights: what a run keeps beside its numbers, and how it is shown."""
 
-import re
-import shutil
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.methods.method import Exhibit
 from diagvib.methods.registry import load_settings, make_baseline
-from diagvib.scenes.digits.factors import FACTORS, Binding, classes
+from diagvib.report.visualisation_sheets import read_visualisations
+from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.grid import RUN_FILES, Run
+from diagvib.studies.binding import Binding
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import train_runs
 from diagvib.training.trainer import predict
-from diagvib.training.visualisations import SHOWN, pixels_again, shown_images
+from diagvib.training.visualisations import SHOWN, exhibit_table, pixels_again, shown_images
 from synthetic_images import SIZE, separable, write_dataset
-from synthetic_runs import exhibits, expected_runs, write_pictures, write_run
 
 CPU = torch.device("cpu")
 TRAINING = {"max_epochs": 1, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
@@ -62,9 +59,10 @@ def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes(tmp_path):
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
         image = torch.from_numpy(golden["images"][:4])
     noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    table = exhibits([Exhibit("input", image), Exhibit("lensed", noise)], 4)
+    shown = pa.table({"group": ["id"] * 4, **{factor: [classes(factor)[0]] * 4 for factor in FACTORS}})
+    table = exhibit_table([Exhibit("input", image), Exhibit("lensed", noise)], shown, classes("hue"))
     write_table(tmp_path / "e.parquet", table, {})
-    kept = np.stack(read_exhibits(tmp_path / "e.parquet", Binding("hue", "shape"))["picture"])
+    kept = np.stack(read_visualisations(tmp_path / "e.parquet", Binding(("hue", "shape")))["picture"])
     assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
     assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
 

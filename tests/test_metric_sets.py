@@ -1,4 +1,4 @@
-"""The long table of cells and the sets of metrics: every number is a group-by, for any roles, groups and environments."""
+"""The long table of cells and the sets of metrics: each number is a group-by, for any roles, groups, environments."""
 
 import json
 import shutil
@@ -29,15 +29,16 @@ STUDIES = {
         "both-95": {
             "title": "BOTH-95", "meaning": "two cues, each right in most images", "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2, "second": 2},
-            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9, "cells": {"cue": "same", "second": "same"}},
+            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9,
+                      "cells": {"cue": "same", "second": "same"}},
                      {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
                      {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
                      {"splits": ["test"], "group": "neither", "cells": {"cue": "other", "second": "other"}}]},
         "two-places": {
             "title": "TWO-PLACES", "meaning": "two environments", "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2},
-            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": "north", "cells": {"cue": "same"}},
-                     {"splits": ["train", "val", "test"], "group": "all", "environment": "south", "cells": {"cue": "other"}}]}}}
+            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": environment,
+                      "cells": {"cue": cells}} for environment, cells in (("north", "same"), ("south", "other"))]}}}
 TWO_CUES, PLACES = "shape-hue-texture", "shape-hue"
 RUNS = [{"baseline": "net", "study": "both-95", "binding": TWO_CUES, "target": "shape", "cue": "hue-texture"},
         {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"}]
