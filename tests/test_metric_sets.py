@@ -18,6 +18,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
+from diagvib.results.scores import write_scores
 from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
 from diagvib.settings.grid import RUN_FILES
 from diagvib.studies.study import METRICS
@@ -134,6 +135,9 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
     assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(0.4)
     assert accuracy.loc["two-places", "all", "", "mean_per_class"]["mean"] == pytest.approx(0.55)
     assert accuracy.loc["two-places", "all", "", "worst_cell"]["mean"] == pytest.approx(0.3)
+    write_scores(tables, tmp_path / "scores")
+    assert json.loads((tmp_path / "scores/net/two-places.json").read_text()) == {
+        "all_mean_per_class": 0.55, "all_worst_cell": 0.3}
     assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary"))
     markdown = (tmp_path / "tables.md").read_text()
     assert "Accuracy by test group" in markdown and "paper" not in markdown.lower() and "FAAvg" not in markdown
