@@ -1,4 +1,4 @@
-"""The long table of cells and the sets of metrics: every number is a group-by, for any roles, groups and environments."""
+"""The long table of cells and the sets of metrics: each number is a group-by, for any roles, groups, environments."""
 
 import json
 import shutil
@@ -18,6 +18,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
+from diagvib.results.scores import write_scores
 from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
 from diagvib.settings.grid import RUN_FILES
 from diagvib.studies.study import METRICS
@@ -29,15 +30,16 @@ STUDIES = {
         "both-95": {
             "title": "BOTH-95", "meaning": "two cues, each right in most images", "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2, "second": 2},
-            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9, "cells": {"cue": "same", "second": "same"}},
+            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9,
+                      "cells": {"cue": "same", "second": "same"}},
                      {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
                      {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
                      {"splits": ["test"], "group": "neither", "cells": {"cue": "other", "second": "other"}}]},
         "two-places": {
             "title": "TWO-PLACES", "meaning": "two environments", "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2},
-            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": "north", "cells": {"cue": "same"}},
-                     {"splits": ["train", "val", "test"], "group": "all", "environment": "south", "cells": {"cue": "other"}}]}}}
+            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": environment,
+                      "cells": {"cue": cells}} for environment, cells in (("north", "same"), ("south", "other"))]}}}
 TWO_CUES, PLACES = "shape-hue-texture", "shape-hue"
 RUNS = [{"baseline": "net", "study": "both-95", "binding": TWO_CUES, "target": "shape", "cue": "hue-texture"},
         {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"}]
@@ -133,6 +135,9 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
     assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(0.4)
     assert accuracy.loc["two-places", "all", "", "mean_per_class"]["mean"] == pytest.approx(0.55)
     assert accuracy.loc["two-places", "all", "", "worst_cell"]["mean"] == pytest.approx(0.3)
+    write_scores(tables, tmp_path / "scores")
+    assert json.loads((tmp_path / "scores/net/two-places.json").read_text()) == {
+        "all_mean_per_class": 0.55, "all_worst_cell": 0.3}
     assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary"))
     markdown = (tmp_path / "tables.md").read_text()
     assert "Accuracy by test group" in markdown and "paper" not in markdown.lower() and "FAAvg" not in markdown

@@ -1,4 +1,4 @@
-"""Tables from synthetic runs: aggregates are the closed form; a missing run is named everywhere and moves nothing else."""
+"""Tables from synthetic runs: aggregates are the closed form; a missing run is named and moves nothing else."""
 
 import json
 import shutil
@@ -173,8 +173,8 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
                      "overall": ["study", "baseline"], "baselines": ["study"],
                      "selection": ["study", "baseline", "target"],
                      "accuracy": [], "run_times": ["baseline", "study", "binding", "sample"]}
-        return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])].reset_index(
-                    drop=True) if concerned[name] else table[:0]
+        return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
+                            ].reset_index(drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}
     for name, table in elsewhere(before).items():
         pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)

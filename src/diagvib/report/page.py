@@ -69,6 +69,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "verdict": verdict(frames, figures, known), "reference": reference(frames, known),
         "simulated": simulated_rows(), "false_alarms": simulated_sentence(),
         "overviews": _overviews(figures, runs["baseline"].unique(), headline.shortcut if headline else "", known),
+        "overviews_title": "Which factors win" if headline else "Training",
         "visualisations": _visualisations(figures, runs, known),
         "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),

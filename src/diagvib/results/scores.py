@@ -14,9 +14,18 @@ DIGITS = 4
 
 
 def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
-    """One JSON file for each baseline and study of the table `metrics`. tables: as of `tables.make_tables`."""
-    for baseline, study in tables["metrics"][["baseline", "study"]].drop_duplicates().itertuples(index=False):
-        write_json(Path(out) / baseline / f"{study}.json", score(tables, baseline, study))
+    """One JSON file for each baseline and study of any set of metrics. tables: as of `tables.make_tables`."""
+    for name, scores in (("metrics", score), ("accuracy", accuracy_score)):
+        for baseline, study in tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False):
+            write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))
+
+
+def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
+    """Each test group's mean per-class accuracy and worst cell, `{group}_{metric}`, mean over the bindings."""
+    own = tables["accuracy"]
+    own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["environment"] == "")]
+    values = own.groupby(["group", "metric"], sort=False)["mean"].mean().dropna()
+    return {f"{group}_{metric}": round(float(value), DIGITS) for (group, metric), value in values.items()}
 
 
 def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
