@@ -1,7 +1,8 @@
 """What Snakemake's own process takes from the jobs: its CPU share while many jobs are finished and two long ones run.
 
 A Snakefile of empty jobs, then of long ones of which two run and two wait; with Snakemake's scheduler as it comes, and
-with diagvib.operations.scheduler. The share is of one core, over the time given, a little after the start of the long jobs.
+with diagvib.operations.scheduler. The share is of one core, over the time given, a little after the start of the long
+jobs.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
 """

@@ -129,8 +129,8 @@ def check_told(method: dict, cues: int, environments: int) -> None:
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":
-    """A method with its network on the CPU, their initial weights a function of `seed` (paper, A.2: fixed across runs) and,
-    where `n_classes` is in their shape, of that: the rest is the same for every target factor.
+    """A method with its network on the CPU, their initial weights a function of `seed` (paper, A.2: fixed across runs)
+    and, where `n_classes` is in their shape, of that: the rest is the same for every target factor.
 
     settings: as `load_settings` gives them. n_classes: all classes of the target factor. image_size: pixels a side.
     DiagvibError if the settings do not fit.

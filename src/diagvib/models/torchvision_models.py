@@ -26,8 +26,8 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
     that file must hash to, by default the start of the hash that torchvision publishes. frozen: nothing but the new
     last layer learns, and batch norm's scale and shift stay too, while it goes on normalising by the batch, so that its
     running statistics drift to the dataset, as in the published code; frozen_statistics: it uses its ImageNet
-    statistics throughout. DiagvibError for an unknown name (the nearest are suggested), an option or image size that the
-    model does not take, or weights that cannot be had, read or trusted.
+    statistics throughout. DiagvibError for an unknown name (the nearest are suggested), an option or image size that
+    the model does not take, or weights that cannot be had, read or trusted.
     """
     name = check_name(settings["name"])
     classes = {} if settings["weights"] else {"num_classes": n_classes}

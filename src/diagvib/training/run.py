@@ -71,7 +71,8 @@ class Job:
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
-    """Train a baseline on each run's images and write the run's folder. runs: samples of one (baseline, study, binding).
+    """Train a baseline on each run's images and write the run's folder. runs: samples of one (baseline, study,
+    binding).
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
@@ -213,8 +214,8 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
     table = test.table.select([*_placed(test.table), *test.factors])
     table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
     table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
-    metrics = {**facts, "target": run.target, "cue": "-".join(run.cues) or None, "groups": _group_metrics(table, run.target),
-               "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history), "val_loss": fitted.val_loss}
+    metrics = {**facts, "target": run.target, "cue": "-".join(run.cues) or None,
+               "groups": _group_metrics(table, run.target), "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history), "val_loss": fitted.val_loss}
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
     write_json(out / "metrics.json", metrics)

@@ -70,7 +70,8 @@ class Trial:
 
 def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datasets], out: str | Path, kept: str | Path,
          training: dict, device: torch.device) -> Candidate:
-    """Train every candidate on the tuning's study, write `out`/{baseline}.csv and .yaml, print the ranking; returns the best.
+    """Train every candidate on the tuning's study, write `out`/{baseline}.csv and .yaml, print the ranking; returns the
+    best.
 
     A candidate's loss on a dataset is that of the weights which a run with these settings would keep, hence of the last
     phase. For vae and factor_vae this is the classifier's cross entropy on the codes, not the reconstruction, and `lr`
@@ -78,8 +79,8 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
     will judge it. For asr it is the classifier's on lensed images.
 
     settings: as in config/baselines.yaml. tuning: the configuration's section; its max_epochs, if any, replaces the
-    baseline's. datasets: the study's, by target factor. kept: folder for finished and unfinished trainings; a tuning that was
-    killed continues there, and one with more candidates trains only these. A candidate that diverges, or does not fit
+    baseline's. datasets: the study's, by target factor. kept: folder for finished and unfinished trainings; a tuning
+    that was killed continues there, and one with more candidates trains only these. A candidate that diverges, or does not fit
     into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all diverge.
     """
     runs = [make_run(baseline, tuning["study"], target, sample)
@@ -192,8 +193,8 @@ def _origin(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, images: di
     factors, samples = (", ".join(str(v) for v in table[c].unique()) for c in ("target", "sample"))
     batch_sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
     epochs = trial.settings.get("max_epochs", trial.protocol.max_epochs)
-    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trial.study} ({factors}; "
-            f"dataset sample {samples}) among batch sizes {batch_sizes} and learning rates {rates}, with "
+    return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trial.study} ("
+            f"{factors}; dataset sample {samples}) among batch sizes {batch_sizes} and learning rates {rates}, with "
             f"{table['train_images'].min()} training images of {images['image_shape'][0]} pixels from "
             f"{images['sources']} sources and {epochs} epochs")
 
@@ -202,7 +203,8 @@ def _print_ranking(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, now
     """Every candidate with its validation loss on each factor (mean over dataset samples), and what decided."""
     loss = table.assign(val_loss=table["val_loss"].astype(float).fillna(math.inf)).pivot_table(
         values="val_loss", index=["batch_size", "lr"], columns="target", sort=False)
-    shown = Table(title=f"{table['baseline'][0]}: validation loss on {trial.study}, lowest mean first", title_justify="left")
+    shown = Table(title=f"{table['baseline'][0]}: validation loss on {trial.study}, lowest mean first",
+                  title_justify="left")
     for head in ("batch", "lr", "mean", "mean rank", *loss.columns):
         shown.add_column(head, justify="right", no_wrap=True)
     for row in ranking.itertuples(index=False):
