@@ -39,8 +39,8 @@ def imported(where: str, what: str):
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (Exception, SystemExit) as error:  # importing runs the module, and that is not ours
-        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, from "
-                           "an installed package or from the current folder") from None
+        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, "
+                           "from an installed package or from the current folder") from None
     if not callable(found):
         raise DiagvibError(f"{what}: {where} is no function")
     return found

@@ -215,7 +215,8 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
     table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
     table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
     metrics = {**facts, "target": run.target, "cue": "-".join(run.cues) or None,
-               "groups": _group_metrics(table, run.target), "selected_epoch": fitted.selected_epoch, "epochs": len(fitted.history), "val_loss": fitted.val_loss}
+               "groups": _group_metrics(table, run.target), "selected_epoch": fitted.selected_epoch,
+               "epochs": len(fitted.history), "val_loss": fitted.val_loss}
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
     write_json(out / "metrics.json", metrics)

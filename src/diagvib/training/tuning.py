@@ -80,8 +80,9 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
 
     settings: as in config/baselines.yaml. tuning: the configuration's section; its max_epochs, if any, replaces the
     baseline's. datasets: the study's, by target factor. kept: folder for finished and unfinished trainings; a tuning
-    that was killed continues there, and one with more candidates trains only these. A candidate that diverges, or does not fit
-    into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all diverge.
+    that was killed continues there, and one with more candidates trains only these. A candidate that diverges, or does
+    not fit into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all
+    diverge.
     """
     runs = [make_run(baseline, tuning["study"], target, sample)
             for target in tuning["factors"] for sample in tuning["samples"]]
