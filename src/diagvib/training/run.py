@@ -76,7 +76,7 @@ def train_runs(baseline: str, settings: dict, study: str, binding: str, samples:
     """
     if curves:
         summary_writer()
-    factors, code = parse_binding(binding), code_digest(settings["kind"], __name__)
+    factors, code = parse_binding(binding), code_digest(settings, __name__)
     out, checkpoints, curves = Path(out), Path(checkpoints), curves and Path(curves)
     metadata = {sample: dataset_metadata(datasets, study, binding, sample) for sample in samples}
     states, kept = [], Kept()

@@ -80,7 +80,7 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
     candidates = [Candidate(size, float(lr)) for size, lr in product(tuning["batch_sizes"], tuning["learning_rates"])]
     shortened = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
     trial = Trial({**settings, **shortened}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
-                  Path(kept), code_digest(settings["kind"], __name__))
+                  Path(kept), code_digest(settings, __name__))
     made_from = {run: dataset_metadata(datasets[run.target], STUDY, run.binding, run.sample) for run in runs}
     rows = [row for run in runs for row in _try_dataset(trial, run, datasets[run.target], made_from[run])]
     table = pd.DataFrame(rows)
