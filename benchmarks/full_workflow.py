@@ -24,10 +24,11 @@ import yaml
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
+from diagvib.images import DIGESTS_FILE, IMAGE_FILES  # noqa: E402
 from diagvib.results.tables import TABLE_FILES  # noqa: E402
 from diagvib.scenes.digits.factors import classes  # noqa: E402
 from diagvib.scenes.digits.fetch import load_sources  # noqa: E402
-from diagvib.settings.grid import DIGESTS_FILE, IMAGE_FILES, RUN_FILES  # noqa: E402
+from diagvib.settings.grid import RUN_FILES  # noqa: E402
 
 # The paper's nine (Sec. 4).
 BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
@@ -40,8 +41,9 @@ stage=$1; a=$2; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
 case $stage in
-  fetch) make "$root/data/raw" %(raw)s ;;
-  prepare) make "$root/data/prepared/textures" %(textures)s; make "$root/data/prepared" digits.parquet sources.json ;;
+  fetch) make "$root/data/raw/$a" %(raw)s %(digests)s ;;
+  prepare) make "$root/data/prepared/$a/textures" %(textures)s
+           make "$root/data/prepared/$a" digits.parquet sources.json %(digests)s ;;
   draw) make "$root/data/recipes/$a" "$b.parquet" ;;
   render) for sample in %(samples)s; do make "$root/data/images/$a/$b/$sample" %(images)s; done
           make "$root/data/images/$a/$b" %(digests)s ;;

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, write_json
+from diagvib.foundation.files import DIGESTS_FILE, write_digests
 from diagvib.foundation.progress import Counter
-from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, expected_runs, make_run
 from diagvib.studies.binding import bind
@@ -32,7 +31,7 @@ def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> No
     known = load_scene(scene)
     if files := known.raw_files(settings["sources"]):
         known.fetch(layout.raw(scene), mirror)
-        _write_digests(layout.raw(scene), files)
+        write_digests(layout.raw(scene), files)
 
 
 def prepare(layout: Layout, settings: dict, scene: str) -> None:
@@ -40,11 +39,7 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
     known = load_scene(scene)
     (layout.prepared(scene) / DIGESTS_FILE).unlink(missing_ok=True)  # the old one must not vouch for new files
     known.prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
-    _write_digests(layout.prepared(scene), known.prepared_files())
-
-
-def _write_digests(folder: Path, files: list[str]) -> None:
-    write_json(folder / DIGESTS_FILE, {name: file_sha256(folder / name) for name in files})
+    write_digests(layout.prepared(scene), known.prepared_files())
 
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
@@ -70,15 +65,14 @@ def render(layout: Layout, settings: dict, study: str, binding: str, device: str
     from diagvib.images.files import write_images
     torch.set_num_threads(threads)
     datasets = _recipes(layout, settings, study, binding, resolve_device(device))
-    files, digests = ImageFiles(layout.images(study, binding)), {}
+    files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
             for split in SPLITS:
-                path = files.place(sample, split)
-                write_images(path, datasets.recipes(sample, split), datasets.renderer,
+                write_images(files.place(sample, split), datasets.recipes(sample, split), datasets.renderer,
                              datasets.metadata(sample, split), counter.advance)
-                digests[files.name(sample, split)] = file_sha256(path)
-    write_json(layout.digests(study, binding), digests)
+                names.append(files.name(sample, split))
+    write_digests(layout.images(study, binding), names)
 
 
 def _recipes(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> RenderedRecipes:

@@ -10,6 +10,9 @@ from diagvib.foundation.files import checkout_path, file_sha256
 from diagvib.methods.registry import KINDS, OWN
 from diagvib.scenes import SCENES
 
+# Every module that a baseline of ours may name; what is the user's own comes from its settings.
+PLUG_INS = sorted({where.partition(":")[0] for where in (*KINDS.values(), OWN)})
+
 
 def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings on images of a scene.
