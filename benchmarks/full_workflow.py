@@ -27,7 +27,6 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES  # noqa: E402
 from diagvib.results.tables import TABLE_FILES  # noqa: E402
 from diagvib.scenes.digits.factors import classes  # noqa: E402
-from diagvib.scenes.digits.fetch import load_sources  # noqa: E402
 from diagvib.settings.grid import RUN_FILES  # noqa: E402
 
 # The paper's nine (Sec. 4).
@@ -41,7 +40,7 @@ stage=$1; a=$2; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
 case $stage in
-  fetch) make "$root/data/raw/$a" %(raw)s %(digests)s ;;
+  fetch) make "$root/data/raw/$a" %(digests)s ;;
   prepare) make "$root/data/prepared/$a/textures" %(textures)s
            make "$root/data/prepared/$a" digits.parquet sources.json %(digests)s ;;
   draw) make "$root/data/recipes/$a" "$b.parquet" ;;
@@ -82,7 +81,7 @@ def environment_with_stand_in(folder: Path) -> Path:
             (folder / "bin" / program).symlink_to(Path(sys.prefix) / "bin" / program)
     stand_in = folder / "bin" / "diagvib"
     stand_in.write_text(STAND_IN % {
-        "raw": " ".join(source.path for source in load_sources()), "samples": " ".join(map(str, range(SAMPLES))),
+        "samples": " ".join(map(str, range(SAMPLES))),
         "textures": " ".join(f"{texture}.png" for texture in classes("texture")), "images": " ".join(IMAGE_FILES),
         "digests": DIGESTS_FILE, "runs": " ".join(RUN_FILES), "tables": " ".join(TABLE_FILES)})
     stand_in.chmod(0o755)

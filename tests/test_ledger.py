@@ -19,7 +19,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import ledger, prune
 from diagvib.settings.config import STAGE_KEYS, load_config
 from diagvib.settings.grid import Layout
-from test_workflow import copy_of_the_repository, count, environment
+from test_workflow import add_baseline, copy_of_the_repository, count, environment
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -28,7 +28,7 @@ root: .
 sources: embedded
 mirror: null
 studies: [zso, zgo]
-pairs: [hue-shape]
+bindings: [hue-shape]
 samples: 1
 counts: {train: 64, val: 18, id: 18, ood: 18}
 image_size: 128
@@ -38,7 +38,6 @@ training: {max_epochs: 1, patience: null, seed: 1332, precision: bf16, threads: 
 device: cpu
 keep_weights: false
 """
-OTHER = "\nother: {kind: small_cnn, batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: for tests}\n"
 RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 # Which configuration keys decide what jobs there are, beside those that each job is given.
 GRID_KEYS = {"draw": {"studies", "bindings"}, "render": {"studies", "bindings", "images"},
@@ -114,8 +113,7 @@ def recorded(tmp_path_factory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy2(REPOSITORY / name, folder / name)
     (folder / "config/config.yaml").write_text(TOY)
-    with (folder / "config/baselines.yaml").open("a") as file:
-        file.write(OTHER)
+    add_baseline(folder, "other", "small_cnn")
     git(folder, "init")
     dvc(folder, "remote", "add", "--default", "store", str(tmp_path_factory.mktemp("remote")))
     git(folder, "add", ".")

@@ -78,13 +78,14 @@ def _follow(code: Code, waiting: list[str], followed: set[str], strict: bool) ->
         seen.add(name)
         if top not in followed and top in code.packages:
             continue
+        waiting += _parents(name)
         path = find_source(name)
         if path is None:
             continue
         if top not in followed and _INSTALLED & set(path.parts):
             code.packages.add(top)
             continue
-        waiting += [*_parents(name), *_imports(_import_statements(*_version(path), strict), _package(name, path))]
+        waiting += _imports(_import_statements(*_version(path), strict), _package(name, path))
         if not _only_finds(name, path):
             code.modules[name] = path
             code.data |= _data(name, path)
