@@ -36,7 +36,7 @@ SAMPLES = 5
 
 # Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each.
 STAND_IN = """#!/bin/sh
-stage=$1; a=$2; b=$3; c=$4; root=.
+stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
 case $stage in
@@ -140,7 +140,7 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
     # The run itself has recorded everything once; what a later one with few changes adds to it:
-    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.ledger import commit; commit()"], folder)
+    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit()"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]

@@ -111,15 +111,20 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
     tree, _ = _parsed(*_version(path))
     parts = {name: node for node in _outermost(tree) for name in _defined(node)}
     imported = {alias: names for node in _outermost(tree) for alias, names in _bound(node, _package(module, path))}
-    nodes: list[ast.AST] = []
+    waiting, modules, taken = [], [], []
     if within:
         found = parts.get(within)
         if not isinstance(found, ast.ClassDef):
             return [module]
-        members = {name: node for node in found.body for name in _defined(node)}
-        nodes, parts = [*found.bases, *found.decorator_list], {**parts, **members}
-    waiting, modules = [parts[name] for name in wanted if name in parts] + nodes, []
-    taken: list[ast.AST] = []
+        parts |= {name: node for node in found.body for name in _defined(node)}
+        waiting += found.decorator_list
+        for base in found.bases:  # of a base class, too, only what is wanted counts
+            where = imported.get(getattr(base, "id", ""), [])
+            if len(where) == 2 and find_source(where[0]):
+                modules += _take_part(code, where[0], wanted, called, where[1].removeprefix(f"{where[0]}."))
+            else:
+                waiting.append(base)
+    waiting += [parts[name] for name in wanted if name in parts]
     while waiting:
         node = waiting.pop()
         if node in taken:
