@@ -170,9 +170,8 @@ def main(options: Annotated[list[str] | None, typer.Argument(help="More options 
     measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
-    from diagvib.bench.rendering import (
-        save_result,  # imports torch; a child's peak memory is at least its parent's at the start
-    )
+    # Here, as it imports torch: a child's peak memory is at least its parent's at the start.
+    from diagvib.bench.results import save_result
     save_result("workflow", "cpu", timed.rows, out, load_before=load,
                 tools={name: version(name) for name in ("snakemake", "dvc")})
     if not keep:

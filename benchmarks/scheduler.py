@@ -1,7 +1,8 @@
 """What Snakemake's own process takes from the jobs: its CPU share while many jobs are finished and two long ones run.
 
 A Snakefile of empty jobs, then of long ones of which two run and two wait; with Snakemake's scheduler as it comes, and
-with diagvib.operations.scheduler. The share is of one core, over the time given, a little after the start of the long jobs.
+with diagvib.operations.scheduler. The share is of one core, over the time given, a little after the start of the long
+jobs.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
 """
@@ -51,7 +52,7 @@ def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones s
                      "scheduler": "with diagvib.operations.scheduler" if mended else "as it comes", "jobs": jobs,
                      **measured(jobs, seconds, mended)})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"), flush=True)
-    from diagvib.bench.rendering import save_result
+    from diagvib.bench.results import save_result
     save_result("scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")})
 
 

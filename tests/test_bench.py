@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from diagvib.bench.rendering import rendering as bench
-from diagvib.bench.rendering import training as bench_train_module
+from diagvib.bench import rendering as bench
+from diagvib.bench import training as bench_train_module
 from diagvib.bench.training import GpuUse, bench_train
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json

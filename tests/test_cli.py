@@ -26,7 +26,7 @@ def test_every_command_has_help(command):
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings?"),
+    (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings"),
     (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
     (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
     (["draw", "zgo", "shape-hu"], "unknown factor 'hu'; did you mean hue"),

@@ -185,7 +185,7 @@ def test_the_default_configuration_is_the_whole_paper(repository):
 
 
 @pytest.mark.parametrize(("setting", "says"), [
-    ("bindngs=all", "unknown key 'bindngs'; did you mean bindings?"),
+    ("bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
     ("studies=[zgo,cgo-9]", "unknown study 'cgo-9'"),
     ("baselines=[resnet19]", "unknown baseline 'resnet19'; did you mean resnet18")])
 def test_a_mistake_ends_before_anything_starts(repository, setting, says):
