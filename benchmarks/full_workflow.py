@@ -24,10 +24,10 @@ import yaml
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
+from diagvib.images import DIGESTS_FILE, IMAGE_FILES  # noqa: E402
 from diagvib.results.tables import TABLE_FILES  # noqa: E402
 from diagvib.scenes.digits.factors import classes  # noqa: E402
-from diagvib.scenes.digits.fetch import load_sources  # noqa: E402
-from diagvib.settings.grid import DIGESTS_FILE, IMAGE_FILES, RUN_FILES  # noqa: E402
+from diagvib.settings.grid import RUN_FILES  # noqa: E402
 
 # The paper's nine (Sec. 4).
 BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
@@ -36,12 +36,13 @@ SAMPLES = 5
 
 # Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each.
 STAND_IN = """#!/bin/sh
-stage=$1; a=$2; b=$3; c=$4; root=.
+stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
 case $stage in
-  fetch) make "$root/data/raw" %(raw)s ;;
-  prepare) make "$root/data/prepared/textures" %(textures)s; make "$root/data/prepared" digits.parquet sources.json ;;
+  fetch) make "$root/data/raw/$a" %(digests)s ;;
+  prepare) make "$root/data/prepared/$a/textures" %(textures)s
+           make "$root/data/prepared/$a" digits.parquet sources.json %(digests)s ;;
   draw) make "$root/data/recipes/$a" "$b.parquet" ;;
   render) for sample in %(samples)s; do make "$root/data/images/$a/$b/$sample" %(images)s; done
           make "$root/data/images/$a/$b" %(digests)s ;;
@@ -80,7 +81,7 @@ def environment_with_stand_in(folder: Path) -> Path:
             (folder / "bin" / program).symlink_to(Path(sys.prefix) / "bin" / program)
     stand_in = folder / "bin" / "diagvib"
     stand_in.write_text(STAND_IN % {
-        "raw": " ".join(source.path for source in load_sources()), "samples": " ".join(map(str, range(SAMPLES))),
+        "samples": " ".join(map(str, range(SAMPLES))),
         "textures": " ".join(f"{texture}.png" for texture in classes("texture")), "images": " ".join(IMAGE_FILES),
         "digests": DIGESTS_FILE, "runs": " ".join(RUN_FILES), "tables": " ".join(TABLE_FILES)})
     stand_in.chmod(0o755)
@@ -139,7 +140,7 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
     # The run itself has recorded everything once; what a later one with few changes adds to it:
-    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.ledger import commit; commit()"], folder)
+    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit()"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]
@@ -169,9 +170,8 @@ def main(options: Annotated[list[str] | None, typer.Argument(help="More options 
     measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
-    from diagvib.bench.rendering import (
-        save_result,  # imports torch; a child's peak memory is at least its parent's at the start
-    )
+    # Here, as it imports torch: a child's peak memory is at least its parent's at the start.
+    from diagvib.bench.results import save_result
     save_result("workflow", "cpu", timed.rows, out, load_before=load,
                 tools={name: version(name) for name in ("snakemake", "dvc")})
     if not keep:

@@ -52,7 +52,7 @@ def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones s
                      "scheduler": "with diagvib.operations.scheduler" if mended else "as it comes", "jobs": jobs,
                      **measured(jobs, seconds, mended)})
         print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"), flush=True)
-    from diagvib.bench.rendering import save_result
+    from diagvib.bench.results import save_result
     save_result("scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")})
 
 

@@ -22,7 +22,7 @@ from typing import Annotated  # noqa: E402
 import typer  # noqa: E402
 
 import simulated_designs as designs  # noqa: E402
-from diagvib.bench.rendering import save_result  # noqa: E402
+from diagvib.bench.results import save_result  # noqa: E402
 from diagvib.results import uncertainty  # noqa: E402
 
 SAMPLES = (2, 3, 5, 6, 20)

@@ -1,7 +1,7 @@
 rule draw:
     input:
-        PREPARED,
-        code=[f"src/diagvib/{module}.py" for module in ("studies/recipes", "studies/study", "scenes/digits/factors", "foundation/seeding")],
+        lambda wildcards: prepared(wildcards.study),
+        code=code("draw"),
     output:
         RECIPE_FILE,
     log:

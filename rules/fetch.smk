@@ -1,16 +1,17 @@
 rule fetch:
     input:
-        code=["src/diagvib/scenes/digits/fetch.py", "config/sources.yaml"],
+        code=code("fetch"),
     output:
-        RAW,
+        RAW_DIGESTS,
     log:
-        f"{LOGS}/fetch.log",
+        f"{LOGS}/fetch/{{scene}}.log",
     benchmark:
-        f"{LOGS}/benchmarks/fetch.tsv"
+        f"{LOGS}/benchmarks/fetch/{{scene}}.tsv"
     threads: 1
     params:
         settings=stage("fetch"),
+        scene=lambda wildcards: SCENES[wildcards.scene],
     message:
-        "fetch the source files"
+        "fetch the source files of {wildcards.scene}"
     shell:
-        "diagvib fetch --settings {params.settings:q} --root {ROOT:q} {MIRROR} > {log:q} 2>&1"
+        "diagvib fetch {params.scene:q} --settings {params.settings:q} --root {ROOT:q} {MIRROR} > {log:q} 2>&1"

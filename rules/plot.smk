@@ -1,17 +1,18 @@
 rule plot:
     input:
-        # Not the images of its sheets: what changes them changes tables, and Snakemake would read all of them each time.
+        # The pictures of the first dataset sample; not the images of the sheets: what changes them changes tables, and
+        # Snakemake would read all of them each time.
         TABLES,
-        EXHIBITS,
-        code=PLOT_CODE,
+        [file for file in RUNS if file.endswith("/0/exhibits.parquet")],
+        code=code("plot"),
     output:
         page=report(REPORT, category="Report", caption="report.rst"),
         figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",
                        caption="figures.rst"),
     log:
-        f"{LOGS}/plot.log",
+        f"{LOGS}/plot/plot.log",
     benchmark:
-        f"{LOGS}/benchmarks/plot.tsv"
+        f"{LOGS}/benchmarks/plot/plot.tsv"
     threads: 4
     params:
         settings=stage("plot"),

@@ -1,17 +1,18 @@
 rule prepare:
     input:
-        RAW,
-        code=[f"src/diagvib/{module}.py" for module in ("scenes/digits/prepare", "scenes/digits/digits", "scenes/digits/textures", "scenes/digits/embedded", "foundation/seeding", "foundation/columns")],
+        lambda wildcards: fetched(wildcards.scene),
+        code=code("prepare"),
     output:
-        PREPARED,
+        PREPARED_DIGESTS,
     log:
-        f"{LOGS}/prepare.log",
+        f"{LOGS}/prepare/{{scene}}.log",
     benchmark:
-        f"{LOGS}/benchmarks/prepare.tsv"
+        f"{LOGS}/benchmarks/prepare/{{scene}}.tsv"
     threads: 1
     params:
         settings=stage("prepare"),
+        scene=lambda wildcards: SCENES[wildcards.scene],
     message:
-        "prepare digits and textures"
+        "prepare what images of {wildcards.scene} are rendered from"
     shell:
-        "diagvib prepare --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"
+        "diagvib prepare {params.scene:q} --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"

@@ -1,10 +1,10 @@
 rule render:
     input:
-        PREPARED,
+        lambda wildcards: prepared(wildcards.study),
         recipes=RECIPE_FILE,
-        code=RENDER_CODE,
+        code=code("render"),
     output:
-        DATASET_FILES,
+        IMAGE_OUTPUTS,
     log:
         f"{LOGS}/render/{{study}}/{{binding}}.log",
     benchmark:

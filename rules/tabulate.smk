@@ -1,14 +1,14 @@
 rule tabulate:
     input:
         RUNS,
-        code=TABLE_CODE,
+        code=code("tabulate"),
     output:
         report(TABLES, category="Tables", caption="tables.rst"),
         metrics=directory(METRICS),
     log:
-        f"{LOGS}/tabulate.log",
+        f"{LOGS}/tabulate/tabulate.log",
     benchmark:
-        f"{LOGS}/benchmarks/tabulate.tsv"
+        f"{LOGS}/benchmarks/tabulate/tabulate.tsv"
     threads: 4
     params:
         settings=stage("tabulate"),

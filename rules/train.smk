@@ -1,15 +1,10 @@
 rule train:
     input:
-        DATASET,
-        code=[
-            *(f"src/diagvib/{module}.py" for module in ("training/run", "training/trainer", "training/adam", "training/protocol", "training/steps", "training/in_place", "training/visualisations", "training/batches", "training/checkpoints", "images/datasets", "training/accuracy", "foundation/seeding")),
-            "src/diagvib/methods/method.py",
-        ],
-        dataset_code=DATASET_CODE,
-        baseline=baseline_code,
+        lambda wildcards: images(wildcards.study, wildcards.binding),
+        code=code("train"),
     output:
-        JOB_FILES,
-        JOB_WEIGHTS,
+        RUN_OUTPUTS,
+        WEIGHT_OUTPUTS,
     log:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:
@@ -23,4 +18,4 @@ rule train:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
-        "--root {ROOT:q} --device {DEVICE} {KEEP_WEIGHTS} {SWITCHES} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} {SWITCHES} > {log:q} 2>&1"

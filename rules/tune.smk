@@ -1,9 +1,7 @@
 rule tune:
     input:
-        TUNING_DATASETS,
-        code=[*rules.train.input.code, "src/diagvib/training/tuning.py"],
-        dataset_code=DATASET_CODE,
-        baseline=baseline_code,
+        [images(TUNING_STUDY, factor) for factor in CONFIG["tuning"]["factors"]],
+        code=code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:
@@ -16,7 +14,7 @@ rule tune:
     params:
         settings=stage("tune"),
     message:
-        "tune {wildcards.baseline} on zso"
+        "tune {wildcards.baseline}"
     shell:
         "diagvib tune {wildcards.baseline} --settings {params.settings:q} --root {ROOT:q} --device {DEVICE} "
         "> {log:q} 2>&1"

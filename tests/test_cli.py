@@ -26,19 +26,19 @@ def test_every_command_has_help(command):
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["plan", "--set", "pears=all"], "unknown key 'pears'; did you mean pairs?"),
+    (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings"),
     (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
     (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
-    (["draw", "zgo", "shape-hu"], "unknown pair 'shape-hu'; did you mean shape-hue"),
+    (["draw", "zgo", "shape-hu"], "unknown factor 'hu'; did you mean hue"),
     (["train", "resnet19", "zgo", "shape-hue"], "unknown baseline 'resnet19'; did you mean resnet18"),
     (["draw", "zgo", "shape-hue"], "data/prepared"),
-    (["draw", "zgo", "shape"], "named by a pair such as shape-hue, not by 'shape'"),
-    (["draw", "zso", "shape-hue"], "named by a target factor alone, such as shape, not by 'shape-hue'"),
+    (["draw", "zgo", "shape"], "'shape' names 1 factors for 2 roles (target, cue); write e.g. "),
+    (["draw", "zso", "shape-hue"], "'shape-hue' names 2 factors for 1 roles (target); write e.g. "),
     (["render", "zgo", "shape-hue"], "data/recipes/zgo/shape-hue.parquet: no such file; the stage that makes it"),
     (["train", "small_cnn", "zgo", "shape-hue"], "images/zgo/shape-hue/0/train.parquet: no such file"),
     (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
     (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings stands for a whole"),
-    (["plan", "--set", "training.max_epochs=2e1"], "is not of type 'integer'")])
+    (["plan", "--set", "training.max_epochs=2e1"], "training.max_epochs: Input should be a valid integer")])
 def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
     done = diagvib(*arguments, cwd=tmp_path)
     assert done.returncode == 1

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
+from diagvib.foundation.code import code_of
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
-from diagvib.training.code_digest import code_digest, git_state, own_module_files
+from diagvib.training.code_digest import baseline_modules, code_digest, git_state
 from synthetic_images import write_dataset
 
 
@@ -36,30 +37,30 @@ def own(tmp_path, monkeypatch):
 
 
 def test_own_files_are_found_without_being_executed(own):
-    files = own_module_files("mine.nets:make")
+    files = sorted(code_of(["mine.nets"]).modules.values())
     assert [str(path.relative_to(own)) for path in files if path.is_relative_to(own)] == [
         "helpers/deep.py", "mine/__init__.py", "mine/more.py", "mine/nets.py", "mine/parts/__init__.py"]
     assert REPOSITORY / "src/diagvib/methods/vae.py" in files, "what it takes from here counts too"
     assert not any("site-packages" in path.parts for path in files)
-    assert own_module_files("small_cnn") == []
+    assert {name.partition(".")[0] for name in code_of(baseline_modules({"kind": "small_cnn"})).modules} == {"diagvib"}
 
 
 @pytest.mark.parametrize(("name", "counts"), [
     ("mine/nets.py", True), ("mine/__init__.py", True), ("helpers/deep.py", True), ("mine/unused.py", False)])
 def test_every_file_counts_that_is_imported(own, name, counts):
-    before = code_digest("mine.nets:make", "diagvib.training.run")
-    assert code_digest("mine.nets:make", "diagvib.training.run") == before
+    before = code_digest({"kind": "mine.nets:make"}, "diagvib.training.run")
+    assert code_digest({"kind": "mine.nets:make"}, "diagvib.training.run") == before
     with (own / name).open("a") as file:
         file.write("# a comment\n")
-    assert (code_digest("mine.nets:make", "diagvib.training.run") != before) == counts
+    assert (code_digest({"kind": "mine.nets:make"}, "diagvib.training.run") != before) == counts
 
 
 def test_own_module_that_is_not_there_or_no_python(own):
     with pytest.raises(DiagvibError, match="kind: mine.nest:make: there is no module mine.nest"):
-        own_module_files("mine.nest:make")
+        code_digest({"kind": "mine.nest:make"}, "diagvib.training.run")
     (own / "mine/more.py").write_text("def (\n")
     with pytest.raises(DiagvibError, match=r"more.py: not valid Python"):
-        code_digest("mine.nets:make", "diagvib.training.run")
+        code_digest({"kind": "mine.nets:make"}, "diagvib.training.run")
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,8 @@ def digests(folder: Path) -> dict[str, str]:
     script = textwrap.dedent("""
         from diagvib.training.code_digest import code_digest
         for kind in ("small_cnn", "torchvision", "vae", "factor_vae"):
-            print(kind, code_digest(kind, "diagvib.training.run"))
-        print("tuning", code_digest("small_cnn", "diagvib.training.tuning"))
+            print(kind, code_digest({"kind": kind}, "diagvib.training.run", "digits"))
+        print("tuning", code_digest({"kind": "small_cnn"}, "diagvib.training.tuning", "digits"))
         """)
     done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")},
                           cwd=folder, capture_output=True, text=True, check=True)
@@ -84,9 +85,9 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("module", "changes"), [
-    ("baselines/vae", {"vae", "factor_vae"}), ("baselines/small_cnn", {"small_cnn", "tuning"}),
-    ("renderer", {"small_cnn", "torchvision", "vae", "factor_vae", "tuning"}), ("tuning", {"tuning"}),
-    ("figures", set())])
+    ("methods/vae", {"vae", "factor_vae"}), ("models/small_cnn", {"small_cnn", "tuning"}),
+    ("scenes/digits/renderer", {"small_cnn", "torchvision", "vae", "factor_vae", "tuning"}),
+    ("training/tuning", {"tuning"}), ("report/figures", set()), ("foundation/errors", set())])
 def test_a_module_counts_for_those_that_use_it(elsewhere, module, changes):
     before = digests(elsewhere)
     with (elsewhere / f"src/diagvib/{module}.py").open("a") as file:

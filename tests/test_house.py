@@ -1,4 +1,4 @@
-"""The house's rules: rooms import one way, stages bear one name everywhere, what belongs to a scene or a study stays there."""
+"""The house's rules: rooms import one way, a stage bears one name everywhere, what is a scene's or study's stays there."""
 
 import ast
 import re
@@ -10,9 +10,13 @@ import yaml
 
 from diagvib import stages
 from diagvib.cli import app
+from diagvib.foundation.code import code_of
+from diagvib.operations.code_inputs import stage_code
+from diagvib.scenes import SCENES
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import STAGE_KEYS
+from diagvib.settings.config import STAGE_KEYS, load_config
 from diagvib.studies.study import load_studies
+from diagvib.training.code_digest import PLUG_INS
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "diagvib"
@@ -111,7 +115,97 @@ def test_a_stage_bears_one_name(stage):
     assert callable(getattr(stages, stage))
     assert stage in {command.name or command.callback.__name__ for command in app.registered_commands}
     rule = (REPOSITORY / "rules" / f"{stage}.smk").read_text()
-    assert re.findall(r"^rule (\w+):", rule, re.M)[0] == stage
-    assert f"diagvib {stage} " in rule and f"/{stage}" in rule.split("log:")[1].split("benchmark:")[0]
+    assert re.findall(r"^rule (\w+):", rule, re.M) == [stage]
+    assert f"diagvib {stage} " in rule and f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
     if stage != "tune":  # asked for by its own target, and no part of what is recorded
-        assert stage in yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+        assert f"rules/{stage}.smk" in dependencies(stage)
+
+
+# The order of a rule's keys; none that does not apply is there.
+KEYS = ("input", "output", "log", "benchmark", "threads", "resources", "params", "message", "shell")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_rules_are_alike(stage):
+    rule = (REPOSITORY / "rules" / f"{stage}.smk").read_text()
+    keys = re.findall(r"^    (\w+):", rule, re.M)
+    assert keys == [key for key in KEYS if key in keys]
+    assert set(KEYS) - set(keys) <= {"resources"}
+    assert f'code=code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
+    assert "src/" not in rule and not re.search(r"^(if|for|run)\b", rule, re.M)
+
+
+@cache
+def paper() -> dict:
+    return load_config(REPOSITORY / "config/config.yaml")
+
+
+def dependencies(stage: str) -> list[str]:
+    """What dvc.yaml says that a stage depends on; plotting is part of its stage tabulate."""
+    known = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    return known["tabulate" if stage == "plot" else stage]["deps"]
+
+
+def derived(stage: str) -> set[str]:
+    """The code and definitions that a stage's jobs depend on, whatever scene, model or method they have."""
+    plug_ins = PLUG_INS if stage in ("train", "tune") else []
+    files = code_of(plug_ins, SCENES.values(), [f"diagvib.stages:{stage}"]).files()
+    return {*files, *(stage_code(paper(), stage) if stage in ("tabulate", "plot") else [])}
+
+
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "tune"])
+def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    together = [name for name in STAGES if name != "tune" and dependencies(name) == dependencies(stage)]
+    files = set().union(*(derived(name) for name in together))
+    declared = [dep for dep in dependencies(stage) if dep.startswith(("src/", "config/"))]
+    assert declared == sorted(declared)
+    outside = [file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)]
+    assert not outside, "files that no folder of dvc.yaml holds"
+    idle = [dep for dep in declared if not any(Path(file).is_relative_to(dep) for file in files)]
+    assert not idle, "folders in dvc.yaml that nothing depends on"
+
+
+def test_every_plug_in_depends_on_its_own_files(monkeypatch):
+    """What is named by strings is found: the files of the scenes, models and methods of the project, in no other's."""
+    monkeypatch.chdir(REPOSITORY)
+    for module in PLUG_INS:
+        others = [other for other in PLUG_INS if other != module]
+        path = f"src/{module.replace('.', '/')}.py"
+        assert path in code_of([module], (), ["diagvib.stages:train"]).files()
+        extended = any(module in imported_by(other) for other in others)
+        without = code_of(others, (), ["diagvib.stages:train"]).files()
+        assert extended or path not in without, f"{path} counts for baselines that do not use it"
+    for scene in SCENES.values():
+        path = f"src/{scene.partition(':')[0].replace('.', '/')}.py"
+        assert all(path in derived(stage) for stage in ("fetch", "prepare", "draw", "render", "plot"))
+
+
+def imported_by(module: str) -> list[str]:
+    return [f"diagvib.{name}" for name in imported(trees()[Path(*module.split(".")[1:]).with_suffix(".py")])]
+
+
+def test_only_what_a_stage_calls_of_a_scene_counts_for_it(monkeypatch):
+    """Stages meet a scene by its interface; of the digits only rendering and showing them needs the renderer."""
+    monkeypatch.chdir(REPOSITORY)
+    needing = {name: {stage for stage in STAGES if f"src/diagvib/scenes/digits/{name}.py" in derived(stage)}
+               for name in ("renderer", "embedded", "fetch")}
+    assert needing["renderer"] & {"fetch", "prepare", "draw", "tabulate"} == set()
+    assert {"render", "train", "tune", "plot"} <= needing["renderer"]
+    assert "prepare" in needing["embedded"] and "fetch" not in needing["embedded"]
+
+
+def test_what_decides_no_content_is_no_dependency(monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    for stage in STAGES:
+        for file in derived(stage):
+            if not file.startswith("src/"):
+                continue
+            module = Path(file).relative_to("src/diagvib")
+            assert room(module) not in ("settings", "operations", "stages"), file
+            assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
+
+
+def test_the_snakefile_and_dvc_yaml_can_be_read_at_a_glance():
+    most = {"Snakefile": 60, "rules/common.smk": 85, "dvc.yaml": 90}
+    assert [name for name, lines in most.items() if len((REPOSITORY / name).read_text().splitlines()) > lines] == []

@@ -21,7 +21,7 @@ CONFIG = """
 root: toy
 sources: embedded
 studies: [zgo]
-pairs: [hue-shape]
+bindings: [hue-shape]
 samples: 5
 baselines: [small_cnn]
 """

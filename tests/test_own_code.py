@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.foundation.own_code import own_files
-from test_workflow import copy_of_the_repository, count, environment
+from diagvib.foundation.code import code_of
+from diagvib.training.code_digest import baseline_modules
+from test_workflow import add_baseline, copy_of_the_repository, count, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -29,11 +30,10 @@ CONFIG = """
 root: toy
 sources: embedded
 studies: [zgo]
-pairs: [hue-shape]
+bindings: [hue-shape]
 samples: 5
 baselines: [own, small_cnn]
 """
-OWN = "\nown: {kind: 'mine.models:make', batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: for tests}\n"
 
 
 def write(folder: Path) -> None:
@@ -50,11 +50,11 @@ def write(folder: Path) -> None:
 def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, kind, files):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert own_files(kind) == files
+    assert [path for path in code_of(baseline_modules({"kind": kind})).files() if not path.startswith("/")] == files
 
 
 def test_of_an_installed_package_only_its_own_files_are_taken():
-    files = own_files("yaml.loader:Loader")
+    files = code_of(["yaml.loader"]).files()
     assert any(path.endswith("yaml/scanner.py") for path in files)
     assert {Path(path).parent.name for path in files} == {"yaml"}
 
@@ -65,8 +65,7 @@ def repository(tmp_path) -> Path:
     folder = copy_of_the_repository(tmp_path / "repository")
     write(folder)
     (folder / "toy.yaml").write_text(CONFIG)
-    with (folder / "config/baselines.yaml").open("a") as file:
-        file.write(OWN)
+    add_baseline(folder, "own", "mine.models:make")
     environment_with_stand_in(tmp_path / "environment")
     return folder
 
@@ -97,7 +96,9 @@ def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(rep
     for record in (repository / ".snakemake/metadata").iterdir():
         made = json.loads(record.read_text())
         read.get(made["rule"], []).append(set(made["input"]))
-    modules = {f"src/diagvib/{name}.py" for name in ("renderer", "kernel", "cpu_kernel", "images", "arrays", "recipes")}
+    modules = {f"src/diagvib/{name}.py" for name in (
+        "scenes/digits/renderer", "scenes/digits/triton_kernel", "scenes/digits/cpu_kernel", "images/files",
+        "images/datasets", "foundation/columns", "studies/recipes")}
     for rule, inputs in read.items():
         assert inputs and all(modules <= files for files in inputs), rule
     with (repository / "src/diagvib/scenes/digits/renderer.py").open("a") as file:

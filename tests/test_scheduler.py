@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.scenes.digits.factors import all_bindings
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import all_bindings
+from diagvib.studies.study import load_study
 from test_workflow import copy_of_the_repository, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
 from full_workflow import environment_with_stand_in
 
-BINDINGS = [binding.name for binding in all_bindings()][:15]
+BINDINGS = [binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)][:15]
 # 60 quick jobs, then two trainings that take turns on one core.
 CONFIG = f"""
 root: toy
@@ -34,7 +36,8 @@ def watch():
     most = 0
     while True:
         most = max(most, sum(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
-        pathlib.Path("timers.txt").write_text(str(most))
+        pathlib.Path("timers.new").write_text(str(most))
+        pathlib.Path("timers.new").replace("timers.txt")
         time.sleep(0.02)
 threading.Thread(target=watch, daemon=True).start()
 from snakemake.cli import main

@@ -23,7 +23,7 @@ TOY = """
 root: toy
 sources: embedded
 studies: [zgo, chgo]
-pairs: [hue-shape]
+bindings: [hue-shape]
 samples: 2
 counts: {train: 64, val: 18, id: 18, ood: 18}
 baselines: [small_cnn]

@@ -20,7 +20,7 @@ TOY = """
 root: toy
 sources: embedded
 studies: [zso, zgo, chgo]
-pairs: [hue-shape]
+bindings: [hue-shape]
 samples: 2
 counts: {train: 64, val: 18, id: 18, ood: 18}
 baselines: [small_cnn]
@@ -38,6 +38,12 @@ def copy_of_the_repository(folder: Path) -> Path:
             shutil.copy2(source, folder / name)
     (folder / "toy.yaml").write_text(TOY)
     return folder
+
+
+def add_baseline(repository: Path, name: str, kind: str) -> None:
+    """A baseline of this model in config/baselines.yaml."""
+    with (repository / "config/baselines.yaml").open("a") as file:
+        file.write(f"\n{name}: {{kind: '{kind}', batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: test}}\n")
 
 
 @pytest.fixture
@@ -179,7 +185,7 @@ def test_the_default_configuration_is_the_whole_paper(repository):
 
 
 @pytest.mark.parametrize(("setting", "says"), [
-    ("pears=all", "unknown key 'pears'; did you mean pairs?"),
+    ("bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
     ("studies=[zgo,cgo-9]", "unknown study 'cgo-9'"),
     ("baselines=[resnet19]", "unknown baseline 'resnet19'; did you mean resnet18")])
 def test_a_mistake_ends_before_anything_starts(repository, setting, says):
@@ -196,13 +202,12 @@ def test_a_missing_mirror_file_is_named_in_the_log_shown(repository):
     assert "train-images-idx3-ubyte.gz" in output and "mirror" in output and "Traceback (most recent" not in output
     assert not list((repository / "toy").rglob("*.gz"))
     *_, last = output.splitlines()
-    assert last.startswith("error: empty/mnist/train-images") and last.endswith("(log: toy/logs/fetch.log)")
+    assert last.startswith("error: empty/mnist/train-images") and last.endswith("(log: toy/logs/fetch/digits.log)")
 
 
 def test_jobs_that_fail_for_one_reason_share_the_last_line(repository):
     (repository / "broken.py").write_text("def make(n_classes, image_size):\n    return None\n")
-    with (repository / "config/baselines.yaml").open("a") as file:
-        file.write("\nbroken: {kind: 'broken:make', batch_size: 16, lr: 5.0e-4, betas: [0.9, 0.999], origin: test}\n")
+    add_baseline(repository, "broken", "broken:make")
     output = toy(repository, "--config", "baselines=[broken]", "studies=[zso,zgo]", fails=True)
     *_, last = output.splitlines()
     assert last.startswith("error: kind: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/")

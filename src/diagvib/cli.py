@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from diagvib import __version__
-from diagvib import stages as jobs
+from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.scenes.digits.factors import parse_binding
+from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import Layout, scenes, study_of
+from diagvib.studies.binding import bind
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
@@ -28,14 +28,9 @@ def _checked_name(given: str | list[str]) -> str | list[str]:
     """A name that becomes a folder. DiagvibError for one that would lead elsewhere."""
     for name in [given] if isinstance(given, str) else given or []:
         if not _NAME.fullmatch(name):
-            raise DiagvibError(f"{one_line(repr(name), 120)} names no study or baseline: these are letters, digits, "
-                               "'_', '-' and '.', the first a letter or digit")
+            raise DiagvibError(f"{one_line(repr(name), 120)} names no study, binding or baseline: these are letters, "
+                               "digits, '_', '-' and '.', the first a letter or digit")
     return given
-
-
-def _checked_binding(name: str) -> str:
-    parse_binding(name)
-    return name
 
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")]
@@ -45,11 +40,13 @@ Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; d
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="E.g. zgo; see config/studies.yaml.")]
-BindingName = Annotated[str, typer.Argument(metavar="PAIR", callback=_checked_binding,
-                                           help="TARGET-CUE, e.g. shape-hue; for zso the target alone.")]
+                                            help="Of config/studies.")]
+BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
+                                           help="The factors of the study's roles, TARGET-CUE.")]
+SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
+                                                 help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="E.g. resnet18; see config/baselines.yaml.")]
+                                               help="Of config/baselines.yaml.")]
 
 
 class Job:
@@ -66,6 +63,21 @@ class Job:
         self.layout = Layout(Path(root or self._config.get("root", ".")))
         self.mirror = Path(self._config["mirror"]) if self._config.get("mirror") else None
 
+    def scenes(self, given: str | None) -> list[str]:
+        """The one that is given, or all of the configuration. DiagvibError for an unknown one."""
+        if given is None and not self._config:
+            raise DiagvibError("--settings say nothing of scenes; name one")
+        chosen = scenes(self._config) if given is None else [given]
+        for scene in chosen:
+            load_scene(scene)
+        return chosen
+
+    def check_binding(self, study: str, binding: str) -> None:
+        """DiagvibError if a study of the configuration has no such binding; settings alone do not tell."""
+        if self._config:
+            definition = study_of(self._config, study)
+            bind(definition, binding, load_scene(definition.scene).factors)
+
     def device(self, device: str | None) -> str:
         return device or self._config.get("device", "auto")
 
@@ -78,62 +90,70 @@ def _cores(threads: int | None) -> int:
 
 
 @app.command()
-def fetch(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
+def fetch(scene: SceneName = None, config: Config = None, override: Override = None, settings: Settings = None,
+          root: Root = None,
           mirror: Annotated[Path | None, typer.Option(help="Local folder with the files.")] = None) -> None:
-    """Download the source files (or take them from a mirror) and check their hashes."""
+    """Download the source files of a scene (or take them from a mirror) and check their hashes."""
     job = Job("fetch", config, override, settings, root)
-    jobs.fetch_job(job.layout, job.settings, mirror or job.mirror)
+    for name in job.scenes(scene):
+        stages.fetch(job.layout, job.settings, name, mirror or job.mirror)
 
 
 @app.command()
-def prepare(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None) -> None:
-    """Prepare digits (40 x 40) and textures (256 x 256)."""
+def prepare(scene: SceneName = None, config: Config = None, override: Override = None, settings: Settings = None,
+            root: Root = None) -> None:
+    """Prepare what a scene's rendering reads from its source files."""
     job = Job("prepare", config, override, settings, root)
-    jobs.prepare_job(job.layout, job.settings)
+    for name in job.scenes(scene):
+        stages.prepare(job.layout, job.settings, name)
 
 
 @app.command()
 def draw(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
          settings: Settings = None, root: Root = None) -> None:
-    """Draw the recipes of a study and pair, all dataset samples."""
+    """Draw the recipes of a study and binding, all dataset samples."""
     job = Job("draw", config, override, settings, root, study=study)
-    jobs.draw_job(job.layout, job.settings, study, binding)
+    job.check_binding(study, binding)
+    stages.draw(job.layout, job.settings, study, binding)
 
 
 @app.command()
 def render(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
-    """Render the recipes of a study and pair to image files."""
+    """Render the recipes of a study and binding to image files."""
     job = Job("render", config, override, settings, root, study=study)
-    jobs.render_job(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
+    job.check_binding(study, binding)
+    stages.render(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
 
 
 @app.command()
-def train(baseline: BaselineName, study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
-          settings: Settings = None, root: Root = None, device: Device = None, keep_weights: Annotated[
-              bool | None, typer.Option(help="Also write weights.pt; default: the configuration's.")] = None,
+def train(baseline: BaselineName, study: StudyName, binding: BindingName, config: Config = None,
+          override: Override = None, settings: Settings = None, root: Root = None, device: Device = None,
+          keep_weights: Annotated[bool | None, typer.Option(
+              help="Also write weights.pt; default: the configuration's.")] = None,
           tensorboard: Annotated[bool | None, typer.Option(
               help="Also write curves to logs/tensorboard; default: the configuration's.")] = None,
           cuda_graphs: Annotated[bool | None, typer.Option(
               help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
-    """Train and test a baseline on a study and pair, all dataset samples."""
+    """Train and test a baseline on a study and binding, all dataset samples."""
     job = Job("train", config, override, settings, root, study=study, baseline=baseline)
-    jobs.train_job(job.layout, job.settings, baseline, study, binding, job.device(device),
-                   job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
-                   job.switch("cuda_graphs", cuda_graphs, True))
+    job.check_binding(study, binding)
+    stages.train(job.layout, job.settings, baseline, study, binding, job.device(device),
+                 job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
+                 job.switch("cuda_graphs", cuda_graphs, True))
 
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                         help="Of config/baselines.yaml.")],
+                                                        help="Of config/baselines.yaml.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None) -> None:
-    """Choose batch size and learning rate by validation loss on ZSO; candidates: the configuration's `tuning`."""
+    """Choose batch size and learning rate by validation loss; study and candidates: the configuration's `tuning`."""
     if settings is not None and len(baselines) > 1:
         raise DiagvibError("--settings are those of one baseline; name one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
     for name, job in tasks.items():
-        jobs.tune_job(job.layout, job.settings, name, job.device(device))
+        stages.tune(job.layout, job.settings, name, job.device(device))
 
 
 @app.command()
@@ -141,7 +161,7 @@ def tabulate(config: Config = None, override: Override = None, settings: Setting
              threads: Threads = None) -> None:
     """Make the tables from all runs that are there; missing ones are named."""
     job = Job("tabulate", config, override, settings, root)
-    jobs.tabulate_job(job.layout, job.settings, _cores(threads))
+    stages.tabulate(job.layout, job.settings, _cores(threads))
 
 
 @app.command()
@@ -149,7 +169,7 @@ def plot(config: Config = None, override: Override = None, settings: Settings = 
          threads: Threads = None) -> None:
     """Make the figures and results/report.html from the tables."""
     job = Job("plot", config, override, settings, root)
-    jobs.plot_job(job.layout, job.settings, _cores(threads))
+    stages.plot(job.layout, job.settings, _cores(threads))
 
 
 @app.command()

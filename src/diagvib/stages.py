@@ -1,7 +1,8 @@
-"""What each stage's command does: read, call, write. One function a stage, fed with that stage's settings alone.
+"""What each stage's command does: read, call, write. One function a stage, of its name, fed with its settings alone.
 
 `settings` is `config.stage_settings` of the stage; `layout` says where files stand. Heavy modules are imported where
-they are needed, so that drawing does not wait for torch.
+they are needed, so that drawing does not wait for torch. What a function here uses is what its rule's jobs depend on
+(`operations.code_inputs`); this module itself is not, so whatever decides a result belongs elsewhere.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, write_json
+from diagvib.foundation.files import DIGESTS_FILE, write_digests
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, expected_runs, make_run
@@ -26,14 +27,19 @@ if TYPE_CHECKING:
 
 
 def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
-    """Every source file of a scene to data/raw, checked by hash. Embedded sources need none."""
-    if settings["sources"] != "embedded":
-        load_scene(scene).fetch(layout.raw(scene), mirror)
+    """Every source file of a scene to data/raw, checked by hash, and the digests of all. Embedded sources need none."""
+    known = load_scene(scene)
+    if files := known.raw_files(settings["sources"]):
+        known.fetch(layout.raw(scene), mirror)
+        write_digests(layout.raw(scene), files)
 
 
 def prepare(layout: Layout, settings: dict, scene: str) -> None:
-    """What a scene's rendering reads, from its source files."""
-    load_scene(scene).prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
+    """What a scene's rendering reads, from its source files; then the digests of all."""
+    known = load_scene(scene)
+    (layout.prepared(scene) / DIGESTS_FILE).unlink(missing_ok=True)  # the old one must not vouch for new files
+    known.prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
+    write_digests(layout.prepared(scene), known.prepared_files())
 
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
@@ -59,15 +65,14 @@ def render(layout: Layout, settings: dict, study: str, binding: str, device: str
     from diagvib.images.files import write_images
     torch.set_num_threads(threads)
     datasets = _recipes(layout, settings, study, binding, resolve_device(device))
-    files, digests = ImageFiles(layout.images(study, binding)), {}
+    files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
             for split in SPLITS:
-                path = files.place(sample, split)
-                write_images(path, datasets.recipes(sample, split), datasets.renderer,
+                write_images(files.place(sample, split), datasets.recipes(sample, split), datasets.renderer,
                              datasets.metadata(sample, split), counter.advance)
-                digests[files.name(sample, split)] = file_sha256(path)
-    write_json(layout.digests(study, binding), digests)
+                names.append(files.name(sample, split))
+    write_digests(layout.images(study, binding), names)
 
 
 def _recipes(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> RenderedRecipes:
@@ -85,8 +90,8 @@ def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: 
     return _recipes(layout, settings, study, binding, device)
 
 
-def train_job(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
-              keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
+def train(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
+          keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
     """The runs of a (baseline, study, binding), one for each dataset sample."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
@@ -99,35 +104,41 @@ def train_job(layout: Layout, settings: dict, baseline: str, study: str, binding
                                   layout.curves(baseline, study, binding) if tensorboard else None))
 
 
-def tune_job(layout: Layout, settings: dict, baseline: str, device: str) -> None:
-    """The table of a baseline's tuning, and the entry of the best settings for its file of baselines."""
+def tune(layout: Layout, settings: dict, baseline: str, device: str) -> None:
+    """The table of a baseline's tuning, and the entry of the best settings for config/baselines.yaml."""
     from diagvib.foundation.devices import resolve_device
-    from diagvib.training.tuning import tune
-    chosen, tuning = resolve_device(device), settings["tuning"]
-    study, datasets = tuning["study"], {}
+    from diagvib.training.tuning import tune as try_candidates
+    chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}
     for factor in tuning["factors"]:
-        images, recipes = layout.images(study, factor), layout.recipes(study, factor)
-        needed = ([images / str(sample) / f"{split}.parquet" for sample in tuning["samples"] for split in SPLITS]
-                  if settings["images"] == "parquet" else [recipes])
-        missing = next((path for path in needed if not path.exists()), None)
-        if missing:
-            raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}, which `snakemake tuned "
-                               f"--cores all` makes first, as do `diagvib draw {study} {factor}` and `diagvib render "
-                               f"{study} {factor}`")
-        datasets[factor] = _datasets(layout, settings, study, factor, chosen)
-    tune(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets, out=layout.tuning,
-         kept=layout.tuned(baseline), training=settings["training"], device=chosen)
+        _check_tuning_images(layout, settings, factor)
+        datasets[factor] = _datasets(layout, settings, tuning["study"], factor, chosen)
+    try_candidates(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets,
+                   out=layout.tuning, kept=layout.tuned(baseline), training=settings["training"], device=chosen)
 
 
-def tabulate_job(layout: Layout, settings: dict, threads: int) -> None:
-    """The tables of everything that has been run, and its headline numbers; what has not is a named hole in them."""
+def _check_tuning_images(layout: Layout, settings: dict, factor: str) -> None:
+    """DiagvibError, saying what makes them, if the images of a target factor's tuning are not there."""
+    from diagvib.images.datasets import ImageFiles
+    tuning = settings["tuning"]
+    study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], factor))
+    needed = ([files.place(sample, split) for sample in tuning["samples"] for split in SPLITS]
+              if settings["images"] == "parquet" else [layout.recipes(study, factor)])
+    missing = next((path for path in needed if not path.exists()), None)
+    if missing:
+        raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}, which `snakemake tuned "
+                           f"--cores all` makes first, as do `diagvib draw {study} {factor}` and `diagvib render "
+                           f"{study} {factor}`")
+
+
+def tabulate(layout: Layout, settings: dict, threads: int) -> None:
+    """The tables of everything that has been run, and its headline numbers; what has not is missing in them."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
     tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads)
     write_scores(read_tables(layout.tables), layout.metrics)
 
 
-def plot_job(layout: Layout, settings: dict, threads: int) -> None:
+def plot(layout: Layout, settings: dict, threads: int) -> None:
     """Every figure, and the report."""
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report

@@ -6,16 +6,13 @@ machine: `PYTHONPATH=src python -m diagvib.bench.rendering render --device cuda`
 
 import multiprocessing
 import os
-import platform
 import resource
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from datetime import date
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,17 +25,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from diagvib.bench.results import IMAGE_BYTES, RESULTS, result_row, save_result
+from diagvib.bench.results import cores as _cores
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_json
 from diagvib.images.files import BATCH, read_images, write_images
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizations
-from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, PAPER_SIZE, Renderer
+from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, Renderer
+from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
-RESULTS = Path("benchmarks/results")
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden_renders.npz"
-IMAGE_BYTES = PAPER_SIZE * PAPER_SIZE * 3
 # Every figure is the best of so many rounds, each measuring everything once: other work on the machine slows some.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
@@ -63,38 +60,6 @@ def bench_render(device: str = "auto", images: int | None = None, out: str | Pat
         checks += _golden_checks(renderers) + _agreement(renderers)
     print_rows(rows, checks)
     return save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
-
-
-def machine() -> dict:
-    """What a figure depends on: processor, cores, memory (GiB), GPU."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
-    return {"cpu": model, "cores": len(_cores()),
-            "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None}
-
-
-def save_result(kind: str, device: str, rows: list[dict], out: str | Path = RESULTS, **more: object) -> Path:
-    """Write `{kind}-{device}-{date}.json`: the rows, with the machine, versions, date and command; returns its path."""
-    versions = {"python": platform.python_version()}
-    for package in ("torch", "numba", "numpy", "pyarrow", "triton", "scikit-image"):
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    path = Path(out) / f"{kind}-{device}-{date.today().isoformat()}.json"
-    write_json(path, {"kind": kind, "device": device, "date": date.today().isoformat(),
-                      "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]), "machine": machine(),
-                      "versions": versions, **more, "rows": rows})
-    print(f"written to {path}")
-    return path
-
-
-def result_row(what: str, device: str, threads: int, images: int, seconds: float, **more: object) -> dict:
-    """One figure: images of 128 x 128 x 3 bytes, uncompressed, in so many seconds."""
-    return {"what": what, "device": device, "threads": threads, "images": images, "seconds": seconds,
-            "images_per_second": images / seconds, "bytes_per_second": images * IMAGE_BYTES / seconds,
-            "ratio_to_yardstick": None, **more}
 
 
 def print_rows(rows: list[dict], checks: list[dict]) -> None:
@@ -171,11 +136,6 @@ def _in_child(function: Callable, cores: int, *arguments):
         return child.submit(function, cores, *arguments).result()
 
 
-def _cores() -> list[int]:
-    """The cores that this process may use."""
-    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
-
-
 def _use_cores(cores: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, _cores()[-cores:])
@@ -192,7 +152,7 @@ def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
         path = Path(folder) / "train.parquet"
 
         def write() -> None:
-            write_images(path, recipes, renderer, {})
+            write_images(path, recipes, RecipeRenderer(renderer), {})
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         def draw(drawing: Renderer) -> None:
             for batch in batches:
@@ -269,7 +229,7 @@ def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> lis
     rows = [result_row(what, "cuda", 1, images, s, share_of_fill=seconds["fill"] / s) for what, s in seconds.items()]
     part, renderer = recipes.slice(0, 16_384), next(iter(renderers.values()))
     with TemporaryDirectory(dir=out) as folder:
-        s = _best({"": lambda: write_images(Path(folder) / "a.parquet", part, renderer, {})}, 2)[""]
+        s = _best({"": lambda: write_images(Path(folder) / "a.parquet", part, RecipeRenderer(renderer), {})}, 2)[""]
     return [*rows, result_row("render to Parquet", "cuda", torch.get_num_threads(), len(part), s)]
 
 

@@ -23,7 +23,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from diagvib.bench.rendering import RESULTS, machine, random_recipes, result_row, save_result, stacks
+from diagvib.bench.rendering import random_recipes, stacks
+from diagvib.bench.results import RESULTS, machine, result_row, save_result
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
@@ -31,9 +32,13 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import write_images
 from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
+from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import Run
+from diagvib.settings.grid import make_run
+from diagvib.studies.binding import all_bindings
+from diagvib.studies.study import load_studies
 from diagvib.training.batches import Batches
 from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.prediction import predict
@@ -47,8 +52,8 @@ _CLASSES = 10
 # A run of the paper (Sec. 3.2, A.2), and its test images, 10,000 of each group.
 FULL_RUN = {"train": 43_740, "val": 8_748, "test": 20_000}
 EPOCHS = 30
-# Of full runs: a study and pair as good as any, and two dataset samples, for the second finds everything warm.
-_STUDY, _BINDING, _SAMPLES = "zgo", "shape-hue", (0, 1)
+# Of full runs: two dataset samples, for the second finds everything warm.
+_SAMPLES = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,12 @@ def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Seq
             path = save_result("train", resolved.type, rows, out)
     _print_table(rows)
     return path
+
+
+def _dataset() -> tuple[str, str]:
+    """A study with a cue, and a binding of it, as good as any."""
+    study = next(study for study in load_studies().values() if study.cues)
+    return study.name, all_bindings(study, load_scene(study.scene).factors)[0].name
 
 
 def _settings(name: str, folder: Path) -> dict:
@@ -151,7 +162,7 @@ def _speed(task: Task) -> dict:
     data = Batches(pixels, labels, device)
     size = task.settings["batch_size"]
     held_out = Batches(pixels[:size], labels[:size], device, data.scaling)
-    protocol, run = task.protocol(1), Run(task.name, "zso", "shape", "shape", None, 0)
+    protocol, run = task.protocol(1), make_run(task.name, *_dataset(), 0)
 
     def fit() -> tuple[Method, Fitted]:
         method = make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0)
@@ -225,8 +236,11 @@ def _full_run(task: Task, folder: Path) -> dict:
 
 def _write_datasets(folder: Path) -> None:
     digits, textures = stacks()
-    renderer = Renderer(digits, textures)
-    facts = {"study": _STUDY, "binding": _BINDING, "sources": "bench", "comparable": False, "sources_digest": "bench"}
+    renderer = RecipeRenderer(Renderer(digits, textures))
+    study, binding = _dataset()
+    roles = dict(zip(load_studies()[study].bound, binding.split("-"), strict=True))
+    facts = {"study": study, "binding": binding, "roles": roles, "scene": load_studies()[study].scene,
+             "sources": "bench", "comparable": False, "sources_digest": "bench"}
     for sample in _SAMPLES:
         for number, (split, count) in enumerate(FULL_RUN.items()):
             recipes = random_recipes(count, len(digits), seed=10 * sample + number)
@@ -238,7 +252,7 @@ def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
     job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images), cuda_graphs=task.cuda_graphs)
     with GpuUse(device) as use:
-        train_runs(job, [Run(task.name, _STUDY, _BINDING, *_BINDING.split("-"), sample) for sample in _SAMPLES],
+        train_runs(job, [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES],
                    Folders(out, out / "checkpoints"))
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
     return {"full_run": "measured", "full_run_seconds": round(first - task.begun, 1),

@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from diagvib.foundation.errors import DiagvibError, one_line
 
 # Key under which every Parquet file of ours carries a JSON object: what made it (names, seed, code version, sources).
 METADATA_KEY = b"diagvib"
+# Stands for the files of a folder: the sha256 of each.
+DIGESTS_FILE = "sha256.json"
 
 _PACKAGE = Path(__file__).parent.parent
 # A temporary file from another machine is taken for left over after so long without a write.
@@ -123,6 +125,11 @@ def file_sha256(path: str | Path) -> str:
     """The sha256 of a file's bytes, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_digests(folder: str | Path, names: Iterable[str]) -> None:
+    """The sha256 of each of these files of a folder, to DIGESTS_FILE in it: to be written after them."""
+    write_json(Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names})
 
 
 def write_text(path: str | Path, text: str) -> None:

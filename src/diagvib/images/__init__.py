@@ -1,6 +1,8 @@
 """Image files and data sets. The names of a data set's files stand here, free of torch."""
 
+from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.studies.study import SPLITS
 
+__all__ = ["DIGESTS_FILE", "IMAGE_FILES"]
+
 IMAGE_FILES = tuple(f"{split}.parquet" for split in SPLITS)
-DIGESTS_FILE = "sha256.json"  # of each of a data set's image files, written after them

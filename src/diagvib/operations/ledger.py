@@ -5,9 +5,6 @@ before its first job, `record_run` after its last. DVC does its hashing in a pro
 installed or set up, the workflow runs without that ledger and says so.
 """
 
-import base64
-import binascii
-import importlib.util
 import json
 import os
 import re
@@ -18,22 +15,27 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_yaml, write_text
-from diagvib.operations.sums import MARK, SUMS, digests, finished_files, read_sums, write_sums
+from diagvib.foundation.files import write_text
+from diagvib.operations.dvc import (
+    LOCK,
+    any_out_differs,
+    commit,
+    differing,
+    dvc,
+    last_line,
+    recorded_extent,
+    recorded_folders,
+    why_no_ledger,
+)
+from diagvib.operations.records import made_here
+from diagvib.operations.sums import SUMS, digests, finished_files, read_sums, write_sums
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 
 CONFIG = Path("config/config.yaml")
-LOCK = Path("dvc.lock")
-STAGES = Path("dvc.yaml")
-RECORDS = Path(".snakemake")
 NOTHING_TO_DO = "Nothing to be done"
 METRICS = str(Layout(Path(".")).metrics)
 SHOWN = 5
-# Snakemake divides longer names.
-_LONGEST_NAME = 254
-# With a hundred thousand files, looking for garbage takes DVC a fifth of its time and finds none.
-_DVC = "import gc, sys; gc.disable(); from dvc.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
 def record(root: str, wanted: Iterable[str] = ()) -> str:
@@ -45,8 +47,8 @@ def record(root: str, wanted: Iterable[str] = ()) -> str:
     """
     if not _is_here(root):
         return _record_sums(Path(root))
-    _raise_first(_no_ledger(), _other_root(), _left_to_dvc(), _absent(wanted), _unfinished())
-    for folder in _outs():  # also one that a configuration leaves empty, such as data/raw with embedded sources
+    _raise_first(why_no_ledger(), _other_root(), _left_to_dvc(), _absent(wanted), _unfinished())
+    for folder in recorded_folders():  # also one that a configuration leaves empty, as embedded sources do data/raw
         folder.mkdir(parents=True, exist_ok=True)
     before = (LOCK.read_text(), LOCK.stat()) if LOCK.exists() else None
     try:
@@ -58,7 +60,7 @@ def record(root: str, wanted: Iterable[str] = ()) -> str:
         else:
             LOCK.unlink(missing_ok=True)
         raise
-    files, size = _extent()
+    files, size = recorded_extent()
     return (f"recorded {files:,} files ({size / 1e9:.1f} GB) in {LOCK}; `git add {LOCK} results/metrics`, `git commit` "
             "and `dvc push` share them")
 
@@ -81,7 +83,7 @@ def _record_sums(root: Path) -> str:
     since = (root / SUMS).stat().st_mtime if noted else 0.0
     found = digests(root, [name for name in names if name not in noted or (root / name).stat().st_mtime >= since])
     changed = [str(root / name) for name, digest in found.items()
-               if noted.get(name, digest) != digest and not _made_here(str(root / name), since)]
+               if noted.get(name, digest) != digest and not made_here(str(root / name), since)]
     if changed:
         raise DiagvibError(f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something else than "
                            "the workflow; delete what is damaged, and `snakemake` makes it again. If all is as it "
@@ -90,11 +92,6 @@ def _record_sums(root: Path) -> str:
     size = sum((root / name).stat().st_size for name in names)
     return (f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root {root}` "
             "reads them anew")
-
-
-def commit() -> None:
-    """Have DVC hash and keep all artifacts and write dvc.lock, whatever is there. DiagvibError if it fails."""
-    _dvc("commit", "--force", "--no-relink")  # not --quiet, which silences errors, too
 
 
 def record_run(root: str, wanted: Iterable[str], touched: bool) -> None:
@@ -117,12 +114,12 @@ def changed_behind(root: str) -> str | None:
                 f"or run `snakemake`, which records in {Path(root) / SUMS}") if _left_to_dvc() else None
     if not LOCK.exists():
         return None
-    if reason := _no_ledger():
+    if reason := why_no_ledger():
         _say(f"recorded files not checked: {reason}")
         return None
     # The first question takes a fifth of the second's time, but DVC does not answer it during its own `repro`.
-    differing = _differing()["modified"] if "DVC_STAGE" in os.environ or _any_out_differs() else []
-    changed = [path for path in differing if not _made_here(path)]
+    modified = differing()["modified"] if "DVC_STAGE" in os.environ or any_out_differs() else []
+    changed = [path for path in modified if not made_here(path)]
     if not changed:
         return None
     return (f"{_listed(changed)}: recorded in {LOCK}, but changed since by something else than the workflow. Nothing "
@@ -135,18 +132,18 @@ def verify(root: str = ".") -> dict[str, list[str]]:
 
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if nothing is recorded.
     """
-    found, since = _compared_by_dvc() if _is_here(root) else _compared_by_sums(Path(root))
-    anew = {path for path in found["modified"] if _made_here(path, since)}
+    found, since = _compared_bydvc() if _is_here(root) else _compared_by_sums(Path(root))
+    anew = {path for path in found["modified"] if made_here(path, since)}
     return {**found, "modified": [path for path in found["modified"] if path not in anew], "anew": sorted(anew)}
 
 
-def _compared_by_dvc() -> tuple[dict[str, list[str]], float]:
+def _compared_bydvc() -> tuple[dict[str, list[str]], float]:
     """What is modified and what deleted, and when it was recorded."""
-    _raise_first(_no_ledger(), None if LOCK.exists() else f"nothing is recorded yet: there is no {LOCK}")
+    _raise_first(why_no_ledger(), None if LOCK.exists() else f"nothing is recorded yet: there is no {LOCK}")
     with tempfile.TemporaryDirectory() as fresh:
-        found = _differing(records=True, DVC_SITE_CACHE_DIR=fresh)
+        found = differing(records=True, DVC_SITE_CACHE_DIR=fresh)
         # `dvc data status` leaves out what is not in DVC's cache but in git.
-        stages = json.loads(_dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
+        stages = json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
     for changes in stages.values():
         for change in changes:
             kind = change.get("changed outs", {}).get(METRICS) if isinstance(change, dict) else None
@@ -192,18 +189,6 @@ def _raise_first(*reasons: str | None) -> None:
             raise DiagvibError(reason)
 
 
-def _no_ledger() -> str | None:
-    """Why there is no DVC ledger here at all."""
-    here = Path.cwd()
-    if not (STAGES.exists() and Path(".dvc/config").exists()):
-        return f"no DVC repository here ({STAGES} and .dvc/config are not both in the current folder)"
-    if not any((folder / ".git").exists() for folder in (here, *here.parents)):
-        return "no git repository here; DVC's ledger lives in one"
-    if importlib.util.find_spec("dvc") is None:
-        return "dvc is not installed in this environment"
-    return None
-
-
 def _other_root() -> str | None:
     root = configured_root()
     return None if _is_here(root) else (
@@ -229,105 +214,11 @@ def _unfinished() -> str | None:
                           capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode:
-        return f"`snakemake -n` fails: {_last_line(said)}"
+        return f"`snakemake -n` fails: {last_line(said)}"
     if NOTHING_TO_DO in said:
         return None
     total = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
     return f"config/config.yaml is not complete; `snakemake -n` lists {total[1] if total else 'the'} jobs that are left"
-
-
-def _dvc(*arguments: str, **environment: str) -> str:
-    """Standard output of DVC, run here. DiagvibError with its reason if it fails."""
-    done = subprocess.run([sys.executable, "-c", _DVC, *arguments], capture_output=True, text=True, check=False,
-                          env={**os.environ, **environment})
-    if done.returncode:
-        raise DiagvibError(f"`dvc {' '.join(arguments)}` failed: {_last_line(done.stderr)}")
-    return done.stdout
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "dvc.org/support" not in line]
-    errors = [line for line in lines if "ERROR" in line]
-    return (errors or lines or ["no message"])[-1]
-
-
-def _differing(records: bool = False, **environment: str) -> dict[str, list[str]]:
-    """Recorded artifacts under data/ and results/ whose content differs from dvc.lock, and those that are gone.
-
-    records: also Snakemake's records of them.
-    """
-    found = json.loads(_dvc("data", "status", "--granular", "--json", **environment)).get("uncommitted", {})
-    return {kind: sorted(path for path in found.get(kind, []) if not path.endswith("/")
-                         and (records or not path.startswith(str(RECORDS)))) for kind in ("modified", "deleted")}
-
-
-def _any_out_differs() -> bool:
-    """Whether any recorded folder or file under data/ and results/ differs from dvc.lock, whichever it is."""
-    stages = json.loads(_dvc("status", "--json"))
-    return any(not path.startswith(str(RECORDS)) for changes in stages.values() for change in changes
-               if isinstance(change, dict) for path in change.get("changed outs", ()))
-
-
-def _made_here(path: str, since: float = 0.0) -> bool:
-    """Whether the workflow made this file after `since`, or was making it when it was stopped: its records say when.
-
-    Of a record itself: whether it is of a file that was made then.
-    """
-    if Path(path).is_relative_to(RECORDS / "metadata"):
-        artifact = recorded_path(Path(path))
-        return artifact is not None and since < _ended(str(artifact)) == _changed(artifact)
-    artifact = next((str(p) for p in (Path(path), *Path(path).parents) if _record("metadata", str(p)).exists()
-                     or _record("incomplete", str(p)).exists()), None)
-    if artifact is None:
-        return False
-    if _record("incomplete", artifact).exists():
-        return True
-    ended, changed = _ended(artifact), _changed(Path(path))
-    return since < ended and (changed == ended if artifact == path else changed <= ended)
-
-
-def _ended(artifact: str) -> float:
-    """When the job that made an artifact ended; 0 if its record does not say, as a damaged one."""
-    try:
-        ended = read_json(_record("metadata", artifact)).get("endtime")
-    except DiagvibError:
-        return 0.0
-    return ended if isinstance(ended, float) else 0.0
-
-
-def _changed(path: Path) -> float | None:
-    """When a file was changed last; of a folder that is an artifact, Snakemake's mark in it. None if it is absent."""
-    path = path / MARK if path.is_dir() else path
-    return path.stat().st_mtime if path.exists() else None
-
-
-def _record(kind: str, path: str) -> Path:
-    """Snakemake's record of an output: the file's name is the output's, in base64."""
-    name = base64.urlsafe_b64encode(path.encode()).decode()
-    *folders, last = (name[at:at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME))
-    return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
-
-
-def recorded_path(record: Path) -> Path | None:
-    """The output that a record is of; None for a name that is none."""
-    name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS / "metadata").parts)
-    try:
-        return Path(base64.urlsafe_b64decode(name).decode())
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-
-
-def _outs() -> list[Path]:
-    """The folders that dvc.yaml declares as outs."""
-    outs = [out for stage in read_yaml(STAGES)["stages"].values() for out in stage.get("outs", [])]
-    names = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
-    return [Path(name) for name in names if not Path(name).suffix]
-
-
-def _extent() -> tuple[int, int]:
-    """Number of files and bytes that dvc.lock holds."""
-    outs = [out for stage in read_yaml(LOCK)["stages"].values() for out in stage.get("outs", [])]
-    return sum(out.get("nfiles", 1) for out in outs), sum(out["size"] for out in outs)
 
 
 def _listed(paths: list[str]) -> str:

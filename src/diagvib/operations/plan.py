@@ -8,9 +8,9 @@ from rich.table import Table
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
-from diagvib.settings.grid import datasets, runs, train_jobs
+from diagvib.settings.grid import datasets, runs, study_of, train_jobs
 from diagvib.studies.recipes import split_counts
-from diagvib.studies.study import SPLITS, load_study
+from diagvib.studies.study import SPLITS
 
 # Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels; larger images compress
 # in proportion to their side, as most of an image is background).
@@ -55,7 +55,7 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
 
 
 def _dataset_size(config: dict, study: str) -> dict[str, int]:
-    return {split: sum(split_counts(load_study(study), config["counts"], split).values()) for split in SPLITS}
+    return {split: sum(split_counts(study_of(config, study), config["counts"], split).values()) for split in SPLITS}
 
 
 def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, int]:
@@ -151,7 +151,7 @@ def print_plan(plan: dict, config: dict) -> None:
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     disk, own = plan["disk"], plan["weights_not_known"]
     return [
-        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} of study and pair x {config['samples']} samples)"),
+        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} of study and binding x {config['samples']} samples)"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.ledger import RECORDS, recorded_path
+from diagvib.operations.records import RECORDS, recorded_path
 from diagvib.settings.grid import Layout, datasets, train_jobs
 
 

@@ -1,0 +1,285 @@
+"""The files of code that something is made by, found from its imports: nothing is executed, nothing listed by hand.
+
+Imports are followed into modules of ours and of the user's own; installed packages are named only. Left out is what
+decides no content: of ours the room foundation but for its random generators and binary columns, the rooms settings and
+operations, `stages`, which only calls, what packages and registries say of where things are (their imports are
+followed), and what is imported for type checkers. A module that is imported by a name which the program computes is
+not seen, so modules that a configuration names are given as entries.
+"""
+
+import ast
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
+
+OURS = "diagvib"
+_PACKAGE = Path(__file__).parent.parent
+_INSTALLED = {"site-packages", "dist-packages"}
+_NO_CONTENT = (f"{OURS}.foundation.", f"{OURS}.settings.", f"{OURS}.operations.", f"{OURS}.stages")
+_CONTENT_ALL_THE_SAME = (f"{OURS}.foundation.seeding", f"{OURS}.foundation.columns")
+
+
+@dataclass
+class Code:
+    """modules: name -> file. packages: names of installed packages. data: files of ours that the modules read."""
+
+    modules: dict[str, Path] = field(default_factory=dict)
+    packages: set[str] = field(default_factory=set)
+    data: set[Path] = field(default_factory=set)
+
+    def files(self) -> list[str]:
+        """Modules and data, as `from_here`."""
+        return from_here([*self.modules.values(), *self.data])
+
+
+def from_here(paths: Iterable[Path]) -> list[str]:
+    """Each path once, sorted; relative to the current folder where it lies in it."""
+    here = Path.cwd()
+    return sorted({str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths})
+
+
+def code_of(entries: Iterable[str], scenes: Iterable[str] = (), functions: Iterable[str] = (),
+            strict: bool = False) -> Code:
+    """The code behind modules (`entries`) and functions of ours, `module:function`, without the rest of their module.
+
+    scenes: `package.module:Class` of the scenes that this code meets through their interface; of each counts what those
+    of its methods use that the code may call. strict: DiagvibError for a file that is no Python; otherwise it has no
+    imports.
+    """
+    code, waiting, called = Code(), list(entries), set()
+    followed = {OURS, *(name.partition(".")[0] for name in (*waiting, *scenes))}
+    for function in functions:
+        module, _, name = function.partition(":")
+        waiting += _take_part(code, module, [name], called)
+    _follow(code, waiting, followed, strict)
+    for path in code.modules.values() if scenes else ():
+        called |= _attributes(*_version(path))
+    for scene in scenes:
+        module, _, name = scene.partition(":")
+        _follow(code, _take_part(code, module, sorted(called), set(), name), followed, strict)
+    return code
+
+
+def _follow(code: Code, waiting: list[str], followed: set[str], strict: bool) -> None:
+    """Add modules, and what they import."""
+    seen = set(code.modules)
+    while waiting:
+        name = waiting.pop()
+        top = name.partition(".")[0]
+        if name in seen or top in sys.stdlib_module_names or _decides_nothing(name):
+            continue
+        seen.add(name)
+        if top not in followed and top in code.packages:
+            continue
+        waiting += _parents(name)
+        path = find_source(name)
+        if path is None:
+            continue
+        if top not in followed and _INSTALLED & set(path.parts):
+            code.packages.add(top)
+            continue
+        waiting += _imports(_import_statements(*_version(path), strict), _package(name, path))
+        if not _only_finds(name, path):
+            code.modules[name] = path
+            code.data |= _data(name, path)
+
+
+def _decides_nothing(name: str) -> bool:
+    return f"{name}.".startswith(_NO_CONTENT) and name not in _CONTENT_ALL_THE_SAME
+
+
+def _only_finds(name: str, path: Path) -> bool:
+    return name.partition(".")[0] == OURS and (path.name == "__init__.py" or path.name == "registry.py")
+
+
+def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str], within: str = "") -> list[str]:
+    """Of a module the definitions that are `wanted`, and what they use of it; returns the modules that they import.
+
+    called: gets what these name behind a dot, and with it every method that they may call. within: the class whose
+    methods and attributes are meant. Where the module has no such class, it counts whole.
+    """
+    path = find_source(module)
+    if path is None:
+        return [module]
+    tree, _ = _parsed(*_version(path))
+    parts = {name: node for node in _outermost(tree) for name in _defined(node)}
+    imported = {alias: names for node in _outermost(tree) for alias, names in _bound(node, _package(module, path))}
+    waiting, modules, taken = [], [], []
+    if within:
+        found = parts.get(within)
+        if not isinstance(found, ast.ClassDef):
+            return [module]
+        parts |= {name: node for node in found.body for name in _defined(node)}
+        waiting += found.decorator_list
+        for base in found.bases:  # of a base class, too, only what is wanted counts
+            where = imported.get(getattr(base, "id", ""), [])
+            if len(where) == 2 and find_source(where[0]):
+                modules += _take_part(code, where[0], wanted, called, where[1].removeprefix(f"{where[0]}."))
+            else:
+                waiting.append(base)
+    waiting += [parts[name] for name in wanted if name in parts]
+    while waiting:
+        node = waiting.pop()
+        if node in taken:
+            continue
+        taken.append(node)
+        for part in _without_annotations(node):
+            name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
+            modules += imported.get(name, []) if isinstance(part, ast.Name) else []
+            modules += _imports([part], _package(module, path))
+            waiting += [parts[name]] if name in parts else []
+            if isinstance(part, ast.Attribute):
+                called.add(name)
+    if not _decides_nothing(module):
+        code.modules[module] = path
+        code.data |= _data(module, path, taken)
+    return [*_parents(module), *modules]
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _bound(node: ast.stmt, package: str) -> Iterator[tuple[str, list[str]]]:
+    """The names that an import binds, each with the modules that it may stand for."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        for alias in node.names:
+            one = {**vars(node), "names": [alias]}
+            yield alias.asname or alias.name.partition(".")[0], _imports([type(node)(**one)], package)
+
+
+def _without_annotations(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    inner = ([*node.body, *node.decorator_list, *node.args.defaults, *node.args.kw_defaults]
+             if isinstance(node, ast.FunctionDef) else ast.iter_child_nodes(node))
+    for child in inner:
+        if child is not None:
+            yield from _without_annotations(child)
+
+
+def _imports(nodes: Iterable[ast.AST], package: str) -> list[str]:
+    """The modules, and possibly things in them, that import statements name."""
+    found = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[:len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return [name for name in found if name]
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node but those for type checkers. Much quicker than ast.walk, which looks into
+    expressions, too."""
+    for child in _children(node):
+        yield child
+        yield from _statements(child)
+
+
+def _children(node: ast.AST) -> list[ast.AST]:
+    return [child for child in ast.iter_child_nodes(node)
+            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
+            and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))]
+
+
+def _outermost(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements of a module that stand in no function or class."""
+    for child in _children(node):
+        yield child
+        if not isinstance(child, ast.FunctionDef | ast.ClassDef):
+            yield from _outermost(child)
+
+
+def _data(name: str, path: Path, nodes: list[ast.AST] | None = None) -> set[Path]:
+    """Files in config/ that code of ours, or these parts of it, name in a call of `definition_path`, and those beside a
+    module that bear its name."""
+    if name.partition(".")[0] != OURS:
+        return set()
+    named = set()
+    if definition_path.__name__.encode() in path.read_bytes():
+        named = {node.args[0].value for part in nodes or _parsed(*_version(path))[:1] for node in ast.walk(part)
+                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == definition_path.__name__
+                 and node.args and isinstance(node.args[0], ast.Constant)}
+    beside = [path.with_name(other) for other in _listing(path.parent)
+              if other.startswith(f"{path.stem}.") and not other.endswith((".py", ".pyc"))]
+    return {file for file in (*map(definition_path, named), *beside) if file.is_file()}
+
+
+@cache
+def _listing(folder: Path) -> list[str]:
+    return os.listdir(folder)
+
+
+def _parents(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _package(name: str, path: Path) -> str:
+    return name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+
+def _version(path: Path) -> tuple[Path, int, int]:
+    """By which what was read of a file is kept: another content has another size or time."""
+    status = path.stat()
+    return path, status.st_mtime_ns, status.st_size
+
+
+@cache
+def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
+    """A file's syntax tree; of one that is no Python an empty one, and why."""
+    try:
+        return ast.parse(path.read_bytes(), str(path)), ""
+    except (SyntaxError, ValueError) as error:
+        return ast.Module([], []), str(error)
+
+
+@cache
+def _import_statements(path: Path, changed: int, size: int, strict: bool) -> list[ast.AST]:
+    tree, error = _parsed(path, changed, size)
+    if strict and error:
+        raise DiagvibError(f"{path}: not valid Python: {error}")
+    return [node for node in _statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+@cache
+def _attributes(path: Path, changed: int, size: int) -> set[str]:
+    return {node.attr for node in ast.walk(_parsed(path, changed, size)[0]) if isinstance(node, ast.Attribute)}
+
+
+def find_source(name: str) -> Path | None:
+    """The Python file of a module, found as `import` finds it and in the current folder, but without importing the
+    packages around it; None if there is none."""
+    if name.partition(".")[0] == OURS:
+        path = _PACKAGE.joinpath(*name.split(".")[1:])
+        return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)
+    place, spec, parts = None, None, name.split(".")
+    for depth in range(len(parts)):
+        spec = _spec(".".join(parts[:depth + 1]), place)
+        if spec is None:
+            return None
+        place = spec.submodule_search_locations
+        if place is None and depth + 1 < len(parts):
+            return None
+    origin = Path(spec.origin) if spec.origin and spec.has_location else None
+    return origin.resolve() if origin and origin.suffix == ".py" else None
+
+
+def _spec(name: str, place: Iterable[str] | None) -> ModuleSpec | None:
+    for finder in sys.meta_path:
+        spec = finder.find_spec(name, place)
+        if spec is not None:
+            return spec
+    return PathFinder.find_spec(name, [os.getcwd()]) if place is None else None

@@ -1,0 +1,34 @@
+"""The files of code and definitions that a stage's jobs depend on: the `code` inputs of its rule."""
+
+from functools import cache
+
+from diagvib.foundation.code import code_of, from_here
+from diagvib.scenes import SCENES
+from diagvib.settings.config import stage_settings
+from diagvib.settings.grid import scenes, study_of
+from diagvib.studies.study import study_files
+from diagvib.training.code_digest import baseline_modules
+
+
+def stage_code(config: dict, stage: str, scene: str | None = None, study: str | None = None,
+               baseline: str | None = None) -> list[str]:
+    """Those of one job of a stage, sorted, relative to the current folder: what the function of that name in
+    `diagvib.stages` uses, and the scenes, model and method that the job's names and the configuration lead to.
+
+    config: resolved; scene, study, baseline: of the job.
+    """
+    if stage in ("train", "tune") and config["images"] == "parquet":
+        chosen = []  # trainings read image files, whose digests are inputs
+    elif stage == "tune":
+        chosen = [study_of(config, config["tuning"]["study"]).scene]
+    else:
+        chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
+    named = baseline_modules(stage_settings(config, stage, study, baseline)["baseline"]) if baseline else []
+    # A job on one study has its definition in its settings.
+    definitions = study_files(config["studies_from"]) if stage in ("tabulate", "plot") else []
+    return [*_files(stage, tuple(chosen), tuple(named)), *from_here(definitions)]
+
+
+@cache
+def _files(stage: str, scenes: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
+    return code_of(modules, [SCENES.get(scene, scene) for scene in scenes], [f"diagvib.stages:{stage}"]).files()

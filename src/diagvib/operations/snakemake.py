@@ -1,0 +1,74 @@
+"""What Snakemake needs beside the rules for a workflow of this size, so that the Snakefile shows the rules.
+
+`prepare_snakemake` is called while the Snakefile is read, the others from its hooks. Figures: benchmarks/README.md.
+"""
+
+import atexit
+import gc
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable
+from typing import NoReturn
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
+from diagvib.operations.failures import what_failed
+from diagvib.operations.ledger import changed_behind, record_run
+from diagvib.operations.locks import give_up_dead_locks
+from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.settings.config import resolve, typed
+
+
+def prepare_snakemake(workflow, config: dict) -> dict:
+    """Make Snakemake fit for a hundred thousand files, and return the configuration, resolved.
+
+    Whatever is wrong with that ends the process with one line.
+    """
+    # Millions of objects are made that stay; looking through them for garbage is a sixth of the time.
+    gc.set_threshold(100_000, 20, 50)
+    # The `diagvib` beside this Python, whether or not its environment is active.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    wake_only_for_the_limit()
+    if workflow.is_main_process:
+        give_up_dead_locks()
+    try:
+        for file in workflow.configfiles:
+            read_yaml(file)  # Snakemake reads a file in which a key stands twice
+        resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+    except DiagvibError as error:
+        _end(error)
+    # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
+    if "DVC_STAGE" in os.environ and workflow.is_main_process:
+        _check_recorded(resolved["root"])
+    return resolved
+
+
+def before_the_first_job(workflow, root: str) -> None:
+    """Start nothing on recorded files that something else has changed; and end on SIGTERM as Snakemake would."""
+    _check_recorded(root)
+
+    def finish_running_jobs(*_) -> None:
+        # The main thread may hold the scheduler's lock when the signal comes, and would wait for itself for ever.
+        threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+    signal.signal(signal.SIGTERM, finish_running_jobs)
+
+
+def after_success(workflow, root: str, wanted: Iterable[str]) -> None:
+    """Record the run. wanted: every file of a complete one."""
+    record_run(root, wanted, workflow.touch)
+
+
+def after_failure(workflow) -> None:
+    """Say what failed, at exit, since Snakemake goes on to say where its own log is and that something failed."""
+    atexit.register(print, what_failed(workflow.scheduler.failed), file=sys.stderr)
+
+
+def _check_recorded(root: str) -> None:
+    if changed := changed_behind(root):
+        _end(changed)
+
+
+def _end(reason: object) -> NoReturn:
+    sys.exit(f"error: {reason}")  # this line alone; Snakemake adds others to any exception

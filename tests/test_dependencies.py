@@ -1,0 +1,159 @@
+"""What runs again after which change, under the real rules; the jobs' command is a stand-in. Every row is a comment in
+a file, and the jobs that a dry run then plans."""
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from conftest import REPOSITORY
+from test_workflow import copy_of_the_repository, count, environment
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from full_workflow import environment_with_stand_in
+
+CONFIG = """
+root: toy
+sources: embedded
+studies: [zso, zgo, mine]
+studies_from: [mine.yaml]
+bindings: [hue-shape]
+samples: 5
+counts: {train: 64, val: 18, id: 18, ood: 18}
+baselines: [small_cnn, {name: resnet18, studies: [zgo]}, {name: vae, studies: [zgo]},
+            {name: factor_vae, studies: [zgo]}]
+"""
+STUDIES = """
+title: Mine
+studies:
+  mine:
+    title: Mine
+    meaning: on a scene of my own
+    scene: scenery.own:Own
+    roles: {target: 3, cue: 3}
+    rows:
+      - {splits: [train, val, test], group: id, cells: {cue: same}}
+      - {splits: [test], group: ood, cells: {cue: other}}
+"""
+SCENE = {
+    "scenery/__init__.py": "",
+    "scenery/own.py": """
+from diagvib.scenes.digits.scene import Digits
+
+class Own(Digits):
+    name = "scenery.own:Own"
+
+    def prepare(self, raw, prepared, sources):
+        from scenery.preparing import prepare
+
+    def renderer(self, prepared, size, device):
+        import scenery.rendering
+""",
+    "scenery/preparing.py": "prepare = None\n",
+    "scenery/rendering.py": "",
+}
+ENDS = {"tabulate": 1, "plot": 1, "all": 1}
+# Three datasets; small_cnn is trained on each, the others on zgo.
+ALL_TRAININGS = {"train": 6, **ENDS}
+PREPARED_AGAIN = {"prepare": 2, "draw": 3, "render": 3, **ALL_TRAININGS}
+CHANGES = {
+    "src/diagvib/models/small_cnn.py": {"train": 3, **ENDS},
+    "src/diagvib/methods/vae.py": {"train": 2, **ENDS},  # factor_vae extends it
+    "src/diagvib/methods/factor_vae.py": {"train": 1, **ENDS},
+    "src/diagvib/training/trainer.py": ALL_TRAININGS,
+    "src/diagvib/scenes/digits/renderer.py": {"render": 3, **ALL_TRAININGS},
+    "src/diagvib/scenes/digits/embedded.py": PREPARED_AGAIN,
+    "src/diagvib/scenes/digits/factors.py": PREPARED_AGAIN,
+    "src/diagvib/studies/recipes.py": {"draw": 3, "render": 3, **ALL_TRAININGS},
+    "src/diagvib/images/files.py": {"render": 3, **ALL_TRAININGS},
+    "src/diagvib/results/metrics.py": ENDS,
+    "src/diagvib/report/page.py": {"plot": 1, "all": 1},
+    "src/diagvib/report/page.html.j2": {"plot": 1, "all": 1},
+    "config/studies/diagvib6.yaml": ENDS,
+    "mine.yaml": ENDS,
+    # A scene of the user's own: its methods count for the stages that call them.
+    "scenery/own.py": {"prepare": 1, "draw": 1, "render": 1, "train": 1, **ENDS},
+    "scenery/preparing.py": {"prepare": 1, "draw": 1, "render": 1, "train": 1, **ENDS},
+    "scenery/rendering.py": {"render": 1, "train": 1, **ENDS},
+}
+
+# Other methods, tuning, a second renderer for tests, what is in settings, rooms that decide no result, and tables.
+NOTHING = ["src/diagvib/methods/asr.py", "src/diagvib/training/tuning.py", "src/diagvib/operations/plan.py",
+           "src/diagvib/scenes/digits/plain_renderer.py", "config/dataset_samples.yaml", "src/diagvib/settings/grid.py",
+           "src/diagvib/foundation/errors.py", "src/diagvib/bench/rendering.py", "src/diagvib/stages.py",
+           "src/diagvib/cli.py", "src/diagvib/scenes/__init__.py", "src/diagvib/methods/registry.py", "rules/train.smk"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A repository in which everything has been made once."""
+    top = tmp_path_factory.mktemp("dependencies")
+    (top / "repository").mkdir()
+    folder = copy_of_the_repository(top / "repository")
+    (folder / "scenery").mkdir()
+    for name, text in {"toy.yaml": CONFIG, "mine.yaml": STUDIES, **SCENE}.items():
+        (folder / name).write_text(text)
+    environment_with_stand_in(top / "environment")
+    snakemake(folder)
+    return folder
+
+
+def snakemake(repository: Path, *arguments: str) -> str:
+    done = subprocess.run([repository.parent / "environment/bin/python", "-m", "snakemake", "--cores", "2",
+                           "--configfile", "toy.yaml", *arguments], cwd=repository, env=environment(repository),
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def plan(repository: Path, *arguments: str) -> dict[str, int]:
+    said = snakemake(repository, "-n", "--quiet", "rules", "reason", "host", *arguments)
+    assert count(said) or "Nothing to be done" in said, said
+    return count(said)
+
+
+@contextmanager
+def commented(*files: Path):
+    """Files with a comment at their end; what they were again afterwards."""
+    before = {file: file.read_bytes() for file in files}
+    try:
+        for file, content in before.items():
+            file.write_bytes(content + (b"\n{# why #}" if file.suffix == ".j2" else b"\n# why\n"))
+        yield
+    finally:
+        for file, content in before.items():
+            file.write_bytes(content)
+
+
+@pytest.mark.parametrize("file", CHANGES)
+def test_what_depends_on_a_file_runs_again_and_nothing_else(made, file):
+    with commented(made / file):
+        assert plan(made) == CHANGES[file]
+
+
+def test_a_comment_elsewhere_runs_nothing_again(made):
+    assert all((made / file).is_file() for file in NOTHING)
+    with commented(*(made / file for file in NOTHING)):
+        assert plan(made) == {}
+    assert plan(made) == {}
+
+
+def test_a_study_that_changes_is_drawn_again_alone(made):
+    path = made / "mine.yaml"
+    before = path.read_text()
+    try:
+        path.write_text(before.replace("group: id, cells", "group: id, weight: 2.0, cells"))
+        assert plan(made) == {"draw": 1, "render": 1, "train": 1, **ENDS}
+    finally:
+        path.write_text(before)
+
+
+def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
+    """Without image files trainings have the scene's code and recipes among their inputs."""
+    without = ("--config", "images=render")
+    snakemake(made, *without)
+    with commented(made / "scenery/rendering.py"):
+        assert plan(made, *without) == {"train": 1, **ENDS}
