@@ -1,4 +1,4 @@
-"""The house's rules: rooms import one way, a stage bears one name everywhere, what is a scene's or study's stays there."""
+"""The house's rules: rooms import one way, a stage bears one name everywhere, only a scene knows its factors."""
 
 import ast
 import re

@@ -151,7 +151,7 @@ def print_plan(plan: dict, config: dict) -> None:
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     disk, own = plan["disk"], plan["weights_not_known"]
     return [
-        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} of study and binding x {config['samples']} samples)"),
+        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {config['samples']} samples)"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
