@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.models.registry import MODELS, family
 
 if TYPE_CHECKING:
     from diagvib.methods.method import Method
@@ -92,28 +91,6 @@ def _source(module: str, where: str) -> Path:
         raise DiagvibError(f"{where} cannot be found: there is no module {module}, neither installed nor in the "
                            "current folder")
     return Path(spec.origin)
-
-
-def baseline_files(settings: dict) -> list[Path]:
-    """The sources that a baseline's model and method are made of: their own and, of ours, those that these import from
-    the rooms of models and methods; not the registries, which only find them, so that a further entry there changes no
-    baseline. A change in one concerns the baselines that use it, and no others."""
-    wheres = [METHODS.get(settings["method"]["name"], settings["method"]["name"])]
-    if settings["model"]:
-        name = settings["model"]["name"]
-        wheres.append(name if family(name) == "own" else MODELS[family(name)])
-        if family(name) == "own":
-            wheres.append(MODELS["own"])
-    modules, files = [where.partition(":")[0] for where in wheres], []
-    while modules:
-        path = _source(modules.pop(), "baseline")
-        if path not in files:
-            files.append(path)
-            modules += [node.module for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-                        if isinstance(node, ast.ImportFrom) and node.module
-                        and node.module.startswith(("diagvib.models.", "diagvib.methods."))
-                        and not node.module.endswith(".registry")]
-    return sorted(files)
 
 
 def check_told(method: dict, cues: int, environments: int) -> None:
