@@ -44,7 +44,7 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
     """The recipes of a (study, binding): all dataset samples and splits in one file."""
-    definition = parse_study(study, settings["study"])
+    definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
     scene = load_scene(definition.scene)
     bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(scene.name))
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]

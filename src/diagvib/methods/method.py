@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.seeding import name_digest
-from diagvib.methods.registry import check_told
+from diagvib.methods.told import check_told
 from diagvib.models.registry import make_network
 
 

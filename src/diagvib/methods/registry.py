@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.plug_ins import imported
 
 if TYPE_CHECKING:
     from diagvib.methods.method import Method
@@ -93,18 +94,6 @@ def _source(module: str, where: str) -> Path:
     return Path(spec.origin)
 
 
-def check_told(method: dict, cues: int, environments: int) -> None:
-    """DiagvibError if data of so many cues and training environments lack what a method (its settings) is told."""
-    told = method["told"]
-    said = f"method: {method['name']} is told {told}, but the study"
-    if told == "environments" and environments < 2:
-        raise DiagvibError(f"{said} has one environment; choose a study with two or more, or tell it another thing")
-    needed = 1 if told == "cues" else int(told.removeprefix("cue-")) if told.startswith("cue-") else 0
-    if cues < needed:
-        has = "no cue" if not cues else f"{cues} cue{'s' if cues > 1 else ''} only"
-        raise DiagvibError(f"{said} has {has}; choose a study that has more, or tell it another thing")
-
-
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":
     """A method with its network on the CPU, their initial weights a function of `seed` (paper, A.2: fixed across runs)
     and, where `n_classes` is in their shape, of that: the rest is the same for every target factor.
@@ -113,7 +102,6 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     DiagvibError if the settings do not fit.
     """
     from diagvib.methods.method import initialised
-    from diagvib.models.own import imported
 
     name = settings["method"]["name"]
     declaration(name)  # which refuses what is none

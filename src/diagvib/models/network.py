@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.plug_ins import reason
 
 
 class Network(nn.Module):
@@ -34,11 +35,6 @@ class Network(nn.Module):
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
-
-
-def reason(error: BaseException) -> str:
-    """An exception of code that is not ours, on one line."""
-    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:

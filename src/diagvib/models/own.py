@@ -1,13 +1,10 @@
-"""Networks and methods of a user's own, `package.module:name`, installed or in the current folder."""
-
-import importlib
-import os
-import sys
+"""Networks of a user's own, `package.module:function`, installed or in the current folder."""
 
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.models.network import Network, check_logits, reason, separated_if_equal
+from diagvib.foundation.plug_ins import imported, reason
+from diagvib.models.network import Network, check_logits, separated_if_equal
 
 
 def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
@@ -29,18 +26,3 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
         raise DiagvibError(f"{where} returned a module without parameters that could be trained")
     check_logits(net.eval(), where, n_classes, image_size)
     return net if isinstance(net, Network) else separated_if_equal(net, n_classes, image_size)
-
-
-def imported(where: str, what: str):
-    """The function or class that `package.module:name` names. what: model or method, for messages."""
-    module_name, _, name = where.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except (Exception, SystemExit) as error:  # importing runs the module, and that is not ours
-        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, "
-                           "from an installed package or from the current folder") from None
-    if not callable(found):
-        raise DiagvibError(f"{what}: {where} is no function")
-    return found

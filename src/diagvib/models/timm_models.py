@@ -3,7 +3,8 @@
 import copy
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.models.network import Network, check_logits, reason, separated_if_equal
+from diagvib.foundation.plug_ins import reason
+from diagvib.models.network import Network, check_logits, separated_if_equal
 
 
 def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:

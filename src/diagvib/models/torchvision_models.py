@@ -6,7 +6,8 @@ import torchvision
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.models.network import Network, check_logits, last_linear, reason, separated
+from diagvib.foundation.plug_ins import reason
+from diagvib.models.network import Network, check_logits, last_linear, separated
 from diagvib.models.weights import load_weights
 
 

@@ -1,11 +1,9 @@
 """The scenes, by name. A further one adds a line here; a user's own is named `package.module:Class` in its studies."""
 
-import importlib
-import os
-import sys
 from functools import cache
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.plug_ins import imported, reason
 from diagvib.scenes.scene import RESERVED, Scene
 
 SCENES = {"digits": "diagvib.scenes.digits.scene:Digits"}
@@ -17,24 +15,16 @@ _INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name
 def load_scene(name: str) -> Scene:
     """A scene by name. DiagvibError for an unknown one, and for one of a user's that cannot be imported or lacks a part
     of the interface."""
-    if name in SCENES:
-        return _made(SCENES[name])
-    if ":" not in name:
+    if name not in SCENES and ":" not in name:
         raise unknown_name("scene", name, [*SCENES, "package.module:Class"])
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     try:
-        scene = _made(name)
-    except (Exception, SystemExit) as error:
-        raise DiagvibError(f"scene: {name} cannot be imported ({type(error).__name__}: {one_line(error)}); it must "
-                           "read package.module:Class, from an installed package or from the current folder") from None
+        scene = imported(SCENES.get(name, name), "scene")()
+    except DiagvibError:
+        raise
+    except Exception as error:  # it is not our class
+        raise DiagvibError(f"scene: {name} cannot be made ({reason(error)}); it is called without arguments") from None
     _check(scene, name)
     return scene
-
-
-def _made(place: str) -> Scene:
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
 
 
 def _check(scene: Scene, name: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import create_model
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
+from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
@@ -203,9 +204,20 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
             raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")
     _check_bindings(config, bindings, studies, f"{where}: {entry.name}: bindings")
     settings = load_settings(entry.name, config["baselines_from"])
+    _check_told(settings["method"], config, studies, f"{where}: {entry.name}")
     if entry.max_epochs is not None:
         settings["max_epochs"] = entry.max_epochs
     return {"name": entry.name, "studies": studies, "bindings": bindings, "settings": settings}
+
+
+def _check_told(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
+    """Every study has what the method is told."""
+    for name in studies:
+        study = study_of(config, name)
+        try:
+            check_told(method, len(study.cues), len(study.environments))
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
 
 
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
@@ -219,13 +231,15 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
         study = config["tuning"]["study"]
     definition = study_of(config, study) if study is not None else None
     if stage == "draw":
-        settings["study"] = definition.model_dump(exclude={"name"})
+        # Words for readers change no result.
+        settings["study"] = definition.model_dump(exclude={"name", "title", "meaning", "opportunity"})
         settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
     if "scene" in _FURTHER.get(stage, ()):
         settings["scene"] = definition.scene
     if stage in ("train", "tune"):
         settings["baseline"] = _baseline_settings(config, stage, baseline)
-    return settings
+    # As a job gets it, so that a command by hand makes the same bytes.
+    return json.loads(json.dumps(settings, sort_keys=True))
 
 
 def _dataset_samples(study: Study, count: int) -> list[dict]:

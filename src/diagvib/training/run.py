@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
@@ -55,7 +54,7 @@ class Folders:
 class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
     the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
-    whether a GPU's steps are recorded, for speed."""
+    whether a GPU's steps are recorded, for speed. code: digest of what trains them, found when they are trained."""
 
     settings: dict
     protocol: Protocol
@@ -63,11 +62,7 @@ class Job:
     datasets: Datasets
     keep_weights: bool = False
     cuda_graphs: bool = True
-
-    @cached_property
-    def code(self) -> str:
-        """The digest of the code that trains these runs."""
-        return code_digest(self.settings, __name__)
+    code: str = ""
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
@@ -82,7 +77,7 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.sample) for run in runs]
     checkpoints = []
     with _read_ahead(job.datasets, [run.sample for run in runs], job.device) as source:
-        job = replace(job, datasets=source)
+        job = replace(job, datasets=source, code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]))
         for run, made_from in zip(runs, metadata, strict=True):
             checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(job, run, made_from)))
             with enough_memory(run, job.settings["batch_size"]):

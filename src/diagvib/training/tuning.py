@@ -88,9 +88,9 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
             for target in tuning["factors"] for sample in tuning["samples"]]
     candidates = [Candidate(size, float(lr)) for size, lr in product(tuning["batch_sizes"], tuning["learning_rates"])]
     fewer = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
-    trial = Trial({**settings, **fewer}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
-                  Path(kept), code_digest(settings, __name__))
     made_from = {run: dataset_metadata(datasets[run.target], run.study, run.binding, run.sample) for run in runs}
+    trial = Trial({**settings, **fewer}, Protocol(**{**training, "track_test": False}), device, candidates, runs,
+                  Path(kept), code_digest(settings, __name__, made_from[runs[0]]["train"]["scene"]))
     rows = [row for run in runs for row in _try_dataset(trial, run, datasets[run.target], made_from[run])]
     table = pd.DataFrame(rows)
     ranking = rank_candidates(table)

@@ -1,0 +1,15 @@
+"""What a method is told must be there. Free of torch, so that planning finds out."""
+
+from diagvib.foundation.errors import DiagvibError
+
+
+def check_told(method: dict, cues: int, environments: int) -> None:
+    """DiagvibError if data of so many cues and training environments lack what a method (its settings) is told."""
+    told = method["told"]
+    said = f"method: {method['name']} is told {told}, but the study"
+    if told == "environments" and environments < 2:
+        raise DiagvibError(f"{said} has one environment; choose a study with two or more, or tell it another thing")
+    needed = 1 if told == "cues" else int(told.removeprefix("cue-")) if told.startswith("cue-") else 0
+    if cues < needed:
+        has = "no cue" if not cues else f"{cues} cue{'s' if cues > 1 else ''} only"
+        raise DiagvibError(f"{said} has {has}; choose a study that has more, or tell it another thing")
