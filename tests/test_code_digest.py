@@ -18,6 +18,10 @@ from diagvib.training.code_digest import baseline_modules, code_digest, git_stat
 from synthetic_images import write_dataset
 
 
+def settings(model: str | None, method: str = "erm") -> dict:
+    return {"model": model and {"name": model}, "method": {"name": method}}
+
+
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """A folder with a package of the user's own, in which one may not execute anything."""
@@ -42,25 +46,25 @@ def test_own_files_are_found_without_being_executed(own):
         "helpers/deep.py", "mine/__init__.py", "mine/more.py", "mine/nets.py", "mine/parts/__init__.py"]
     assert REPOSITORY / "src/diagvib/methods/vae.py" in files, "what it takes from here counts too"
     assert not any("site-packages" in path.parts for path in files)
-    assert {name.partition(".")[0] for name in code_of(baseline_modules({"kind": "small_cnn"})).modules} == {"diagvib"}
+    assert {name.partition(".")[0] for name in code_of(baseline_modules(settings("small_cnn"))).modules} == {"diagvib"}
 
 
 @pytest.mark.parametrize(("name", "counts"), [
     ("mine/nets.py", True), ("mine/__init__.py", True), ("helpers/deep.py", True), ("mine/unused.py", False)])
 def test_every_file_counts_that_is_imported(own, name, counts):
-    before = code_digest({"kind": "mine.nets:make"}, "diagvib.training.run")
-    assert code_digest({"kind": "mine.nets:make"}, "diagvib.training.run") == before
+    before = code_digest(settings("mine.nets:make"), "diagvib.training.run")
+    assert code_digest(settings("mine.nets:make"), "diagvib.training.run") == before
     with (own / name).open("a") as file:
         file.write("# a comment\n")
-    assert (code_digest({"kind": "mine.nets:make"}, "diagvib.training.run") != before) == counts
+    assert (code_digest(settings("mine.nets:make"), "diagvib.training.run") != before) == counts
 
 
 def test_own_module_that_is_not_there_or_no_python(own):
-    with pytest.raises(DiagvibError, match="kind: mine.nest:make: there is no module mine.nest"):
-        code_digest({"kind": "mine.nest:make"}, "diagvib.training.run")
+    with pytest.raises(DiagvibError, match="there is no module mine.nest"):
+        code_digest(settings("mine.nest:make"), "diagvib.training.run")
     (own / "mine/more.py").write_text("def (\n")
     with pytest.raises(DiagvibError, match=r"more.py: not valid Python"):
-        code_digest({"kind": "mine.nets:make"}, "diagvib.training.run")
+        code_digest(settings("mine.nets:make"), "diagvib.training.run")
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +79,13 @@ def elsewhere(tmp_path_factory):
 def digests(folder: Path) -> dict[str, str]:
     script = textwrap.dedent("""
         from diagvib.training.code_digest import code_digest
-        for kind in ("small_cnn", "torchvision", "vae", "factor_vae"):
-            print(kind, code_digest({"kind": kind}, "diagvib.training.run", "digits"))
-        print("tuning", code_digest({"kind": "small_cnn"}, "diagvib.training.tuning", "digits"))
+        def settings(model, method="erm"):
+            return {"model": model and {"name": model}, "method": {"name": method}}
+        for name, chosen in {"small_cnn": settings("small_cnn"), "resnet18": settings("resnet18"),
+                             "vae": settings(None, "vae"), "factor_vae": settings(None, "factor_vae"),
+                             "jtt": settings("small_cnn", "jtt")}.items():
+            print(name, code_digest(chosen, "diagvib.training.run", "digits"))
+        print("tuning", code_digest(settings("small_cnn"), "diagvib.training.tuning", "digits"))
         """)
     done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")},
                           cwd=folder, capture_output=True, text=True, check=True)
@@ -85,8 +93,9 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("module", "changes"), [
-    ("methods/vae", {"vae", "factor_vae"}), ("models/small_cnn", {"small_cnn", "tuning"}),
-    ("scenes/digits/renderer", {"small_cnn", "torchvision", "vae", "factor_vae", "tuning"}),
+    ("methods/vae", {"vae", "factor_vae"}), ("models/small_cnn", {"small_cnn", "jtt", "tuning"}),
+    ("methods/jtt", {"jtt"}),
+    ("scenes/digits/renderer", {"small_cnn", "resnet18", "vae", "factor_vae", "jtt", "tuning"}),
     ("training/tuning", {"tuning"}), ("report/figures", set()), ("foundation/errors", set())])
 def test_a_module_counts_for_those_that_use_it(elsewhere, module, changes):
     before = digests(elsewhere)
@@ -106,9 +115,12 @@ TRAIN = """
     from pathlib import Path
     from diagvib.training import run as runs
     from diagvib.images.datasets import ImageFiles
-    from diagvib.training.trainer import Watcher
+    from diagvib.settings.baselines import complete
+    from diagvib.settings.grid import make_run
+    from diagvib.training.callbacks import Callback
+    from diagvib.training.protocol import Protocol
 
-    class Killer(Watcher):
+    class Killer(Callback):
         def on_epoch(self, row):
             if row["epoch"] == int(sys.argv[3]):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -117,12 +129,12 @@ TRAIN = """
     def killer(name, curves):
         yield Killer()
 
-    runs.training_watcher = killer
+    runs.training_callback = killer
     root = Path(sys.argv[1])
-    runs.train_runs(
-        "mine", {"kind": sys.argv[2], "batch_size": 16, "lr": 1e-3, "betas": [0.9, 0.999], "origin": "test"}, "zgo",
-        "hue-shape", [0], ImageFiles(root / "images"), root / "runs", root / "checkpoints",
-        {"max_epochs": 3, "patience": None, "seed": 1}, torch.device("cpu"))
+    settings = complete({"model": sys.argv[2], "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
+                         "batch_size": 16, "origin": "test"})
+    job = runs.Job(settings, Protocol(3, None, 1), torch.device("cpu"), ImageFiles(root / "images"))
+    runs.train_runs(job, [make_run("mine", "zgo", "hue-shape", 0)], runs.Folders(root / "runs", root / "checkpoints"))
 """
 
 
@@ -178,7 +190,8 @@ def test_git_state_tells_a_change(elsewhere, tmp_path):
                        capture_output=True)
 
     def found():
-        done = subprocess.run([sys.executable, "-c", "from diagvib.training.code_digest import git_state; print(git_state())"],
+        script = "from diagvib.training.code_digest import git_state; print(git_state())"
+        done = subprocess.run([sys.executable, "-c", script],
                               env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
                               capture_output=True, text=True, check=True, cwd=tmp_path)
         return done.stdout.strip()

@@ -42,15 +42,16 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-@pytest.mark.parametrize(("kind", "files"), [
+@pytest.mark.parametrize(("model", "files"), [
     ("mine.models:make", ["mine/__init__.py", "mine/constants.py", "mine/layers.py", "mine/models.py",
                           "shapes/round.py"]),
     ("single:make", ["single.py"]), ("absent.module:make", []), ("mine.absent:make", ["mine/__init__.py"]),
     ("small_cnn", [])])
-def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, kind, files):
+def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, model, files):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert [path for path in code_of(baseline_modules({"kind": kind})).files() if not path.startswith("/")] == files
+    settings = {"model": {"name": model}, "method": {"name": "erm"}}
+    assert [path for path in code_of(baseline_modules(settings)).files() if not path.startswith("/")] == files
 
 
 def test_of_an_installed_package_only_its_own_files_are_taken():

@@ -13,8 +13,8 @@ from diagvib.operations.rates import measured_rates, read_rates
 from diagvib.settings.config import load_config
 
 # Two datasets of 180 images, two samples of each; four epochs.
-SMALL = ["studies=[zgo]", "bindings=[shape-hue, hue-shape]", "samples=2", "counts={train: 100, val: 20, id: 20, ood: 40}",
-         "training.max_epochs=4", "baselines=[small_cnn]"]
+SMALL = ["studies=[zgo]", "bindings=[shape-hue, hue-shape]", "samples=2",
+         "counts={train: 100, val: 20, id: 20, ood: 40}", "training.max_epochs=4", "baselines=[small_cnn]"]
 
 
 def small_config(*overrides: str) -> dict:
