@@ -30,7 +30,7 @@ from diagvib.scenes.digits.fetch import load_sources
 from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.settings.baselines import complete, load_settings, shortened
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, Run
 from diagvib.stages import draw
 from diagvib.stages import prepare as prepare_stage
@@ -305,6 +305,17 @@ def test_usual_names_of_baselines_are_taken(tmp_path, name):
     (tmp_path / "baselines.yaml").write_text(yaml.safe_dump({name: GOOD}))
     settings = load_settings(name, [tmp_path / "baselines.yaml"])
     assert settings == complete(GOOD) and shortened(settings) == GOOD
+
+
+@pytest.mark.parametrize(("changed", "says"), [
+    ({"baseline": 3}, "baseline: must be a mapping"), ({"baseline": {}}, "the key baseline.method is missing"),
+    ({"baseline": GOOD | {"lr": 1}}, ("baseline.lr", "now optimiser.lr")), ({"scene": 3}, "scene"),
+    ({"baseline": GOOD | adam(name="adan")}, ("baseline.optimiser.name", "did you mean adam"))])
+def test_settings_of_a_training_job(changed, says):
+    settings = stage_settings(load_config(None, ["samples=1"]), "train", study="zgo", baseline="resnet18")
+    assert read_settings(json.dumps(settings), "train") == settings
+    refused(read_settings, json.dumps(settings | changed), "train",
+            says=("--settings", *([says] if isinstance(says, str) else says)))
 
 
 OWN = """

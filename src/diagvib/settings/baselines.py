@@ -160,7 +160,7 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
-    settings = validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
+    settings = _read(entry, name, where)
     settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
     own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
     if own and settings["model"]:
@@ -168,6 +168,20 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
                            "leave it out")
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
+    return settings
+
+
+def read_baseline(settings: object, where: str) -> dict:
+    """What `complete` made, less its origin, as a job is given it. DiagvibError naming `where` and the wrong key.
+
+    The method's options are not looked at again.
+    """
+    entry = {"origin": where, **settings} if isinstance(settings, dict) else settings
+    return {key: value for key, value in _read(entry, "baseline", where).items() if key != "origin"}
+
+
+def _read(entry: object, name: str, where: str) -> dict:
+    settings = validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
     return {key: value for key, value in settings.items() if value is not None or key == "model"}
 
 
