@@ -29,14 +29,14 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.fetch import load_sources
 from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
-from diagvib.settings.baselines import load_settings
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.baselines import complete, load_settings, shortened
+from diagvib.settings.config import load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, Run
 from diagvib.stages import draw
 from diagvib.stages import prepare as prepare_stage
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import read_study_file
-from diagvib.training.run import load_split
+from diagvib.training.run import load_images
 from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
 
@@ -215,27 +215,82 @@ def test_what_the_system_refuses_is_one_line(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: results/tables: Permission denied\n"
 
 
-GOOD = {"kind": "small_cnn", "batch_size": 4, "lr": 1e-3, "betas": [0.9, 0.999], "origin": "a test"}
+GOOD = {"model": "small_cnn", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 4,
+        "origin": "a test"}
+
+
+def adam(**changes) -> dict:
+    return {"optimiser": {"name": "adam", "lr": 1e-3, **changes}}
+
+
+def model(name: str, **more) -> dict:
+    return {"model": {"name": name, **more}}
+
+
+def method(name: str, **more) -> dict:
+    return {"method": {"name": name, **more}}
+
+
+ENDLESS = []
+ENDLESS.append(ENDLESS)
 BASELINES = [
     ("../../../escaped", {}, "escaped"), ("a/b", {}, "a/b"), (".hidden", {}, ".hidden"), ("-x", {}, "-x"),
     ("", {}, "''"),
-    ("a b", {}, "a b"), ("{study}", {}, "{study}"), ("x\n", {}, "x\\n"), ("n" * 65, {}, "nnn"),
-    ("x", {"kind": "smol"}, ("x.kind", "small_cnn")), ("x", {"kind": 3}, "x.kind"), ("x", {"kind": ":"}, "x.kind"),
-    ("x", {"kind": "..os:system"}, "x.kind"), ("x", {"kind": "a:b:c"}, "x.kind"), ("x", {"lr": float("nan")}, "x.lr"),
-    ("x", {"lr": float("inf")}, "x.lr"), ("x", {"lr": 0}, "x.lr"), ("x", {"lr": "2e-4"}, "with a dot"),
-    ("x", {"lr": 10**400}, "x.lr"), ("x", {"lr": 1e300}, "x.lr"),
-    ("x", {"lr": True}, "x.lr"),
+    ("a b", {}, "a b"), ("{study}", {}, "{study}"), ("x\n", {}, "x\\n"), ("n" * 65, {}, "nnn"), ("a:b", {}, "a:b"),
+    ("resnet18", {}, ("resnet18", "another baseline of this name")),
+    ("x", {"model": 3}, "x.model"), ("x", {"model": ":"}, "x.model"), ("x", {"model": ""}, "x.model"),
+    ("x", {"model": "..os:system"}, "x.model"), ("x", {"model": "a:b:c"}, "x.model"), ("x", {"model": []}, "x.model"),
+    ("x", {"model": "small cnn\n"}, "x.model"), ("x", {"model": None}, "the key x.model is missing"),
+    ("x", {"model": {}}, "the key x.model.name is missing"), ("x", {"model": "timm/"}, "x.model"),
+    ("x", adam(lr=float("nan")), "x.optimiser.lr"), ("x", adam(lr=float("inf")), "x.optimiser.lr"),
+    ("x", adam(lr=0), "x.optimiser.lr"), ("x", adam(lr="2e-4"), ("x.optimiser.lr", "with a dot")),
+    ("x", adam(lr=10**400), "x.optimiser.lr"), ("x", adam(lr=1e300), "x.optimiser.lr"),
+    ("x", adam(lr=True), "x.optimiser.lr"), ("x", {"optimiser": {"name": "adam"}}, "key x.optimiser.lr is missing"),
+    ("x", adam(betas=[0.9]), "x.optimiser.betas"), ("x", adam(betas=[0.9, 1]), "x.optimiser.betas"),
+    ("x", adam(betas=0.9), "x.optimiser.betas"), ("x", adam(weight_decay=-1), "x.optimiser.weight_decay"),
+    ("x", adam(weight_decay=float("inf")), "x.optimiser.weight_decay"),
+    ("x", adam(name="adan"), ("x.optimiser.name", "did you mean adam")), ("x", adam(name=3), "x.optimiser.name"),
+    ("x", adam(momentum=0.9), "unknown key 'x.optimiser.momentum'"),
+    ("x", adam(bets=[0.9, 0.9]), ("unknown key 'x.optimiser.bets'", "x.optimiser.betas")),
+    ("x", adam(name="sgd", betas=[0.9, 0.9]), "unknown key 'x.optimiser.betas'"),
+    ("x", adam(name="sgd", momentum=1), "x.optimiser.momentum"),
+    ("x", {"optimiser": "adam"}, ("x.optimiser", "mapping")), ("x", {"optimiser": None}, ("x.optimiser", "mapping")),
+    ("x", {"optimiser": {"lr": 1e-3}}, "the key x.optimiser.name is missing"),
     ("x", {"batch_size": 1}, "x.batch_size"), ("x", {"batch_size": 64.0}, "x.batch_size"),
-    ("x", {"batch_size": 10**9}, "x.batch_size"), ("x", {"betas": [0.9]}, "x.betas"),
-    ("x", {"betas": [0.9, 1]}, "x.betas"),
-    ("x", {"betas": 0.9}, "x.betas"), ("x", {"max_epochs": 0}, "x.max_epochs"), ("x", {"origin": ""}, "x.origin"),
-    ("x", {"options": {"widht": 3}}, "widht"), ("x", {"options": 3}, "x.options"), ("x", {"model": "resnet18"}, "kind"),
-    ("x", {"kind": "torchvision"}, "model"), ("x", {"learning_rate": 1}, "x.learning_rate"),
-    ("x", {"kind": "vae", "options": {"laten": 3}}, "did you mean x.options.latent"),
-    ("x", {"kind": "vae", "options": {"latent": 10**12}}, "x.options.latent"),
-    ("x", {"kind": "asr", "options": {"levels": 0}}, "x.options.levels"),
-    ("x", {"kind": "m:f", "options": {"when": pd.Timestamp("2020-01-01").date()}}, "x.options.when"),
-    ("x", {"kind": "m:f", "options": {1: 2}}, "x.options")]
+    ("x", {"batch_size": 65537}, ("x.batch_size", "65536")), ("x", {"max_epochs": 0}, "x.max_epochs"),
+    ("x", {"max_epochs": 100_001}, ("x.max_epochs", "100000")), ("x", {"origin": ""}, "x.origin"),
+    ("x", {"normalise": "imagnet"}, ("x.normalise", "did you mean imagenet")),
+    ("x", {"selection": "val_lost"}, ("x.selection", "val_loss")),
+    ("x", {"selection": "val_worst_group_cue_0"}, ("x.selection", "val_worst_group_cue_1")),
+    ("x", {"learning_rate": 1}, "x.learning_rate"), ("x", {3: 4}, "x.3"),
+    ("model", {"batchsize": 1}, "did you mean model.batch_size"),
+    ("x", {"kind": "torchvision"}, ("x.kind", "now model, method or both")),
+    ("x", {"lr": 1e-3}, ("x.lr", "now optimiser.lr")), ("x", {"betas": [0.9, 0.9]}, ("x.betas", "now optimiser.betas")),
+    ("x", {"options": {"widht": 3}}, ("x.options", "now model.options, or a key of method")),
+    ("x", model("m:f", options=3), "x.model.options"), ("x", model("resnet18", option={}), "mean x.model.options"),
+    ("x", model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}), "x.model.options.when"),
+    ("x", model("m:f", options={1: 2}), "x.model.options"),
+    ("x", model("m:f", options={"a": {1: 2}}), "x.model.options.a"),
+    ("x", model("m:f", options={"a": float("nan")}), "x.model.options.a"),
+    ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
+    ("x", model("resnet18", frozen=True), ("x.model.frozen", "needs weights")),
+    ("x", model("resnet18", weights_file="w.pth"), ("x.model.weights_file", "needs weights")),
+    ("x", model("resnet18", weights="V1", weights_sha256="0" * 8), ("x.model.weights_sha256", "needs weights_file")),
+    ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "torchvision's")),
+    ("x", {"method": "erl"}, ("x.method", "did you mean erm")), ("x", {"method": 3}, "x.method"),
+    ("x", {"method": None}, "x.method"), ("x", {"method": {}}, "the key x.method.name is missing"),
+    ("x", {"method": ":"}, "x.method"), ("x", {"method": "..os:system"}, "x.method"),
+    ("x", {"method": "sys:C"}, ("x.method", "no module sys")), ("x", {"method": {"name": "erm", 3: 4}}, "x.method.3"),
+    ("x", {"method": "vae"}, ("x.model", "makes its network itself")),
+    ("x", method("vae", laten=3), "did you mean x.method.latent"),
+    ("x", method("vae", latent=10**12), "x.method.latent"), ("x", method("vae", latent=12.0), "x.method.latent"),
+    ("x", method("vae", latent="a\nb"), "x.method.latent"), ("x", method("vae", beta="1e-4"), "with a dot"),
+    ("x", method("vae", beta=float("nan")), "x.method.beta"), ("x", method("vae", beta=ENDLESS), "x.method.beta"),
+    ("x", method("asr", levels=0), "x.method.levels"),
+    ("x", method("asr", options={}), "unknown key 'x.method.options'"),
+    ("x", method("erm", told="cues"), "x.method.told"),
+    ("x", method("group_dro", told="cue-0"), ("x.method.told", "cue-1")),
+    ("x", method("group_dro", told=1), "x.method.told")]
 
 
 @pytest.mark.parametrize(("name", "changed", "says"), BASELINES)
@@ -248,7 +303,19 @@ def test_baselines(tmp_path, name, changed, says):
 @pytest.mark.parametrize("name", ["my-net", "Net_2.1", "3d", "a" * 64])
 def test_usual_names_of_baselines_are_taken(tmp_path, name):
     (tmp_path / "baselines.yaml").write_text(yaml.safe_dump({name: GOOD}))
-    assert load_settings(name, [tmp_path / "baselines.yaml"]) == GOOD
+    settings = load_settings(name, [tmp_path / "baselines.yaml"])
+    assert settings == complete(GOOD) and shortened(settings) == GOOD
+
+
+@pytest.mark.parametrize(("changed", "says"), [
+    ({"baseline": 3}, "baseline: must be a mapping"), ({"baseline": {}}, "the key baseline.method is missing"),
+    ({"baseline": GOOD | {"lr": 1}}, ("baseline.lr", "now optimiser.lr")), ({"scene": 3}, "scene"),
+    ({"baseline": GOOD | adam(name="adan")}, ("baseline.optimiser.name", "did you mean adam"))])
+def test_settings_of_a_training_job(changed, says):
+    settings = stage_settings(load_config(None, ["samples=1"]), "train", study="zgo", baseline="resnet18")
+    assert read_settings(json.dumps(settings), "train") == settings
+    refused(read_settings, json.dumps(settings | changed), "train",
+            says=("--settings", *([says] if isinstance(says, str) else says)))
 
 
 OWN = """
@@ -278,32 +345,79 @@ other_size = lambda n_classes, image_size: Linear(n_classes, image_size // 2)
 raises_later = lambda n_classes, image_size: Raising(n_classes, image_size)
 whole_numbers = lambda n_classes, image_size: Whole(n_classes, image_size)
 a_list = lambda n_classes, image_size: Listed(n_classes, image_size)
+whole = lambda n_classes, image_size: nn.Sequential(nn.Flatten(), Linear(n_classes, image_size).layer, nn.Tanh())
 untrainable = lambda n_classes, image_size: nn.Flatten()
 number = 3
 """
 MODELS = [
-    ({"kind": "own_model:absent"}, "own_model:absent"), ({"kind": "absent_module:f"}, "absent_module:f"),
-    ({"kind": "own_model:number"}, "is no function"), ({"kind": "own_model:no_arguments"}, "own_model:no_arguments"),
-    ({"kind": "own_model:raising"}, "ZeroDivisionError"), ({"kind": "own_model:no_module"}, "returned int"),
-    ({"kind": "own_model:other_shape"}, "logits of shape (2, 5)"), ({"kind": "own_model:other_size"}, "64 x 64"),
-    ({"kind": "own_model:raises_later"}, "KeyError"), ({"kind": "own_model:whole_numbers"}, "int64"),
-    ({"kind": "own_model:a_list"}, "list"), ({"kind": "own_model:untrainable"}, "without parameters"),
-    ({"kind": "own_model:good", "options": {"widht": 2}}, "widht"), ({"kind": "broken_model:f"}, "SyntaxError"),
-    ({"kind": "leaving_model:f"}, "SystemExit"),
-    ({"kind": "torchvision", "model": "resnet81"}, "did you mean resnet18"),
-    ({"kind": "torchvision", "model": "alexnet", "options": {"widht": 2}}, "widht"),
-    ({"kind": "torchvision", "model": "alexnet", "options": {"num_classes": 2}}, "num_classes"),
-    ({"kind": "torchvision", "model": "alexnet", "options": {"dropout": "x"}}, "alexnet"),
-    ({"kind": "torchvision", "model": "vit_b_32"}, "64 x 64"), ({"kind": "timm", "model": "nothing"}, "nothing"),
-    ({"kind": "torchvision_frozen", "model": "alexnet", "options": {"weights": "V9"}}, "V9"),
-    ({"kind": "torchvision_frozen", "model": "alexnet", "options": {"weights_file": "none.pth"}}, "none.pth"),
-    ({"kind": "asr", "options": {"levels": 7}}, "asr")]
+    (model("own_model:absent"), "own_model:absent"), (model("absent_module:f"), "absent_module:f"),
+    (model("own_model:number"), "is no function"), (model("own_model:no_arguments"), "own_model:no_arguments"),
+    (model("own_model:raising"), "ZeroDivisionError"), (model("own_model:no_module"), "returned int"),
+    (model("own_model:other_shape"), "logits of shape (2, 5)"), (model("own_model:other_size"), "64 x 64"),
+    (model("own_model:raises_later"), "KeyError"), (model("own_model:whole_numbers"), "int64"),
+    (model("own_model:a_list"), "list"), (model("own_model:untrainable"), "without parameters"),
+    (model("own_model:good", options={"widht": 2}), "widht"), (model("broken_model:f"), "SyntaxError"),
+    (model("leaving_model:f"), "SystemExit"), (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
+    (model("smol_cnn"), "did you mean small_cnn"), (model("resnet81"), "did you mean resnet18"),
+    (model("alexnet", options={"widht": 2}), "widht"), (model("alexnet", options={"num_classes": 2}), "num_classes"),
+    (model("alexnet", options={"dropout": "x"}), "alexnet"),
+    (model("vit_b_32"), "64 x 64"), (model("timm/nothing"), "nothing"),
+    (model("alexnet", weights="V9", frozen=True), ("model.weights", "V9")),
+    (model("alexnet", weights="IMAGENET1K_V1", frozen=True, weights_file="none.pth"), "none.pth"),
+    (model("resnet18") | method("asr", levels=7), "asr"),
+    (model("own_model:whole") | {"method": "coral"}, "needs features"),
+    ({"method": "own_method:Raising"}, ("own_method:Raising", "ZeroDivisionError")),
+    ({"method": "own_method:Good"} | model("smol_cnn"), "did you mean small_cnn")]
+OWN_METHOD = """
+from torch import nn
+import diagvib.methods.method
+from diagvib.methods.method import Method
+class Good(Method):
+    told = ("cue", "nothing")
+    options = {"rate": {"type": "number", "default": 1.0}, "odd": {"type": "nmber", "default": 1}}
+class Raising(Method):
+    def build(self):
+        1 / 0
+class Foreign(nn.Module):
+    pass
+class ByModule(diagvib.methods.method.Method):
+    pass
+class Computed(Method):
+    told = tuple(["cue"])
+class Text(Method):
+    told = "cue"
+class Unknown(Method):
+    told = ("queue",)
+class Bare(Method):
+    options = {"rate": 1.0}
+class Listed(Method):
+    options = ["rate"]
+class Named(Method):
+    options = {"told": {"default": "nothing"}}
+"""
+METHODS = [
+    ("own_method:Absent", {}, "no class Absent"), ("absent_module:C", {}, "no module absent_module"),
+    ("broken_model:C", {}, "broken_model.py is no Python"), ("leaving.inside:C", {}, "no module leaving.inside"),
+    ("own_model:Linear", {}, "no subclass of"), ("own_method:Foreign", {}, "no subclass of"),
+    ("own_method:ByModule", {}, "from diagvib.methods.method import Method"), ("circular:Itself", {}, "no subclass"),
+    ("circular:Below", {}, "no subclass"),
+    ("own_method:Computed", {}, "must be written out"), ("own_method:Text", {}, "Text.told must be a tuple"),
+    ("own_method:Unknown", {}, "Unknown.told must be a tuple"), ("own_method:Bare", {}, "Bare.options: rate"),
+    ("own_method:Listed", {}, "Listed.options"), ("own_method:Named", {}, "Named.options: told"),
+    ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
+    ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
+    ("own_method:Good", {"odd": 3}, ("x.method.odd", "no JSON schema")),
+    ("own_method:Good", {"told": "cues"}, "x.method.told")]
 
 
 @pytest.fixture(scope="module")
 def own_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     (folder / "own_model.py").write_text(OWN)
+    (folder / "own_method.py").write_text(OWN_METHOD)
+    (folder / "circular.py").write_text("class Below(Itself): pass\nclass Itself(Itself): pass")
+    (folder / "leaving").mkdir()
+    (folder / "leaving/__init__.py").write_text("raise SystemExit(3)")
     (folder / "broken_model.py").write_text("def f(:")
     (folder / "leaving_model.py").write_text("import sys\nsys.exit()")
     return folder
@@ -312,13 +426,28 @@ def own_folder(tmp_path_factory):
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])
 def test_models(own_folder, monkeypatch, changed, says):
     monkeypatch.syspath_prepend(own_folder)
-    refused(make_baseline, {**GOOD, **changed}, 5, 64, 0, says=says)
+    refused(make_baseline, complete({**GOOD, **changed}), 5, 64, 0, says=says)
+
+
+@pytest.mark.parametrize(("name", "options", "says"), METHODS)
+def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, options, says):
+    monkeypatch.syspath_prepend(own_folder)
+    path = tmp_path / "baselines.yaml"
+    path.write_text(yaml.safe_dump({"x": {**GOOD, **method(name, **options)}}))
+    refused(load_settings, "x", [path],
+            says=("baselines.yaml", "x.method", *([says] if isinstance(says, str) else says)))
 
 
 def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
-    model = make_baseline({**GOOD, "kind": "own_model:good", "options": {"width": 2}}, 5, 64, 0)
-    assert model.net(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
+    made = make_baseline(complete({**GOOD, **model("own_model:good", options={"width": 2})}), 5, 64, 0)
+    assert made.model(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
+
+
+def test_a_good_method_of_ones_own_is_taken(own_folder, monkeypatch):
+    monkeypatch.syspath_prepend(own_folder)
+    made = make_baseline(complete({**GOOD, **method("own_method:Good", rate=2)}), 5, 64, 0)
+    assert made.chosen["rate"] == 2 and made.chosen["told"] == "cue-1"
 
 
 TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}
@@ -564,7 +693,7 @@ def test_images_of_another_shape(tmp_path, shape):
 def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
-    refused(load_split, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", ("shape",), 0), "test",
+    refused(load_images, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", ("shape",), 0), "test",
             says=("test.parquet", *([says] if isinstance(says, str) else says)))
 
 

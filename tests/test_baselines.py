@@ -273,19 +273,19 @@ SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
     ("optimiser: {name: sgd, lr: 0.1, momentun: 0.9}", "'mine.optimiser.momentun'; did you mean "
                                                        "mine.optimiser.momentum"),
     ("optimiser: {name: adan, lr: 0.1}", "mine.optimiser.name: unknown value 'adan'; did you mean adam"),
-    ("optimiser: {lr: 0.1}", "mine.optimiser: 'name' is a required property"),
+    ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
     ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
     ("method: vae", "mine.model: method vae makes its network itself; leave it out"),
     ("model: {name: resnet18, option: {}}", "'mine.model.option'; did you mean mine.model.options"),
     ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
-    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model: weights is for torchvision's classifiers"),
-    ("model: {name: resnet18, frozen: true}", "mine.model: frozen needs weights"),
+    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: this is for torchvision's classifiers"),
+    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs weights"),
     ("normalise: imagnet", "mine.normalise"),
     ("selection: val_lost", "mine.selection"),
-    ("kind: torchvision", "mine.kind is no key any more; it is now model, method or both"),
-    ("lr: 0.1", "mine.lr is no key any more; it is now optimiser.lr"),
-    ("betas: [0.9, 0.99]", "mine.betas is no key any more; it is now optimiser.betas"),
-    ("options: {}", "mine.options is no key any more; it is now model.options"),
+    ("kind: torchvision", "mine.kind: this key is now model, method or both"),
+    ("lr: 0.1", "mine.lr: this key is now optimiser.lr"),
+    ("betas: [0.9, 0.99]", "mine.betas: this key is now optimiser.betas"),
+    ("options: {}", "mine.options: this key is now model.options"),
 ])
 def test_wrong_settings_name_file_and_key(tmp_path, line, message):
     right, wrong = tmp_path / "baselines.yaml", tmp_path / "wrong.yaml"
@@ -295,13 +295,13 @@ def test_wrong_settings_name_file_and_key(tmp_path, line, message):
         return "mine: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}\n"
 
     right.write_text(entry(fields))
-    assert load_settings("mine", right)["batch_size"] == 4
+    assert load_settings("mine", [right])["batch_size"] == 4
     right.with_stem("sgd").write_text(entry({**fields, "optimiser": SGD}))
-    assert load_settings("mine", right.with_stem("sgd"))["optimiser"]["weight_decay"] == 0
+    assert load_settings("mine", [right.with_stem("sgd")])["optimiser"]["weight_decay"] == 0
     key, value = line.split(": ", 1)
     wrong.write_text(entry({**fields, key: value}))
     with pytest.raises(DiagvibError, match=message) as caught:
-        load_settings("mine", wrong)
+        load_settings("mine", [wrong])
     assert str(wrong) in str(caught.value)
 
 
@@ -320,14 +320,14 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
      "mine.method.step_sise'; did you mean mine.method.step_size"),
     ("model: small_cnn, method: {name: group_dro", "step_size: 1e-2", "mine.method.step_size: .*with a dot"),
     (RESNET50, "frozen: maybe", "mine.model.frozen"),
-    (RESNET50, "weights_sha256: 0676ba61", "weights_sha256 needs weights_file"),
+    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs weights_file"),
     (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
 ])
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
     path = tmp_path / "baselines.yaml"
     path.write_text(f"mine: {{{given}, {option}}}, optimiser: {ADAM}, batch_size: 4, origin: test}}\n")
     with pytest.raises(DiagvibError, match=message) as caught:
-        load_settings("mine", path)
+        load_settings("mine", [path])
     assert str(path) in str(caught.value)
 
 
@@ -357,14 +357,14 @@ def test_image_size_that_does_not_fit(name):
 def test_missing_setting_and_unknown_baseline(tmp_path):
     path = tmp_path / "baselines.yaml"
     path.write_text(f"mine: {{method: erm, batch_size: 4, optimiser: {ADAM}, origin: test}}\n")
-    with pytest.raises(DiagvibError, match="mine: 'model' is a required property"):
-        load_settings("mine", path)
+    with pytest.raises(DiagvibError, match="the key mine.model is missing"):
+        load_settings("mine", [path])
     path.write_text("mine: {method: vae, batch_size: 4, optimiser: {name: adam}, origin: test}\n")
-    with pytest.raises(DiagvibError, match="mine.optimiser: 'lr' is a required property"):
-        load_settings("mine", path)
+    with pytest.raises(DiagvibError, match="the key mine.optimiser.lr is missing"):
+        load_settings("mine", [path])
     path.write_text("mine: {method: vae, batch_size: 4, origin: test}\n")
-    with pytest.raises(DiagvibError, match="mine: 'optimiser' is a required property"):
-        load_settings("mine", path)
+    with pytest.raises(DiagvibError, match="the key mine.optimiser is missing"):
+        load_settings("mine", [path])
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
         load_settings("resnet81")
 

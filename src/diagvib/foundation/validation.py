@@ -3,7 +3,7 @@
 import re
 import reprlib
 from collections.abc import Iterator
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
 
@@ -78,9 +78,17 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
     dotted = ".".join(path)
     place = f"{where}: {dotted}" if path else where
     if "extra_forbidden" in kinds:
-        return unknown_name("key", dotted, [".".join([*path[:-1], key]) for key in _keys(kind, path[:-1])], where)
+        known = _keys(kind, path[:-1], told[0]["loc"][-2:-1])
+        return unknown_name("key", dotted, [".".join([*path[:-1], key]) for key in known], where)
     if "missing" in kinds:
         return DiagvibError(f"{where}: the key {dotted} is missing")
+    if "union_tag_invalid" in kinds:
+        context = kinds["union_tag_invalid"]["ctx"]
+        known = [name.strip("'") for name in context["expected_tags"].split(", ")]
+        return unknown_name("value", context["tag"], known, f"{place}.{context['discriminator'].strip(chr(39))}")
+    if "union_tag_not_found" in kinds:
+        context = kinds["union_tag_not_found"]["ctx"]
+        return DiagvibError(f"{where}: the key {dotted}.{context['discriminator'].strip(chr(39))} is missing")
     as_list = f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
     if "literal_error" in kinds and (as_list or len(told) == 1 or isinstance(given, str)):
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
@@ -114,7 +122,8 @@ def _problem(error: dict) -> str:
         return str(error["ctx"]["error"])
     text = error["msg"].replace("Input should", "must").replace("Keys should", "keys must")
     text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text).removesuffix(", not 0")
-    text = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys to values", text)
+    text = re.sub(r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
+                  "a mapping of keys to values", text)
     return f"{text}, not {_short.repr(error['input'])}"
 
 
@@ -122,13 +131,17 @@ def _plain(value: object) -> str:
     return value if isinstance(value, str) else _short.repr(value)
 
 
-def _keys(kind: Any, path: list[str]) -> list[str]:
-    """The keys that the record at a path inside of `kind` knows."""
+def _keys(kind: Any, path: list[str], tag: tuple) -> list[str]:
+    """The keys that the record at a path inside of `kind` knows. tag: of several records, that of the one chosen."""
+    if get_origin(kind) is dict:
+        kind, path = get_args(kind)[1], path[1:]
     records = list(_records(kind))
     for part in path:
         records = next((list(_records(record.model_fields[part].annotation)) for record in records
                         if part in record.model_fields), records)
-    return [key for record in records for key in record.model_fields]
+    chosen = [record for record in records
+              if any(field.annotation == Literal[tag] for field in record.model_fields.values())]
+    return [key for record in chosen or records for key in record.model_fields]
 
 
 def _records(annotation: Any) -> Iterator[type[BaseModel]]:

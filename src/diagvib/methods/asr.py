@@ -25,10 +25,13 @@ class Asr(Method):
 
     options: ClassVar[dict] = {
         "base_width": {"description": "channels at the lens's full resolution", "type": "integer", "minimum": 1,
+                       "maximum": 100_000,
                        "default": 32},
-        "levels": {"description": "halvings inside the lens", "type": "integer", "minimum": 1, "default": 4},
+        "levels": {"description": "halvings inside the lens", "type": "integer", "minimum": 1,
+                   "maximum": 100_000, "default": 4},
         "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
         "lens_lr": {"description": "null, that of the optimiser", "type": ["number", "null"], "exclusiveMinimum": 0,
+                    "maximum": 1000,
                     "default": None},
     }
 

@@ -23,11 +23,11 @@ class FactorVae(Vae):
 
     options: ClassVar[dict] = {
         "gamma": {"type": "number", "minimum": 0, "default": 20.0},
-        "discriminator_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-5},
+        "discriminator_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-5},
         "discriminator_betas": {"type": "array", "minItems": 2, "maxItems": 2, "default": [0.5, 0.9],
                                 "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}},
-        "discriminator_width": {"type": "integer", "minimum": 1, "default": 1000},
-        "discriminator_layers": {"type": "integer", "minimum": 1, "default": 6},
+        "discriminator_width": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1000},
+        "discriminator_layers": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 6},
     }
 
     def build(self) -> None:

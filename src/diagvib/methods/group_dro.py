@@ -19,7 +19,7 @@ class GroupDro(Method):
 
     told: ClassVar[tuple] = ("cues", "cue", "environments")
     options: ClassVar[dict] = {
-        "step_size": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
+        "step_size": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
         "balanced": {"type": "boolean", "default": True},
     }
 

@@ -17,8 +17,8 @@ class Jtt(Method):
     """
 
     options: ClassVar[dict] = {
-        "identify_epochs": {"type": "integer", "minimum": 1, "default": 1},
-        "copies": {"type": "integer", "minimum": 1, "default": 100},
+        "identify_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
+        "copies": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 100},
         "restart": {"type": "boolean", "default": True},
     }
 

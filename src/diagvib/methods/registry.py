@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ METHODS = {
     "jtt": "diagvib.methods.jtt:Jtt",
     "coral": "diagvib.methods.coral:Coral",
 }
+_TOLD = ("nothing", "cues", "cue", "environments")
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,17 @@ def declaration(name: str, where: str = "method") -> Declaration:
     module, _, class_name = METHODS.get(name, name).partition(":")
     found = _read(module, class_name, f"{where}: {name}")
     if not found.told:
-        raise DiagvibError(f"{where}: {name} is no subclass of diagvib.methods.method.Method")
+        raise DiagvibError(f"{where}: {name} is no subclass of diagvib.methods.method.Method, named as in `from "
+                           "diagvib.methods.method import Method`")
     return found
 
 
 def _read(module: str, class_name: str, where: str) -> Declaration:
     path = _source(module, where)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise DiagvibError(f"{where} cannot be read: {path} is no Python ({one_line(error)})") from None
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name), None)
     if found is None:
         raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
@@ -63,18 +68,32 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
              if isinstance(target, ast.Name) and target.id in ("told", "options", "own_network")}
     try:
         values = {key: ast.literal_eval(value) for key, value in given.items()}
-    except ValueError:
+    except (TypeError, ValueError):
         raise DiagvibError(f"{where}: told, options and own_network of {class_name} in {path} must be written out, as "
                            "they are read without being run") from None
+    _check_declared(values, f"{where}: {path}: {class_name}")
     base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
     return Declaration(tuple(values.get("told", base.told)), {**base.options, **values.get("options", {})},
                        values.get("own_network", base.own_network), (path, *base.files))
 
 
+def _check_declared(values: dict, where: str) -> None:
+    told, options = values.get("told", _TOLD), values.get("options", {})
+    if not isinstance(told, tuple | list) or not told or any(word not in _TOLD for word in told):
+        raise DiagvibError(f"{where}.told must be a tuple of one or more of {', '.join(_TOLD)}")
+    if not isinstance(options, dict):
+        raise DiagvibError(f"{where}.options must be a mapping of names to JSON schemas")
+    for name, schema in options.items():
+        if name in ("name", "told") or not isinstance(schema, dict) or "default" not in schema:
+            raise DiagvibError(f"{where}.options: {name} must be a JSON schema with a default, and not be called name "
+                               "or told")
+
+
 def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str, str]]:
-    """(module, class) of each base of a class that is defined beside it or imported by `from module import name`."""
+    """(module, class) of each base of a class that is defined above it or imported by `from module import name`."""
     names = [base.id for base in found.bases if isinstance(base, ast.Name)]
-    beside = {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    beside = {node.name: (module, node.name) for node in tree.body
+              if isinstance(node, ast.ClassDef) and node.lineno < found.lineno}
     imported = {alias.asname or alias.name: (node.module, alias.name) for node in tree.body
                 if isinstance(node, ast.ImportFrom) and node.module and not node.level for alias in node.names}
     known = {**imported, **beside}
@@ -86,7 +105,7 @@ def _source(module: str, where: str) -> Path:
         sys.path.append(os.getcwd())
     try:
         spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
+    except (Exception, SystemExit):  # finding a module runs the package that it is in, and that is not ours
         spec = None
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         raise DiagvibError(f"{where} cannot be found: there is no module {module}, neither installed nor in the "
@@ -106,4 +125,10 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     name = settings["method"]["name"]
     declaration(name)  # which refuses what is none
     maker = imported(METHODS.get(name, name), "method")
-    return initialised(lambda: maker(settings, n_classes, image_size), seed)
+    try:
+        return initialised(lambda: maker(settings, n_classes, image_size), seed)
+    except Exception as error:
+        if name in METHODS or isinstance(error, DiagvibError):
+            raise
+        raise DiagvibError(f"method: {name} cannot be made with the settings {settings['method']}: "
+                           f"{type(error).__name__}: {one_line(error)}") from error

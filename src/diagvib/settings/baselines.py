@@ -3,6 +3,7 @@
 Free of torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the schema of that file.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from copy import deepcopy
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
 from diagvib.methods.registry import METHODS, Declaration, declaration
 from diagvib.models.registry import family
 
@@ -27,18 +29,15 @@ SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_
 # What earlier versions called it -> what it is now.
 _FORMER = {"kind": "model, method or both", "options": "model.options, or a key of method", "lr": "optimiser.lr",
            "betas": "optimiser.betas"}
+_OWN = r"\w+(\.\w+)*:\w+"
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class ModelSettings(_Strict):
+class ModelSettings(Strict):
     """A network."""
 
-    name: str = Field(min_length=1, description="small_cnn; a torchvision classifier; timm/NAME; or your own, "
-                                                "package.module:function")
-    options: dict = Field({}, description="Arguments of the model.")
+    name: text_like(rf"(timm/)?[\w.-]+|{_OWN}", "small_cnn, a torchvision classifier, timm/NAME, or your own, "
+                                                "package.module:function, is needed")
+    options: dict[str, JsonValue] = Field({}, description="Arguments of the model.")
     weights: str | None = Field(None, description="torchvision's name of published weights; random ones without.")
     weights_file: str | None = Field(None, description="A local file with these weights instead of a download.")
     weights_sha256: str | None = Field(None, pattern="^[0-9a-fA-F]{8,64}$", description="What weights_file hashes to, "
@@ -51,22 +50,23 @@ class ModelSettings(_Strict):
         given = sorted(self.model_fields_set - {"name", "options"} - {
             key for key in self.model_fields_set if not getattr(self, key)})
         if given and family(self.name) != "torchvision":
-            raise ValueError(f"{given[0]} is for torchvision's classifiers, which {self.name} is not")
+            raise Misplaced(given[0], f"this is for torchvision's classifiers, which {self.name} is not")
         if given and not self.weights:
-            raise ValueError(f"{given[0]} needs weights, the name of published ones, such as IMAGENET1K_V1")
+            raise Misplaced(given[0], "this needs weights, the name of published ones, such as IMAGENET1K_V1")
         if self.weights_sha256 and not self.weights_file:
-            raise ValueError("weights_sha256 needs weights_file, the file that it is of")
+            raise Misplaced("weights_sha256", "this needs weights_file, the file that it is of")
         return self
 
 
-class MethodSettings(BaseModel):
+class MethodSettings(Strict):
     """How it learns; beside these keys the method's own options."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
-    name: str = Field(min_length=1, description=f"{', '.join(METHODS)}; or your own, package.module:Class")
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own, package.module:Class, is needed")
 
 
-class Adam(_Strict):
+class Adam(Strict):
     name: Literal["adam"]
     lr: Positive = Field(description="Learning rate.")
     betas: list[Decay] = Field([0.9, 0.999], min_length=2, max_length=2, description="Decay rates of the moments.")
@@ -77,14 +77,14 @@ class AdamW(Adam):
     name: Literal["adamw"]
 
 
-class Sgd(_Strict):
+class Sgd(Strict):
     name: Literal["sgd"]
     lr: Positive = Field(description="Learning rate.")
     momentum: Decay = 0.0
     weight_decay: NotNegative = 0.0
 
 
-class Baseline(_Strict):
+class Baseline(Strict):
     """One entry of config/baselines.yaml."""
 
     model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none where the method "
@@ -94,10 +94,20 @@ class Baseline(_Strict):
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
     normalise: Literal["dataset", "imagenet"] = Field("dataset", description="Whose mean and standard deviation of "
                                                       "pixels the inputs are z-scored with.")
-    selection: str | None = Field(None, pattern=f"^({SELECTION})$", description="Which epoch is kept: of lowest "
-                                  "val_loss, of highest other column of the history, or last. Default: val_loss.")
+    selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
+                         "val_environment_accuracy, or last, is needed") | None = Field(
+        None, description="Which epoch is kept: of lowest val_loss, of highest other column of the history, or last. "
+                          "Default: val_loss.")
     max_epochs: int | None = Field(None, ge=1, le=100_000, description="Overrides training.max_epochs.")
     origin: str = Field(min_length=1, description="Where the values come from.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_former_keys(cls, value):
+        for key in value if isinstance(value, dict) else ():
+            if key in _FORMER:
+                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the head of config/baselines.yaml")
+        return value
 
     @field_validator("model", "method", mode="before")
     @classmethod
@@ -150,23 +160,28 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
-    if not isinstance(entry, dict):
-        raise DiagvibError(f"{where}: {name}: a mapping of keys to values expected")
-    former = next((key for key in entry if key in _FORMER), None)
-    if former:
-        raise DiagvibError(f"{where}: {name}.{former} is no key any more; it is now {_FORMER[former]} (see the head of "
-                           "config/baselines.yaml)")
-    try:
-        settings = Baseline.model_validate(entry).model_dump()
-    except ValidationError as error:
-        raise _readable(error, where, name) from None
+    settings = _read(entry, name, where)
     settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
     own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
     if own and settings["model"]:
         raise DiagvibError(f"{where}: {name}.model: method {settings['method']['name']} makes its network itself; "
                            "leave it out")
     if not own and not settings["model"]:
-        raise DiagvibError(f"{where}: {name}: 'model' is a required property")
+        raise DiagvibError(f"{where}: the key {name}.model is missing")
+    return settings
+
+
+def read_baseline(settings: object, where: str) -> dict:
+    """What `complete` made, less its origin, as a job is given it. DiagvibError naming `where` and the wrong key.
+
+    The method's options are not looked at again.
+    """
+    entry = {"origin": where, **settings} if isinstance(settings, dict) else settings
+    return {key: value for key, value in _read(entry, "baseline", where).items() if key != "origin"}
+
+
+def _read(entry: object, name: str, where: str) -> dict:
+    settings = validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
     return {key: value for key, value in settings.items() if value is not None or key == "model"}
 
 
@@ -183,7 +198,6 @@ def shortened(settings: dict) -> dict:
 
 def _complete_method(given: dict, where: str, place: str) -> dict:
     """A method's settings with the defaults of its options."""
-    from jsonschema import Draft202012Validator  # here, so that a job that is given its settings runs without it
     declared = declaration(given["name"], f"{where}: {place}")
     schemas = {"told": _told_schema(declared), **declared.options}
     for key, value in given.items():
@@ -191,9 +205,27 @@ def _complete_method(given: dict, where: str, place: str) -> dict:
             continue
         if key not in schemas:
             raise unknown_name("key", f"{place}.{key}", [f"{place}.{known}" for known in schemas], where)
-        for error in Draft202012Validator(schemas[key]).iter_errors(value):
-            raise DiagvibError(f"{where}: {place}.{key}: {error.message}{_dotted(value)}")
+        _check_option(value, schemas[key], f"{where}: {place}.{key}")
     return {"name": given["name"], **{key: schema["default"] for key, schema in schemas.items()}, **given}
+
+
+def _check_option(value: JsonValue, schema: dict, place: str) -> None:
+    from jsonschema import Draft202012Validator  # here, so that a job that is given its settings runs without it
+    from jsonschema.exceptions import SchemaError
+    from jsonschema.validators import extend
+    # JSON Schema takes 1.0 for an integer, and NaN for a number.
+    types = Draft202012Validator.TYPE_CHECKER.redefine_many({
+        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool)
+        and math.isfinite(value)})
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise DiagvibError(f"{place}: what the method declares is no JSON schema: {one_line(error.message)}") from None
+    for error in extend(Draft202012Validator, type_checker=types)(schema).iter_errors(value):
+        dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
+        hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 takes 2e-4 for text
+        raise DiagvibError(f"{place}: {one_line(error.message)}{hint}")
 
 
 def _told_schema(declared: Declaration) -> dict:
@@ -202,34 +234,6 @@ def _told_schema(declared: Declaration) -> dict:
     named = [word for word in declared.told if word != "cue"]
     first = "cue-1" if declared.told[0] == "cue" else declared.told[0]
     return {"description": "What the method is told.", "enum": [*named, *cues], "default": first}
-
-
-def _readable(error: ValidationError, where: str, name: str) -> DiagvibError:
-    found = error.errors()[0]
-    # A union's branch is named in the path: optimiser.adam.lr.
-    path = ".".join(str(part) for number, part in enumerate(found["loc"])
-                    if not (number == 1 and found["loc"][0] == "optimiser"))
-    place = f"{name}.{path}" if path else name
-    parent, _, key = place.rpartition(".")
-    if found["type"] == "extra_forbidden":
-        owner = {"model": ModelSettings}.get(str(found["loc"][0]), Baseline)
-        if found["loc"][0] == "optimiser":
-            owner = {"adam": Adam, "adamw": AdamW, "sgd": Sgd}[found["loc"][1]]
-        return unknown_name("key", place, [f"{parent}.{known}" for known in owner.model_fields], where)
-    if found["type"] == "missing":
-        return DiagvibError(f"{where}: {parent}: '{key}' is a required property")
-    if found["type"] == "union_tag_invalid":
-        return unknown_name("value", found["ctx"]["tag"], ["adam", "adamw", "sgd"], f"{where}: {place}.name")
-    if found["type"] == "union_tag_not_found":
-        return DiagvibError(f"{where}: {place}: 'name' is a required property: adam, adamw or sgd")
-    message = found["msg"].removeprefix("Value error, ")
-    shown = "" if isinstance(found["input"], dict) else f", not {found['input']!r}"
-    return DiagvibError(f"{where}: {place}: {message}{shown}{_dotted(found['input'])}")
-
-
-def _dotted(value: object) -> str:
-    # YAML 1.1 takes 2e-4 for text: it wants the dot.
-    return "; write it with a dot, like 2.0e-4" if re.fullmatch(r"\d+e-?\d+", str(value)) else ""
 
 
 def schema() -> dict:

@@ -12,7 +12,7 @@ from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
 from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
 from diagvib.settings.grid import study_bindings, study_of
 from diagvib.studies.binding import bind, read_binding
@@ -274,4 +274,8 @@ def read_settings(text: str, stage: str) -> dict:
     checked = validated(model, {key: settings[key] for key in fields}, where).model_dump()
     if "dataset_samples" in settings:
         validated(list[DatasetSample], settings["dataset_samples"], f"{where}: dataset_samples")
+    if "scene" in settings:
+        validated(str, settings["scene"], f"{where}: scene")
+    if "baseline" in settings:
+        checked["baseline"] = read_baseline(settings["baseline"], where)
     return {**settings, **checked}
