@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.results.compare import _compare, compare_results, compare_sentence, write_comparison
 from synthetic_runs import PER_CLASS, expected_runs, write_run
 
@@ -122,3 +123,16 @@ def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders
         compare_results(folders[0], tmp_path / "nowhere")
     with pytest.raises(DiagvibError, match=r"use \.csv, \.md, \.html"):
         write_comparison(compare_results(*folders), tmp_path / "table.pdf")
+
+
+def test_runs_of_a_study_that_is_not_shipped_are_compared_by_their_own_groups(folders):
+    for study in ("zso", "zgo"):
+        for place in [folder / "runs/small_cnn" for folder in folders]:
+            for path in (place / study).rglob("*.json"):
+                path.write_text(path.read_text().replace(f'"{study}"', f'"my-{study}"'))
+            for path in (place / study).rglob("*.parquet"):
+                write_table(path, read_table(path), {**read_metadata(path), "study": f"my-{study}"})
+            (place / study).rename(place / f"my-{study}")
+    table = compare_results(*folders)
+    assert set(table["study"]) == {"my-zso", "my-zgo"} and set(table["verdict"]) == {"same"}
+    assert set(table.loc[table["study"] == "my-zgo", "group"]) == {"id", "ood"}

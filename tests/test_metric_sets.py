@@ -240,3 +240,9 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     assert "Without a shortcut (Free), net recognises" in page and "2 factors: colour and side" in page
     assert "DiagViB" not in page and "hue" not in json.dumps(json.loads(
         page.split('id="matrix-data">')[1].split("</script>")[0])["cells"])
+
+
+def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp_path):
+    none = pd.DataFrame(columns=["baseline", "study"])
+    write_scores({"metrics": none, "accuracy": none}, tmp_path / "metrics")
+    assert list((tmp_path / "metrics").iterdir()) == []

@@ -40,7 +40,11 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
     found = [collect_runs(folder, expected.values(), threads) for folder in folders]
-    table = _compare(*(_long(frame) for frame in found))
+    groups = list(dict.fromkeys(column.removesuffix("_accuracy") for frame in found for column in frame
+                                if column.endswith("_accuracy")))
+    if not groups:
+        raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {found[0]['reason'].iloc[0]}")
+    table = _compare(*(_long(frame, groups) for frame in found))
     table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
                               for line in describe_missing(frame[frame["status"] != "missing"])]
     return table
@@ -72,11 +76,10 @@ def find_runs(folder: Path) -> list[dict]:
     return runs
 
 
-def _long(frame: pd.DataFrame) -> pd.DataFrame:
+def _long(frame: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
     """One accuracy per run and group, over cells and samples."""
-    groups = [column.removesuffix("_accuracy") for column in frame if column.endswith("_accuracy")]
     tables = [frame[["study", "baseline", "target", "cue", "sample"]].assign(
-        group=group, accuracy=frame[f"{group}_accuracy"]) for group in groups]
+        group=group, accuracy=frame.get(f"{group}_accuracy", np.nan)) for group in groups]
     return pd.concat(tables).set_index([*KEYS, "sample"])["accuracy"].unstack("sample", sort=False)
 
 

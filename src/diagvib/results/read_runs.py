@@ -85,6 +85,8 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     tested = {name: study.groups for name, study in known.studies.items()}
     found = in_processes(partial(_read_run, Path(runs), tested, history), expected, threads, RUNS_A_PROCESS)
     read = list(_progress(found, len(expected)))
+    # Runs of studies that are not known name their groups themselves.
+    groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
     frame = pd.DataFrame([{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
                          columns=RUN_KEYS)
     cells, of_run = cells_table(frame, [one.cells for one in read]), _runs_of(read)

@@ -14,7 +14,11 @@ DIGITS = 4
 
 
 def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
-    """One JSON file for each baseline and study of any set of metrics. tables: as of `tables.make_tables`."""
+    """One JSON file for each baseline and study of the sets `shortcut` and `accuracy`; a further set has none.
+
+    tables: as of `tables.make_tables`.
+    """
+    Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, whatever is in it
     for name, scores in (("metrics", score), ("accuracy", accuracy_score)):
         for baseline, study in tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False):
             write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))

@@ -1,0 +1,50 @@
+"""What the pages for readers name is there: paths of the repository, in backticks or links."""
+
+import re
+
+import pytest
+
+from conftest import REPOSITORY
+
+PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "profiles/README.md",
+         *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").glob("*.md"))]
+FOLDERS = ("src", "config", "rules", "tests", "docs", "profiles", "benchmarks", ".ci")
+# What a page tells its reader to make.
+OF_THE_READER = ("profiles/mysite",)
+
+
+def paths(text: str) -> list[str]:
+    """The paths of the repository that a page's text names in backticks: src/..., config/... and the like."""
+    spans = re.findall(r"```.*?```|`[^`\n]+`", text, re.S)
+    found = [path.rstrip(".,:;") for span in spans
+             for path in re.findall(rf"(?<![\w./:-])(?:{'|'.join(map(re.escape, FOLDERS))})/[\w./*-]*", span)]
+    return [path for path in found if not path.startswith(OF_THE_READER)]
+
+
+def links(text: str) -> list[str]:
+    """Where the relative links of a page lead, without places inside a page."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    return [target.partition("#")[0] for target in targets if not target.startswith(("http", "#"))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_that_a_page_names_exists(page):
+    text = (REPOSITORY / page).read_text()
+    missing = [path for path in paths(text) if not any(REPOSITORY.glob(path.rstrip("/")))]
+    missing += [target for target in links(text) if not ((REPOSITORY / page).parent / target).exists()]
+    assert missing == []
+
+
+def test_the_rooms_that_the_pages_name_are_those_of_the_package():
+    rooms = {path.name for path in (REPOSITORY / "src/diagvib").iterdir()
+             if path.is_dir() and (path / "__init__.py").exists()}
+    of_contributing = re.findall(r"^\| `(\w+)/` \|", (REPOSITORY / "CONTRIBUTING.md").read_text(), re.M)
+    assert set(of_contributing) == rooms and len(of_contributing) == len(rooms)
+    of_readme = re.search(r"^src/diagvib/.*?^config/", (REPOSITORY / "README.md").read_text(), re.M | re.S)[0]
+    named = [room for line in of_readme.splitlines()[1:] if line.startswith("  ")
+             for room in re.findall(r"(\w+)/", line[:22])]
+    assert set(named) == rooms
+
+
+def test_what_is_no_path_of_the_repository_is_not_looked_for():
+    assert paths("`src/absent.py` and `config/x.yaml`, `data/src/x`; src/bare.py") == ["src/absent.py", "config/x.yaml"]
