@@ -1,4 +1,4 @@
-# Thin: every target is one real command, after the environment is made.
+# Every target is a command or two that can also be typed, after the environment is made.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -19,6 +19,7 @@ bench: .venv/installed
 
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas
+	$(BIN)/python -m diagvib.settings.baselines > config/schema/baselines.schema.yaml
 
 .venv/installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'
@@ -27,6 +28,6 @@ schema: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# The rest of .snakemake stays: what data/ and results/ were made from, what is unfinished, what is locked.
+# Of .snakemake only the logs go: the rest says what data/ and results/ were made from, what is unfinished or locked.
 clean:
 	rm -rf .venv .snakemake/log outputs

@@ -23,7 +23,7 @@ from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 from diagvib.studies.binding import Binding
 
-# So many make up for the start of a process.
+# With fewer figures, starting another process costs more time than it saves.
 FIGURES_A_PROCESS = 12
 
 # The name of a figure, and what draws it (None: nothing to show).

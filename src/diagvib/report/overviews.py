@@ -167,7 +167,7 @@ def _draw_ranking(axes: Axes, rows: pd.DataFrame, others: int) -> None:
     axes.set(xlim=(0, 1), ylim=(-0.6, len(rows) - 0.2))
 
 
-# Fewer runs are lines of equal right: the median of two opposite ones is a run that nobody made.
+# With fewer runs each has its own line: the median of two opposite ones is a run that nobody made.
 MANY_RUNS = 5
 _WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
 _TESTED = (TESTED_ID, TESTED_OOD, *BASELINE_COLOURS[3:])

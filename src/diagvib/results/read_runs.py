@@ -24,7 +24,7 @@ from diagvib.settings.grid import RUN_FILES
 # Columns of a run's epochs that every run notes; behind them an accuracy for each test group, noted if
 # `training.track_test` asked for it.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
-# So many make up for the start of a process.
+# With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
 # What run.json holds, as far as it is read.
 _MADE = {"settings": dict, "training": dict, "versions": dict, "seconds": dict, "device": str, "precision": str,
