@@ -351,7 +351,7 @@ number = 3
 """
 MODELS = [
     (model("own_model:absent"), "own_model:absent"), (model("absent_module:f"), "absent_module:f"),
-    (model("own_model:number"), "is no function"), (model("own_model:no_arguments"), "own_model:no_arguments"),
+    (model("own_model:number"), "is no function or class"), (model("own_model:no_arguments"), "own_model:no_arguments"),
     (model("own_model:raising"), "ZeroDivisionError"), (model("own_model:no_module"), "returned int"),
     (model("own_model:other_shape"), "logits of shape (2, 5)"), (model("own_model:other_size"), "64 x 64"),
     (model("own_model:raises_later"), "KeyError"), (model("own_model:whole_numbers"), "int64"),

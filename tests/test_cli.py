@@ -38,7 +38,7 @@ def test_every_command_has_help(command):
     (["train", "small_cnn", "zgo", "shape-hue"], "images/zgo/shape-hue/0/train.parquet: no such file"),
     (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
     (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings stands for a whole"),
-    (["plan", "--set", "training.max_epochs=2e1"], "training.max_epochs: Input should be a valid integer")])
+    (["plan", "--set", "training.max_epochs=2e1"], "training.max_epochs: must be a valid integer")])
 def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
     done = diagvib(*arguments, cwd=tmp_path)
     assert done.returncode == 1

@@ -162,6 +162,8 @@ def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
     assert declared == sorted(declared)
     outside = [file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)]
     assert not outside, "files that no folder of dvc.yaml holds"
+    # What `draw` reads of the dataset samples reaches its jobs in their settings; DVC takes no list for parameters.
+    files |= {"config/dataset_samples.yaml"} if stage == "draw" else set()
     idle = [dep for dep in declared if not any(Path(file).is_relative_to(dep) for file in files)]
     assert not idle, "folders in dvc.yaml that nothing depends on"
 

@@ -258,7 +258,7 @@ def test_reading_ahead_keeps_the_order_and_one_sample_in_memory(root):
 def test_a_damaged_file_is_named_when_read_ahead(root, monkeypatch):
     path = root / "images" / "1" / "val.parquet"
     path.write_bytes(path.read_bytes()[:-200] + b"x" * 200)
-    monkeypatch.setattr(runs, "dataset_metadata", lambda *arguments: {})
+    monkeypatch.setattr(runs, "dataset_metadata", lambda *arguments: {"train": {"scene": "digits"}})
     monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
     with pytest.raises(DiagvibError, match=r"1/val.parquet: damaged"):
         train(root, "runs")

@@ -26,5 +26,5 @@ def imported(where: str, what: str):
         raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, "
                            "from an installed package or from the current folder") from None
     if not callable(found):
-        raise DiagvibError(f"{what}: {where} is no function")
+        raise DiagvibError(f"{what}: {where} is no function or class")
     return found
