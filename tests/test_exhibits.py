@@ -164,7 +164,7 @@ def test_what_the_classifier_says_to_a_picture_is_what_was_predicted(root):
     folder = train(root, "vae", "vae")
     shown = read_table(folder / "exhibits.parquet").to_pandas().query("what == 'input'")
     predictions = read_table(folder / "predictions.parquet")
-    index = shown_images(predictions, ZGO)
+    index = shown_images(Images(torch.empty(0), predictions, {"scene": "digits"}), ZGO)
     assert list(shown["prediction"]) == predictions["prediction"].take(index).to_pylist()
 
 

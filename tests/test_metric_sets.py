@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+import squares
 from diagvib.foundation.files import read_table, write_json, write_table
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
@@ -179,11 +180,11 @@ def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_
     assert not ((collected.cells["study"] == "both-95") & (collected.cells["sample"] == 1)).any()
 
 
-class Squares:
+class Squares(squares.Squares):
     """A scene of two factors, as far as tables and figures know one."""
 
-    name = "squares"
-    factors = {"colour": ("red", "green", "blue"), "side": ("left", "right", "middle")}  # noqa: RUF012
+    name = "Squares"
+    factors = {"colour": ("red", "green", "blue"), "edge": ("left", "right", "middle")}  # noqa: RUF012
     published_samples = ()
 
 
@@ -207,8 +208,8 @@ def write_square(runs, run: dict) -> None:
     shutil.move(renamed, place)
     names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts = {**names, "sources": "embedded", "comparable": False}
-    own, other = Squares.factors[run["target"]], Squares.factors["side" if run["target"] == "colour" else "colour"]
-    rows = [{"group": group, run["target"]: own[c], "side" if run["target"] == "colour" else "colour": other[c],
+    own, other = Squares.factors[run["target"]], Squares.factors["edge" if run["target"] == "colour" else "colour"]
+    rows = [{"group": group, run["target"]: own[c], "edge" if run["target"] == "colour" else "colour": other[c],
              "prediction": own[c if i < right else (c + 1) % 3]}
             for group, right in (("id", 2), *([("ood", 1)] if run["cue"] else [])) for c in range(3) for i in range(3)]
     write_table(place / "predictions.parquet", pa.Table.from_pylist(rows), facts)
@@ -222,7 +223,7 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     path.write_text(yaml.safe_dump(SQUARES, sort_keys=False))
     expected = [{"baseline": "net", "study": study, "binding": binding, "target": binding.split("-")[0],
                  "cue": binding.partition("-")[2] or None, "sample": sample}
-                for study, bindings in (("free", ["colour", "side"]), ("tied", ["colour-side", "side-colour"]))
+                for study, bindings in (("free", ["colour", "edge"]), ("tied", ["colour-edge", "edge-colour"]))
                 for binding in bindings for sample in range(2)]
     for run in expected:
         write_square(tmp_path / "runs", run)
@@ -230,14 +231,14 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     frame = tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     assert set(frame["status"]) == {"ok"}
     p = read_tables(tmp_path / "tables")["p_matrix"].set_index(["study", "target", "group"])["mean"]
-    assert p["tied", "side", "ood"] == pytest.approx(1 / 3) and p["free", "colour", "id"] == pytest.approx(2 / 3)
+    assert p["tied", "edge", "ood"] == pytest.approx(1 / 3) and p["free", "colour", "id"] == pytest.approx(2 / 3)
     draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", settings, runs=tmp_path / "runs")
     drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.svg")}
     assert drawn == {"p_matrix/free_net.svg", "p_matrix/tied_net.svg", "curves/faavg_squares.svg", "training/net.svg",
                      "dominance/tied.svg", "asymmetry/tied_net.svg"}
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", settings)
     page = (tmp_path / "report.html").read_text()
-    assert "Without a shortcut (Free), net recognises" in page and "2 factors: colour and side" in page
+    assert "Without a shortcut (Free), net recognises" in page and "2 factors: colour and edge" in page
     assert "DiagViB" not in page and "hue" not in json.dumps(json.loads(
         page.split('id="matrix-data">')[1].split("</script>")[0])["cells"])
 

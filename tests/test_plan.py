@@ -10,6 +10,7 @@ from diagvib.foundation.files import definition_path
 from diagvib.operations import plan as plan_module
 from diagvib.operations.plan import duration, estimate, print_plan, wall_seconds
 from diagvib.operations.rates import measured_rates, read_rates
+from diagvib.settings.baselines import complete
 from diagvib.settings.config import load_config
 
 # Two datasets of 180 images, two samples of each; four epochs.
@@ -156,7 +157,8 @@ def make(n_classes, image_size):
 def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
     (tmp_path / "a_model_of_ones_own.py").write_text("import torch\nfrom pathlib import Path\n" + OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    own = {"kind": "a_model_of_ones_own:make", "batch_size": 32, "lr": 1e-3, "betas": [0.9, 0.999]}
+    own = complete({"model": "a_model_of_ones_own:make", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
+                    "batch_size": 32, "origin": "test"})
     config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
     config["baselines"][0] |= {"name": "my_net", "settings": own}
     plan = estimate(config)
