@@ -65,7 +65,7 @@ def test_the_report_names_sources_and_settings(root):
     page = (root / "results/report.html").read_text()
     assert "resnet18" in page and "not comparable" not in page.lower().split("<main")[0]
     noted = json.loads((root / "results/runs/resnet18/zgo/shape-hue/0/run.json").read_text())
-    assert noted["settings"]["lr"] == 2e-4 and noted["seed"] == 1332 and noted["versions"]["torch"]
+    assert noted["settings"]["optimiser"]["lr"] == 2e-4 and noted["seed"] == 1332 and noted["versions"]["torch"]
 
 
 def test_nothing_depends_on_the_mirror_afterwards(root):

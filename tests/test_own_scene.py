@@ -55,7 +55,7 @@ def test_predictions_carry_every_factor(folder, study):
     assert {"colour", "corner", "extent", "group", "prediction"} <= set(predictions.columns)
     assert ("environment" in predictions.columns) == (study == "two-places")
     assert sorted(set(predictions["group"])) == groups
-    assert json.loads((run / "run.json").read_text())["baseline"] == "small_cnn"
+    assert json.loads((run / "metrics.json").read_text())["baseline"] == "small_cnn"
 
 
 def test_tables_and_report_name_the_studies(folder):
