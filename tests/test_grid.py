@@ -41,7 +41,7 @@ def test_every_run_is_in_the_tables(root):
 
 
 def test_no_digit_is_shared_between_splits(root, images):
-    digits = pd.read_parquet(root / "data/prepared/digits.parquet", columns=["label", "split", "file", "index"])
+    digits = pd.read_parquet(root / "data/prepared/digits/digits.parquet", columns=["label", "split", "file", "index"])
     assert not digits.duplicated(["file", "index"]).any() and len(digits) == 70_000
     assert (digits.loc[images["digit"], "split"].to_numpy() == images["split"].to_numpy()).all()
     assert (digits.loc[images["digit"], "label"].to_numpy() == images["shape"].astype(int).to_numpy()).all()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from diagvib import stages as jobs
+from diagvib import stages
 from diagvib.foundation.files import read_json
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
@@ -21,17 +21,18 @@ SMALL = ["image_size=64", "samples=1", "counts={train: 576, val: 90, id: 270, oo
 def root(mirror, tmp_path_factory) -> Path:
     """A root with the real digits and textures."""
     layout, config = Layout(tmp_path_factory.mktemp("learning")), load_config(None, SMALL)
-    jobs.fetch_job(layout, stage_settings(config, "fetch"), mirror)
-    jobs.prepare_job(layout, stage_settings(config, "prepare"))
+    stages.fetch(layout, stage_settings(config, "fetch"), "digits", mirror)
+    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
     return layout.root
 
 
 def accuracies(root: Path, study: str, binding: str, epochs: int) -> dict[str, float]:
     """Draw, render and train a dataset; the test accuracy on each group."""
     layout, config = Layout(root), load_config(None, [*SMALL, f"training.max_epochs={epochs}"])
-    jobs.draw_job(layout, stage_settings(config, "draw", study=study), study, binding)
-    jobs.render_job(layout, stage_settings(config, "render"), study, binding, "cpu", 1)
-    jobs.train_job(layout, stage_settings(config, "train", baseline="resnet18"), "resnet18", study, binding, "cpu")
+    stages.draw(layout, stage_settings(config, "draw", study=study), study, binding)
+    stages.render(layout, stage_settings(config, "render", study=study), study, binding, "cpu", 1)
+    settings = stage_settings(config, "train", study=study, baseline="resnet18")
+    stages.train(layout, settings, "resnet18", study, binding, "cpu")
     metrics = read_json(layout.runs("resnet18", study, binding) / "0" / "metrics.json")
     assert metrics["comparable"] and all(group["n"] == 270 for group in metrics["groups"].values())
     return {name: group["accuracy"] for name, group in metrics["groups"].items()}

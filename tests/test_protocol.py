@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diagvib.training.protocol import determined
+from diagvib.training.protocol import deterministic
 
 CPU = torch.device("cpu")
 
@@ -25,16 +25,16 @@ def tf32_everywhere():
 def test_fp32_means_no_tf32():
     """torch itself allows TF32 to convolutions. test_cuda measures what comes out."""
     assert tf32() == [True, True, False]
-    with determined(CPU, 1):
+    with deterministic(CPU, 1):
         assert tf32() == [False] * 3 and not torch.backends.cudnn.allow_tf32
-        with determined(CPU, 1):
+        with deterministic(CPU, 1):
             assert tf32() == [False] * 3
         assert tf32() == [False] * 3
     assert tf32() == [True, True, False]
 
 
 def test_what_was_set_before_comes_back_also_behind_an_error(tf32_everywhere):
-    with pytest.raises(KeyError), determined(CPU, 1):
+    with pytest.raises(KeyError), deterministic(CPU, 1):
         assert tf32() == [False] * 3
         raise KeyError
     assert tf32() == [True] * 3

@@ -211,7 +211,7 @@ def test_jobs_that_fail_for_one_reason_share_the_last_line(repository):
     add_baseline(repository, "broken", "broken:make")
     output = toy(repository, "--config", "baselines=[broken]", "studies=[zso,zgo]", fails=True)
     *_, last = output.splitlines()
-    assert last.startswith("error: kind: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/")
+    assert last.startswith("error: model: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/")
     assert last.endswith(".log and 1 more)")
     assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, "in two logs, and at the end"
 
