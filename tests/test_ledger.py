@@ -213,7 +213,8 @@ def test_dvc_says_what_changed(pulled):
     before = path.read_bytes()
     replace(path, "lr: 5.0e-4", "lr: 6.0e-4")
     try:
-        assert dvc(pulled, "params", "diff").split()[-4:] == ["config/baselines.yaml", "other.optimiser.lr", "0.0005", "0.0006"]
+        said = dvc(pulled, "params", "diff").split()
+        assert said[-4:] == ["config/baselines.yaml", "other.optimiser.lr", "0.0005", "0.0006"]
     finally:
         path.write_bytes(before)
 
