@@ -47,7 +47,8 @@ def record(root: str, wanted: Iterable[str] = ()) -> str:
     """
     if not _is_here(root):
         return _record_sums(Path(root))
-    _raise_first(why_no_ledger(), _other_root(), _left_to_dvc(), _absent(wanted), _unfinished())
+    # One after the other: Snakemake need not be asked where there is no ledger.
+    _raise_first(why_no_ledger() or _other_root() or _left_to_dvc() or _absent(wanted) or _unfinished())
     for folder in recorded_folders():  # also one that a configuration leaves empty, as embedded sources do data/raw
         folder.mkdir(parents=True, exist_ok=True)
     before = (LOCK.read_text(), LOCK.stat()) if LOCK.exists() else None
