@@ -371,7 +371,7 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(tmp_path, monkeypatc
 def test_without_dvc_installed_it_says_so(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
     usual = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == "dvc" else usual(name, *given))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "dvc" else usual(name, *more))
     with pytest.raises(DiagvibError, match="dvc is not installed"):
         ledger.record(".")
 
