@@ -278,4 +278,4 @@ def read_settings(text: str, stage: str) -> dict:
         validated(str, settings["scene"], f"{where}: scene")
     if "baseline" in settings:
         checked["baseline"] = read_baseline(settings["baseline"], where)
-    return {**settings, **checked}
+    return json.loads(json.dumps({**settings, **checked}, sort_keys=True))  # as `stage_settings` orders them
