@@ -5,7 +5,7 @@ from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES
-from diagvib.operations.code_inputs import stage_code
+from diagvib.operations.code_inputs import renders, stage_code
 from diagvib.results.tables import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
@@ -55,10 +55,10 @@ def prepared(study):
     return PREPARED_DIGESTS.format(scene=folder_name(study_of(CONFIG, study).scene))
 
 
-def images(study, binding):
-    """What trainings read: the digests of image files, or recipes that they render themselves."""
-    files = [DIGESTS] if CONFIG["images"] == "parquet" else [RECIPE_FILE, prepared(study)]
-    return [file.format(study=study, binding=binding) for file in files]
+def images(study, binding, baseline):
+    """What trainings read: the digests of image files, or recipes; and what they render from, where they do."""
+    files = [DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE]
+    return [file.format(study=study, binding=binding) for file in files] + [prepared(study)] * renders(CONFIG, baseline)
 
 
 RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]

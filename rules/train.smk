@@ -1,6 +1,6 @@
 rule train:
     input:
-        lambda wildcards: images(wildcards.study, wildcards.binding),
+        lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
         code=code("train"),
     output:
         RUN_OUTPUTS,

@@ -1,6 +1,7 @@
 rule tune:
     input:
-        [images(TUNING_STUDY, factor) for factor in CONFIG["tuning"]["factors"]],
+        lambda wildcards: [file for factor in CONFIG["tuning"]["factors"]
+                           for file in images(TUNING_STUDY, factor, wildcards.baseline)],
         code=code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],

@@ -107,7 +107,7 @@ def known(labels, cues=None, environment=None, environments=("one",)):
     cues = torch.tensor(cues) if cues else torch.empty(n, 0, dtype=torch.int64)
     environment = torch.tensor(environment or [0] * n)
     return TrainingData(torch.tensor(labels), cues, environment, ("red", "green", "blue"),
-                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [])
+                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [], None, None)
 
 
 def batch_of(data: TrainingData, index) -> Batch:

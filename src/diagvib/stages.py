@@ -99,7 +99,8 @@ def train(layout: Layout, settings: dict, baseline: str, study: str, binding: st
     chosen = resolve_device(device)
     runs = [make_run(baseline, study, binding, sample) for sample in range(settings["samples"])]
     job = Job(settings["baseline"], Protocol(**settings["training"]), chosen,
-              _datasets(layout, settings, study, binding, chosen), keep_weights, cuda_graphs)
+              _datasets(layout, settings, study, binding, chosen), keep_weights, cuda_graphs,
+              layout.prepared(settings["scene"]))
     train_runs(job, runs, Folders(layout.runs(baseline, study, binding), layout.checkpoints(baseline, study, binding),
                                   layout.curves(baseline, study, binding) if tensorboard else None))
 

@@ -12,7 +12,10 @@ from diagvib.foundation.files import file_sha256, read_json, read_metadata
 from diagvib.images import DIGESTS_FILE
 from diagvib.images.files import Images, pixel_format, read_images, render_batches
 from diagvib.scenes.scene import Scene
+from diagvib.studies.dataset_sample import DatasetSample
+from diagvib.studies.preference import speaks_for
 from diagvib.studies.recipes import check_recipes, read_recipes, select_recipes
+from diagvib.studies.study import parse_study
 
 
 class Datasets(Protocol):
@@ -22,8 +25,8 @@ class Datasets(Protocol):
         """The file to name in a message about a split."""
 
     def metadata(self, sample: int, split: str) -> dict:
-        """What made a split: study, binding, roles, scene, sample, split, sources, comparable,
-        digests, image_shape."""
+        """What made a split: study, binding, roles, scene, sample, split, sources, comparable, digests, image_shape;
+        and which target class each class of a cue speaks for (`studies.preference`)."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
@@ -83,6 +86,8 @@ class RenderedRecipes:
             "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
             "recipe_digest": file_sha256(path), **pixel_format(size)}
         self.renderer = scene.renderer(Path(prepared), size, device)
+        self._factors, name = scene.factors, self._noted["study"]
+        self._study = parse_study(name, {"title": name, "meaning": name, **self._noted["definition"]})
 
     def __len__(self) -> int:
         """How many images all samples and splits hold."""
@@ -92,7 +97,11 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"sample": sample, "split": split, **self._shared}
+        return {"sample": sample, "split": split, **self._shared, "speaks_for": self._speaks_for(sample)}
+
+    def _speaks_for(self, sample: int) -> dict[str, dict[str, str]]:
+        noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
+        return speaks_for(self._study, self._noted["roles"], DatasetSample(**noted), self._factors)
 
     def recipes(self, sample: int, split: str) -> pa.Table:
         """The recipe table of a split."""

@@ -6,7 +6,7 @@ A method holds a network, `model`, and says how it learns. As it stands, `Method
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +36,26 @@ class Batch:
     index: Tensor
 
 
+class Counterfactuals(Protocol):
+    """What a scene can say of its training images beyond what they show; tensors on the training device."""
+
+    def exchanged(self, index: Tensor, cue: int, donors: Tensor) -> Tensor:
+        """The images `index`, int64[B], each with one cue, by its number from 0, taken from the image `donors`,
+        int64[B]: its class and all else that realizes it. Nothing else changes. Pixels uint8[B, H, W, 3]."""
+
+    def object_boxes(self, index: Tensor) -> Tensor:
+        """A box around each image's object: first row, first column, and the ones behind the last,
+        int64[B, 4]."""
+
+
 @dataclass(frozen=True)
 class TrainingData:
     """What a method may know of all N training images; the tensors are on the training device.
 
     labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the target's classes;
-    cue_classes: those of each cue's, by the cue's name; environments: names. in_order: every image once, in batches.
+    cue_classes: those of each cue's, by the cue's name; environments: names.
+    in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs: pixels uint8[B, H, W,
+    3] as inputs. counterfactuals: where a method `needs` them.
     """
 
     labels: Tensor
@@ -51,6 +65,9 @@ class TrainingData:
     cue_classes: dict[str, Sequence[str]]
     environments: Sequence[str]
     in_order: Callable[[], Iterable[Batch]] = field(repr=False)
+    batch: Callable[[Tensor], Batch] = field(repr=False)
+    inputs: Callable[[Tensor], Tensor] = field(repr=False)
+    counterfactuals: "Counterfactuals | None" = field(default=None, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -119,17 +136,19 @@ class Method(nn.Module):
     phase, from which all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
     device: that would stall it.
 
-    `told`, `options` and `own_network` are read from the source, without running it, so that a configuration is
-    checked in no time: they are written out as literals.
+    `told`, `options`, `own_network` and `needs` are read from the source, without running it, so that a configuration
+    is checked in no time: they are written out as literals.
     """
 
-    # Which of "nothing", "cues" (all), "cue" (one, `told: cue-2`) and "environments" it can be told; the first is the
-    # default of the option `told`.
+    # Which of "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`), "cue_types" (which factors are
+    # cues, of no image the class) and "environments" it can be told; the first is the default of the option `told`.
     told: ClassVar[tuple] = ("nothing",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
     # Whether it makes its network itself; then a baseline names no `model`.
     own_network: ClassVar[bool] = False
+    # What it needs the scene to do: "exchange" cues between images, "object_boxes". It asks `data.counterfactuals`.
+    needs: ClassVar[tuple] = ()
     # Whether it needs a network that has features.
     uses_features: ClassVar[bool] = False
 

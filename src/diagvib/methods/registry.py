@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported
+from diagvib.scenes.scene import ABILITIES
 
 if TYPE_CHECKING:
     from diagvib.methods.method import Method
@@ -29,7 +30,7 @@ METHODS = {
     "jtt": "diagvib.methods.jtt:Jtt",
     "coral": "diagvib.methods.coral:Coral",
 }
-_TOLD = ("nothing", "cues", "cue", "environments")
+_TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Declaration:
     told: tuple[str, ...] = ()
     options: dict = field(default_factory=dict)
     own_network: bool = False
+    needs: tuple[str, ...] = ()
     files: tuple[Path, ...] = ()
 
 
@@ -65,22 +67,26 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")
     given = {target.id: node.value for node in found.body if isinstance(node, ast.Assign | ast.AnnAssign)
              for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-             if isinstance(target, ast.Name) and target.id in ("told", "options", "own_network")}
+             if isinstance(target, ast.Name) and target.id in ("told", "options", "own_network", "needs")}
     try:
         values = {key: ast.literal_eval(value) for key, value in given.items()}
     except (TypeError, ValueError):
-        raise DiagvibError(f"{where}: told, options and own_network of {class_name} in {path} must be written out, as "
-                           "they are read without being run") from None
+        raise DiagvibError(f"{where}: told, options, own_network and needs of {class_name} in {path} must be written "
+                           "out, as they are read without being run") from None
     _check_declared(values, f"{where}: {path}: {class_name}")
     base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
     return Declaration(tuple(values.get("told", base.told)), {**base.options, **values.get("options", {})},
-                       values.get("own_network", base.own_network), (path, *base.files))
+                       values.get("own_network", base.own_network), tuple(values.get("needs", base.needs)),
+                       (path, *base.files))
 
 
 def _check_declared(values: dict, where: str) -> None:
     told, options = values.get("told", _TOLD), values.get("options", {})
     if not isinstance(told, tuple | list) or not told or any(word not in _TOLD for word in told):
         raise DiagvibError(f"{where}.told must be a tuple of one or more of {', '.join(_TOLD)}")
+    needs = values.get("needs", ())
+    if not isinstance(needs, tuple | list) or any(word not in ABILITIES for word in needs):
+        raise DiagvibError(f"{where}.needs must be a tuple of some of {', '.join(ABILITIES)}")
     if not isinstance(options, dict):
         raise DiagvibError(f"{where}.options must be a mapping of names to JSON schemas")
     for name, schema in options.items():

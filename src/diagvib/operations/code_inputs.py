@@ -3,7 +3,9 @@
 from functools import cache
 
 from diagvib.foundation.code import code_of, from_here
+from diagvib.methods.told import needs
 from diagvib.scenes import SCENES
+from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import scenes, study_of
 from diagvib.studies.study import study_files
@@ -17,7 +19,7 @@ def stage_code(config: dict, stage: str, scene: str | None = None, study: str | 
 
     config: resolved; scene, study, baseline: of the job.
     """
-    if stage in ("train", "tune") and config["images"] == "parquet":
+    if stage in ("train", "tune") and not renders(config, baseline):
         chosen = []  # trainings read image files, whose digests are inputs
     elif stage == "tune":
         chosen = [study_of(config, config["tuning"]["study"]).scene]
@@ -27,6 +29,16 @@ def stage_code(config: dict, stage: str, scene: str | None = None, study: str | 
     # A job on one study has its definition in its settings.
     definitions = study_files(config["studies_from"]) if stage in ("tabulate", "plot") else []
     return [*_files(stage, tuple(chosen), tuple(named)), *from_here(definitions)]
+
+
+def renders(config: dict, baseline: str) -> bool:
+    """Whether trainings of a baseline render images, as all do from recipes, or as its method needs."""
+    return config["images"] == "render" or _needs_to(baseline, tuple(config["baselines_from"]))
+
+
+@cache
+def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
+    return bool(needs(load_settings(baseline, further)["method"]))
 
 
 @cache

@@ -35,6 +35,10 @@ class Catalogue(Protocol):
 RESERVED = ("sample", "split", "group", "environment", "image")
 
 
+# What a scene may be able to do beside: method -> what it does, in messages.
+ABILITIES = {"exchange": "exchange a factor between images", "object_boxes": "say where an image's object is"}
+
+
 class Scene(Protocol):
     """What images are of: factors and their classes, source files, recipe columns, a renderer.
 
@@ -42,6 +46,11 @@ class Scene(Protocol):
     factors: factor -> names of its classes, in class-index order; a factor's name is one word. columns: what a recipe
     holds beside the factors' classes. published_samples: dataset samples that a paper fixed (see
     `studies.dataset_sample`).
+
+    ABILITIES are further methods, which a scene has or lacks:
+    exchange(recipes, factor, donors) -> recipes: each with `factor`, its class and all columns that realize it, from
+    the donor in its row, and else as it was. object_boxes(recipes, size) -> int64[N, 4]: a box around the object
+    in an image of that size: first row, first column, and the ones behind the last.
     """
 
     name: str

@@ -10,7 +10,7 @@ from pydantic import create_model
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
-from diagvib.methods.told import check_told
+from diagvib.methods.told import check_scene, check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
@@ -211,11 +211,12 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
 
 
 def _check_told(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
-    """Every study has what the method is told."""
+    """Every study has what the method is told, and its scene can do what the method needs."""
     for name in studies:
         study = study_of(config, name)
         try:
             check_told(method, len(study.cues), len(study.environments))
+            check_scene(method, study.scene)
         except DiagvibError as error:
             raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
 

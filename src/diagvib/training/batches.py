@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch, TrainingData
+from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 
 # Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
 # cache takes it up to twice as long.
@@ -46,7 +46,8 @@ class Annotations:
     """What is known of a split's images beside their class of the target.
 
     cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment. classes: names of
-    the target's classes; cue_classes: those of each cue's, by the cue's name; environments: names.
+    the target's classes; cue_classes: those of each cue's, by the cue's name; environments: names. followed: int64[N,
+    k], the class of the target that each cue speaks for, -1 for none.
     """
 
     cues: Tensor | None = None
@@ -54,20 +55,24 @@ class Annotations:
     classes: tuple[str, ...] = ()
     cue_classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     environments: tuple[str, ...] = ("main",)
+    followed: Tensor | None = None
 
 
 class Batches:
     """The images of one split as batches on the device. The bytes lie there too, unless its memory is too small."""
 
     def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
-                 annotations: Annotations | None = None):
+                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None):
         """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images."""
         self.device, self.annotations = device, annotations or Annotations()
+        self.counterfactuals = counterfactuals
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
         self.cues = torch.empty(n, 0, dtype=torch.int64, device=device) if cues is None else cues.to(device)
         self.environment = torch.zeros_like(self.labels) if environment is None else environment.to(device)
+        followed = self.annotations.followed
+        self.followed = None if followed is None else followed.to(device)
         self._index = torch.arange(n, device=device)
         self.scaling = scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
@@ -84,7 +89,8 @@ class Batches:
         """What a method may know of these images."""
         known = self.annotations
         return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
-                            known.environments, self.in_order)
+                            known.environments, self.in_order, self.batch, self.inputs,
+                            self.counterfactuals)
 
     def batch(self, index: Tensor) -> Batch:
         """The images of these indices, int64[B]; the inputs are channels-last in memory."""
@@ -108,9 +114,12 @@ class Batches:
 
     def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
         """Of images on the device, and which they are: int64[B] there, or a slice."""
-        inputs = pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
-        return Batch(pixels, inputs, self.labels[index], self.cues[index], self.environment[index],
+        return Batch(pixels, self.inputs(pixels), self.labels[index], self.cues[index], self.environment[index],
                      index if isinstance(index, Tensor) else self._index[index])
+
+    def inputs(self, pixels: Tensor) -> Tensor:
+        """Pixels uint8[B, H, W, 3] z-scored, float32[B, 3, H, W]."""
+        return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
 
     def _operands(self) -> tuple[Tensor, Tensor]:
         # As large as an image: a three-element operand would make the innermost loop three elements long.

@@ -17,11 +17,13 @@ import torch
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
+from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.datasets import Datasets, ImageFiles
 from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
+from diagvib.methods.told import needs
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
@@ -54,7 +56,8 @@ class Folders:
 class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
     the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
-    whether a GPU's steps are recorded, for speed. code: digest of what trains them, found when they are trained."""
+    whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, which methods that render
+    need. code: digest of what trains them, found when they are trained."""
 
     settings: dict
     protocol: Protocol
@@ -62,6 +65,7 @@ class Job:
     datasets: Datasets
     keep_weights: bool = False
     cuda_graphs: bool = True
+    prepared: Path | None = None
     code: str = ""
 
 
@@ -140,7 +144,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
 
 def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tuple[Method, Fitted, dict]:
     """Train on a dataset's images. These are let go on return, before the test ones come."""
-    train = load_batches(job.datasets, run, "train", job.device, settings=job.settings)
+    train = load_batches(job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared)
     val = load_batches(job.datasets, run, "val", job.device, like=train)
     method = make_baseline(job.settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
     tracker = _test_tracker(job, run, train.scaling) if job.protocol.track_test else None
@@ -180,11 +184,12 @@ def load_images(datasets: Datasets, run: Run, split: str) -> Images:
 
 
 def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device, *, settings: dict | None = None,
-                 like: Batches | None = None) -> Batches:
+                 like: Batches | None = None, prepared: Path | None = None) -> Batches:
     """A split's images on the device, with their cues and environments.
 
     settings: the baseline's, which say how the training images are normalised. like: the training batches, whose
-    scaling and environments the other splits follow; an environment that is not among these is number -1.
+    scaling and environments the other splits follow; an environment that is not among these is number -1. prepared:
+    the scene's prepared sources, for a method that needs images as they would be otherwise.
     """
     images = load_images(datasets, run, split)
     column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
@@ -194,9 +199,23 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
     annotations = Annotations(
         torch.stack(cues, 1) if cues else None,
         torch.tensor([numbers.get(name, -1) for name in column]) if column else None,
-        images.factors[run.target], {factor: images.factors[factor] for factor in run.cues}, names)
+        images.factors[run.target], {factor: images.factors[factor] for factor in run.cues}, names,
+        _followed(images, run, cues))
     scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
-    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations)
+    counterfactuals = (SceneCounterfactuals(images, run.cues, prepared, device)
+                       if settings and needs(settings["method"]) else None)
+    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals)
+
+
+def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:
+    """The class of the target that each cue of each image speaks for, int64[N, k]; None without cues, and for images
+    that do not say."""
+    spoken, number = images.metadata.get("speaks_for"), images.factors[run.target].index
+    if not cues or spoken is None:
+        return None
+    tables = [[number(spoken[cue][name]) if name in spoken[cue] else -1 for name in images.factors[cue]]
+              for cue in run.cues]
+    return torch.stack([torch.tensor(table)[own] for table, own in zip(tables, cues, strict=True)], 1)
 
 
 def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Tensor, confidence: torch.Tensor,

@@ -54,6 +54,15 @@ def group_accuracies(correct: Tensor, labels: Tensor, cues: Tensor, environment:
     return {name: found[name]().item() for name in group_columns(cues.shape[1], environments)}
 
 
+def cue_preferences(prediction: Tensor, followed: Tensor | None) -> dict[str, float]:
+    """Of all predictions int64[N] the share that is the class which a cue speaks for, by the cue's number from 1.
+
+    followed: int64[N, k], -1 where a cue speaks for none; None: not known. (Li et al., 2023, Fig. 6.)
+    """
+    shares = [] if followed is None else (prediction[:, None] == followed).double().mean(0).tolist()
+    return {f"val_follows_cue_{number}": share for number, share in enumerate(shares, start=1)}
+
+
 def _accuracies(correct: Tensor, keys: Tensor) -> Tensor:
     """Share of correct images float64[groups] of each distinct row of keys int64[N, columns]."""
     _, index, counts = keys.unique(dim=0, return_inverse=True, return_counts=True)

@@ -21,7 +21,7 @@ from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
-from diagvib.training.running_metrics import RunningMetrics, group_accuracies, group_columns
+from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
 
 # Further entries of an epoch's row, of the method after that epoch; called in phases that classify, changes nothing.
 Tracker = Callable[[Method], dict]
@@ -189,6 +189,8 @@ class Trainer:
         """The step, or where there are graphs one that is recorded."""
         if self.graphs and not self.train.resident:
             say_no_graph("the images do not fit into the GPU's memory and stay in the host's")
+        elif self.graphs and self.data.counterfactuals:
+            say_no_graph("the method has images rendered in every step")
         elif self.graphs:
             return RecordedStep(self._step, self.optimisers.values(), self.graphs)
         return self._step
@@ -197,17 +199,21 @@ class Trainer:
     def _validate(self) -> dict:
         torch.manual_seed(epoch_seed(self.run, self.protocol.seed, 0))
         self.method.eval()
-        metrics, correct = RunningMetrics(self.device), []
+        metrics, predicted = RunningMetrics(self.device), []
         for batch in self.val.in_order():
             with self._autocast():
                 output = self.method.validation_step(self.phase.name, batch)
             metrics.add(output, batch)
             if output.logits is not None:
-                correct.append(output.logits.argmax(1) == batch.labels)
+                predicted.append(output.logits.argmax(1))
         loss, accuracy = metrics.means(len(self.val))
-        groups = {} if accuracy is None else group_accuracies(
-            torch.cat(correct), self.val.labels, self.val.cues, self.val.environment, len(self.data.environments))
-        return {"val_loss": loss, "val_accuracy": accuracy, **groups}
+        row = {"val_loss": loss, "val_accuracy": accuracy}
+        if accuracy is not None:
+            prediction = torch.cat(predicted)
+            row |= group_accuracies(prediction == self.val.labels, self.val.labels, self.val.cues,
+                                    self.val.environment, len(self.data.environments))
+            row |= cue_preferences(prediction, self.val.followed)
+        return row
 
     def _select(self, row: dict) -> None:
         """Keep the weights if this epoch is strictly better than all before in its phase, or if the last is wanted."""

@@ -45,6 +45,13 @@ def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
     return (255 * value).trunc()
 
 
+def placement(position: torch.Tensor, scale: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where objects stand in an image of `size` pixels: their sides int64[N], and the (row, column) of their top left
+    pixels, int64[N, 2], which may lie outside. position: float64[N, 2]; scale: float64[N]."""
+    side = (OBJECT_SIDE * size / PAPER_SIZE * scale).round().clamp(1, _FAR).long()
+    return side, ((size - 1) * position - (side[:, None] - 1) / 2).clamp(-_FAR, _FAR).trunc().long()
+
+
 class Window(NamedTuple):
     """What must be computed of an object of n x n pixels: output rows (and columns) that a digit can reach.
 
@@ -99,8 +106,7 @@ class Renderer:
         index = {k: torch.as_tensor(v, dtype=torch.int64, device=self.device) for k, v in index.items()}
         value = {k: torch.as_tensor(v, dtype=torch.float64, device=self.device) for k, v in value.items()}
         self._check(index, value)
-        side = (OBJECT_SIDE * self.size / PAPER_SIZE * value["scale"]).round().clamp(1, _FAR).long()
-        corner = ((self.size - 1) * value["position"] - (side[:, None] - 1) / 2).clamp(-_FAR, _FAR).trunc().long()
+        side, corner = placement(value["position"], value["scale"], self.size)
         colour = torch.stack([hls_to_rgb(value["hue"], value["lightness"][:, k]) for k in (0, 1)], 1).float()
         if self.kernel and len(side) and int(side.max()) <= self.kernel.largest_side:
             return self.kernel(**index, side=side, corner=corner, colour=colour)

@@ -91,6 +91,20 @@ class Digits:
         sources = load_prepared(prepared)
         return RecipeRenderer(Renderer(sources.digits, sources.textures, device, size))
 
+    def exchange(self, recipes: pa.Table, factor: str, donors: pa.Table) -> pa.Table:
+        for name in (factor, *REALIZATION_COLUMNS[factor]):
+            recipes = recipes.set_column(recipes.column_names.index(name), recipes.schema.field(name), donors[name])
+        return recipes
+
+    def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
+        """The square that a digit is drawn in, with its margin, as far as it lies in the image."""
+        import torch
+
+        from diagvib.scenes.digits.renderer import placement
+        position = np.stack([recipes[name].to_numpy() for name in REALIZATION_COLUMNS["position"]], 1)
+        side, corner = placement(torch.from_numpy(position), torch.tensor(recipes["scale_factor"].to_numpy()), size)
+        return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
+
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
         """Every class is shown by the middle of its region, every digit by the first of its kind in the test split."""
         from diagvib.scenes.digits.prepare import load_prepared

@@ -1,0 +1,36 @@
+"""Which target class a cue speaks for: by that a prediction is known to follow the cue (Li et al., 2023, Fig. 6)."""
+
+from collections.abc import Mapping, Sequence
+
+from diagvib.studies.dataset_sample import DatasetSample
+from diagvib.studies.study import TARGET, Study
+
+
+def spoken_for(study: Study, cue: str, added_cue: Sequence[int] | None = None) -> tuple[int | None, ...]:
+    """For each class of a cue the target class that it accompanies most often in training.
+
+    Of several equally often, the one of the cue class's own index, where cue and target have as many classes; else
+    None. added_cue: see `Study.cells`.
+    """
+    cells = study.cells("train", added_cue)
+    weights = cells.pivot_table("weight", f"{cue}_class", f"{TARGET}_class", "sum", fill_value=0).round(12)
+    weights = weights.reindex(index=range(study.roles[cue]), columns=range(study.roles[TARGET]), fill_value=0)
+    found = []
+    for index, row in weights.iterrows():
+        most = [int(target) for target in row.index[row == row.max()]]
+        own = index if study.roles[cue] == study.roles[TARGET] and index in most else None
+        found.append(most[0] if len(most) == 1 else own)
+    return tuple(found)
+
+
+def speaks_for(study: Study, roles: Mapping[str, str], sample: DatasetSample,
+               factors: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+    """`spoken_for` by names, of a dataset sample: cue factor -> its class -> class of the target.
+
+    roles: role -> factor, as bound. factors: those of the scene with all their classes. Classes that speak for none are
+    left out.
+    """
+    names = {role: sample.chosen(factor, study.roles[role], factors[factor]) for role, factor in roles.items()}
+    return {roles[cue]: {names[cue][index]: names[TARGET][target]
+                         for index, target in enumerate(spoken_for(study, cue, sample.added_cue)) if target is not None}
+            for cue in study.cues}
