@@ -107,7 +107,8 @@ def known(labels, cues=None, environment=None, environments=("one",)):
     cues = torch.tensor(cues) if cues else torch.empty(n, 0, dtype=torch.int64)
     environment = torch.tensor(environment or [0] * n)
     return TrainingData(torch.tensor(labels), cues, environment, ("red", "green", "blue"),
-                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [], None, None)
+                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [], None,
+                        None)
 
 
 def batch_of(data: TrainingData, index) -> Batch:
@@ -321,7 +322,7 @@ def test_a_method_of_ones_own(own, data):
 @pytest.mark.parametrize(("name", "message"), [
     ("my_methods:Fokal", "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal"),
     ("my_method:Focal", "there is no module my_method"),
-    ("my_methods:Computed", "told, options and own_network of Computed in .* must be written out"),
+    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be written out"),
     ("focal", "unknown method 'focal'"),
 ])
 def test_own_methods_that_are_none(own, name, message):

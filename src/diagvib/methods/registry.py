@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported
+from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
 if TYPE_CHECKING:
@@ -54,6 +55,14 @@ def declaration(name: str, where: str = "method") -> Declaration:
         raise DiagvibError(f"{where}: {name} is no subclass of diagvib.methods.method.Method, named as in `from "
                            "diagvib.methods.method import Method`")
     return found
+
+
+def check_scene(method: dict, scene: str) -> None:
+    """DiagvibError if a scene, by its name, cannot do what a method (its settings) needs."""
+    for ability in declaration(method["name"]).needs:
+        if not hasattr(load_scene(scene), ability):
+            raise DiagvibError(f"method: {method['name']} needs a scene that can {ABILITIES[ability]}, and {scene} "
+                               f"cannot; choose another method, or a scene that has `{ability}`")
 
 
 def _read(module: str, class_name: str, where: str) -> Declaration:

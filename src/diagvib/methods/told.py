@@ -1,9 +1,6 @@
-"""What a method is told, and needs the scene to do, must be there. Free of torch, so that planning finds out."""
+"""What a method is told must be there. Free of torch, so that planning finds out."""
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.registry import declaration
-from diagvib.scenes import load_scene
-from diagvib.scenes.scene import ABILITIES
 
 
 def check_told(method: dict, cues: int, environments: int) -> None:
@@ -16,16 +13,3 @@ def check_told(method: dict, cues: int, environments: int) -> None:
     if cues < needed:
         has = "no cue" if not cues else f"{cues} cue{'s' if cues > 1 else ''} only"
         raise DiagvibError(f"{said} has {has}; choose a study that has more, or tell it another thing")
-
-
-def needs(method: dict) -> tuple[str, ...]:
-    """What a method (its settings) needs the scene to do, of `scenes.scene.ABILITIES`."""
-    return declaration(method["name"]).needs
-
-
-def check_scene(method: dict, scene: str) -> None:
-    """DiagvibError if a scene, by its name, cannot do what a method (its settings) needs."""
-    for ability in needs(method):
-        if not hasattr(load_scene(scene), ability):
-            raise DiagvibError(f"method: {method['name']} needs a scene that can {ABILITIES[ability]}, and {scene} "
-                               f"cannot; choose another method, or a scene that has `{ability}`")

@@ -3,7 +3,7 @@
 from functools import cache
 
 from diagvib.foundation.code import code_of, from_here
-from diagvib.methods.told import needs
+from diagvib.methods.registry import declaration
 from diagvib.scenes import SCENES
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import stage_settings
@@ -38,7 +38,7 @@ def renders(config: dict, baseline: str) -> bool:
 
 @cache
 def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
-    return bool(needs(load_settings(baseline, further)["method"]))
+    return bool(declaration(load_settings(baseline, further)["method"]["name"]).needs)
 
 
 @cache

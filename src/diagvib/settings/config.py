@@ -10,7 +10,8 @@ from pydantic import create_model
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
-from diagvib.methods.told import check_scene, check_told
+from diagvib.methods.registry import check_scene
+from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root

@@ -22,8 +22,7 @@ from diagvib.images.datasets import Datasets, ImageFiles
 from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
-from diagvib.methods.registry import make_baseline
-from diagvib.methods.told import needs
+from diagvib.methods.registry import declaration, make_baseline
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
@@ -203,7 +202,7 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
         _followed(images, run, cues))
     scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
     counterfactuals = (SceneCounterfactuals(images, run.cues, prepared, device)
-                       if settings and needs(settings["method"]) else None)
+                       if settings and declaration(settings["method"]["name"]).needs else None)
     return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals)
 
 
