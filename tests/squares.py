@@ -79,6 +79,11 @@ class Squares:
         self.catalogue(prepared)
         return Renderer(size, torch.device(device))
 
+    def exchange(self, recipes, factor, donors):
+        for name in {"colour": ["colour", "shade"], "extent": ["extent", "side"]}.get(factor, [factor]):
+            recipes = recipes.set_column(recipes.column_names.index(name), name, donors[name])
+        return recipes
+
     def examples(self, prepared, wanted):
         usual = {"colour": "red", "corner": "north-west", "extent": "large"}
         chosen = [{**usual, **one} for one in wanted]

@@ -175,3 +175,34 @@ def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, 
         load_scene(name)
     assert says in str(error.value) and "\n" not in str(error.value)
     assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors
+
+
+def test_a_factor_is_exchanged_and_nothing_else(scene, prepared):
+    if not hasattr(scene, "exchange"):
+        pytest.skip(f"{scene.name} cannot exchange")
+    own, donors = (recipes(scene, prepared, "train", seed=seed) for seed in "ab")
+    moved = []
+    for factor in scene.factors:
+        changed = scene.exchange(own, factor, donors)
+        assert changed.schema.equals(own.schema)
+        moved.append({column for column in own.column_names if not changed[column].equals(own[column])})
+        assert all(changed[column].equals(donors[column]) for column in moved[-1])
+        assert factor in moved[-1]
+    assert sum(map(len, moved)) == len(set.union(*moved)) == len(own.column_names), "each column belongs to one factor"
+    for factor in scene.factors:
+        own = scene.exchange(own, factor, donors)
+    assert own.equals(donors)
+
+
+def test_objects_lie_in_their_boxes(scene, prepared):
+    if not hasattr(scene, "object_boxes"):
+        pytest.skip(f"{scene.name} does not say where objects are")
+    rows, size = recipes(scene, prepared, "train", 200), 96
+    boxes = scene.object_boxes(rows, size)
+    assert boxes.shape == (200, 4) and (boxes >= 0).all() and (boxes <= size).all()
+    images = scene.renderer(prepared, size, torch.device("cpu"))(rows).numpy()
+    for image, (top, left, bottom, right) in zip(images, boxes, strict=True):
+        outside = np.ones((size, size), bool)
+        outside[top:bottom, left:right] = False
+        assert len(np.unique(image[outside], axis=0)) == 1, "nothing but the canvas"
+        assert not (image[top:bottom, left:right] == image[outside][0]).all()

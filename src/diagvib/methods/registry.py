@@ -30,6 +30,8 @@ METHODS = {
     "group_dro": "diagvib.methods.group_dro:GroupDro",
     "jtt": "diagvib.methods.jtt:Jtt",
     "coral": "diagvib.methods.coral:Coral",
+    "cf_f": "diagvib.methods.cf_f:CounterfactualAndFactual",
+    "lle": "diagvib.methods.lle:Lle",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 

@@ -1,0 +1,53 @@
+"""`cf_f`, CF+F Aug: images with a changed background, and images without their object (Chang et al., 2021)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+
+
+class CounterfactualAndFactual(Method):
+    """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's box on noise, of one
+    random colour an image, plus normal noise of deviation `noise`, clipped to what pixels can be. Counterfactual: the
+    image with its object's box in the mean grey; "not y" is every other class alike, with two classes the other one.
+
+    As in UrbanCars (Li et al., 2023) a box stands for the object: its outline would give the shape away. There it is
+    the middle of the image, here the box that the scene says.
+    """
+
+    told: ClassVar[tuple] = ("cue_types",)
+    options: ClassVar[dict] = {"noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}}
+    needs: ClassVar[tuple] = ("object_boxes",)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        self.data = data
+        return super().phases(data)
+
+    def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The factual and the counterfactual inputs, float[B, 3, H, W] each."""
+        inside = _inside(self.data.counterfactuals.object_boxes(batch.index), batch.pixels.shape[1])[:, None]
+        pixels, device = batch.pixels, batch.pixels.device
+        noise = torch.randn(pixels.shape, device=device) * self.chosen["noise"]
+        colour = torch.rand(len(pixels), 1, 1, 3, device=device)
+        noise = self.data.inputs((255 * (colour + noise).clamp(0, 1)).to(torch.uint8))
+        return torch.where(inside, batch.inputs, noise), batch.inputs.masked_fill(inside, 0)
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        both = torch.cat([batch.inputs, *self.changed(batch)])
+        logits, factual, counterfactual = self.model(both).float().chunk(3)
+        others = (1 - F.one_hot(batch.labels, self.n_classes).float()) / (self.n_classes - 1)
+        losses = (self.losses(logits, batch.labels) + self.losses(factual, batch.labels)
+                  + self.losses(counterfactual, others))
+        update("model", self.combine(losses, batch))
+        return StepOutput(losses, logits)
+
+
+def _inside(boxes: Tensor, size: int) -> Tensor:
+    """Whether each pixel lies in its image's box: bool[B, size, size] of boxes int64[B, 4]."""
+    top, left, bottom, right = boxes[:, :, None].unbind(1)
+    at = torch.arange(size, device=boxes.device)
+    rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)
+    return rows[:, :, None] & columns[:, None, :]

@@ -1,0 +1,78 @@
+"""`lle`, Last Layer Ensemble: a last layer for each shift, and one that tells shifts apart (Li et al., 2023)."""
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+
+
+class Lle(Method):
+    """Every image of a batch stays as it is (shift 0), or gets one of k cues from an image of another target class
+    (shift 1 to k), with equal probability. On the features stand k + 1 heads and a shift predictor, all linear; the
+    loss is CE(head of the image's shift, target) + CE(shift predictor, shift). A prediction is the sum of the heads'
+    logits, each times the predicted probability of its shift.
+
+    Told which factors are cues, but no cue's class. detach: the shift predictor's gradient does not reach the features,
+    as the paper has it (Sec. 4); in the authors' code it does.
+    """
+
+    told: ClassVar[tuple] = ("cue_types",)
+    options: ClassVar[dict] = {"detach": {"type": "boolean", "default": True}}
+    needs: ClassVar[tuple] = ("exchange",)
+    uses_features: ClassVar[bool] = True
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = super().phases(data)
+        self.data, self.donors = data, _Donors(data.labels)
+        head, shifts = self.model.head, 1 + data.cues.shape[1]
+        self.heads = nn.ModuleList(deepcopy(head) for _ in range(shifts))
+        self.shift = nn.Linear(head.in_features, shifts, device=data.labels.device)
+        nn.init.zeros_(self.shift.weight)
+        nn.init.zeros_(self.shift.bias)
+        return phases
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        return {"model": self.optimiser(self.model.body, self.heads, self.shift)}
+
+    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
+        """The batch with shifts drawn for its images, and these, int64[B]."""
+        shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
+        donors, pixels = self.donors.draw(batch.labels), batch.pixels.clone()
+        for cue in range(len(self.heads) - 1):
+            at = (shift == cue + 1).nonzero().flatten()
+            if len(at):
+                pixels[at] = self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at])
+        return replace(batch, pixels=pixels, inputs=self.data.inputs(pixels)), shift
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        batch, shift = self.shifted(batch)
+        features = self.model.features(batch.inputs)
+        logits = torch.stack([head(features) for head in self.heads], 1)[torch.arange(len(shift)), shift]
+        losses = self.losses(logits, batch.labels)
+        told_apart = self.shift(features.detach() if self.chosen["detach"] else features)
+        update("model", losses.mean() + F.cross_entropy(told_apart.float(), shift))
+        return StepOutput(losses, logits)
+
+    def predict(self, batch: Batch) -> Tensor:
+        features = self.model.features(batch.inputs)
+        share = self.shift(features).float().softmax(1)
+        return (share[:, :, None] * torch.stack([head(features) for head in self.heads], 1).float()).sum(1)
+
+
+class _Donors:
+    """Draws, for images of given target classes, images of any other class, all of those alike."""
+
+    def __init__(self, labels: Tensor):
+        self._order = labels.argsort(stable=True)
+        self._count = labels.bincount()
+        self._start = self._count.cumsum(0) - self._count
+
+    def draw(self, labels: Tensor) -> Tensor:
+        count, start = self._count[labels], self._start[labels]
+        place = (torch.rand(labels.shape, device=labels.device) * (len(self._order) - count)).long()
+        return self._order[place + count * (place >= start)]

@@ -1,0 +1,37 @@
+"""Which class a cue speaks for, and how many predictions follow it."""
+
+import pytest
+import torch
+
+from diagvib.scenes import load_scene
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.preference import speaks_for, spoken_for
+from diagvib.studies.study import load_studies, parse_study
+from diagvib.training.running_metrics import cue_preferences
+
+
+@pytest.mark.parametrize("study", load_studies().values(), ids=lambda study: study.name)
+def test_a_cue_speaks_for_the_class_of_its_index(study):
+    if list(study.roles.values()) == [3] * len(study.roles):
+        assert all(spoken_for(study, cue, (1, 2, 0)) == (0, 1, 2) for cue in study.cues)
+
+
+def test_what_a_cue_mostly_accompanies_comes_before_its_index():
+    rows = [{"splits": ["train", "val"], "group": "seen", "weight": 8.0, "cells": [[0, 1], [1, 0]]},
+            {"splits": ["train", "val", "test"], "group": "seen", "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]]}]
+    study = parse_study("mine", {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 5},
+                                 "rows": rows})
+    assert spoken_for(study, "cue") == (1, 0, None, 1, None), "class 2 goes with both alike, class 4 with none"
+
+
+def test_names_are_those_of_the_dataset_sample():
+    scene, study = load_scene("digits"), load_studies()["zgo"]
+    sample = dataset_sample(0, scene.factors, scene.published_samples)
+    found = speaks_for(study, {"target": "shape", "cue": "hue"}, sample, scene.factors)
+    assert found == {"hue": dict(zip(sample.classes["hue"], sample.classes["shape"], strict=True))}
+
+
+def test_shares_of_predictions_that_follow_a_cue():
+    prediction, followed = torch.tensor([0, 1, 2, 2]), torch.tensor([[0, 1], [1, 1], [0, -1], [2, -1]])
+    assert cue_preferences(prediction, followed) == {"val_follows_cue_1": 0.75, "val_follows_cue_2": 0.25}
+    assert cue_preferences(prediction, None) == {}
