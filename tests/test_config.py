@@ -96,3 +96,22 @@ def test_a_stage_of_an_unknown_study_or_baseline():
         stage_settings(load(), "draw", study="zg")
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet50'"):
         stage_settings(load(), "train", "zgo", "resnet50")
+
+
+def test_test_images_are_counted_by_group_or_together():
+    two = ["studies=[whac-95]", "bindings=[shape-hue-texture]"]
+    assert load("config", *two, "counts.test=540")["counts"]["test"] == 540
+    mixed = load("config", "studies=[zgo, whac-95]", "bindings=[shape-hue, shape-hue-texture]", "counts.test=540")
+    assert mixed["counts"]["ood"] == 10000
+    groups = [f"counts.{group}={count}" for group, count in
+              (("common", 60), ("no-cue-1", 120), ("no-cue-2", 120), ("neither", 240))]
+    assert load("config", *two, *groups)["counts"]["neither"] == 240
+    for overrides, says in (
+            (two, "the group common of study whac-95 has no number of images; add counts.common, or counts.test"),
+            ([*two, *groups[:2]], "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2"),
+            ([*two, groups[1], "counts.test=540"], "of study whac-95 both counts.no-cue-1 and counts.test are given"),
+            ([*two, *groups, "counts.test=540"], "counts.test: every group of the studies has a number of its own"),
+            (["studies=[zgo]", "counts.test=540"], "has a number of its own, such as counts.id; leave one of the two"),
+            (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test")):
+        with pytest.raises(DiagvibError, match=says):
+            load("config", *overrides)

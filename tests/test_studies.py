@@ -31,6 +31,13 @@ PAPER = {
        for f in (5, 10, 20)},
 }
 
+# Study of two cues -> training share where both agree, cue 1 misleads, cue 2 misleads, both mislead. Of the three
+# classes of an independent cue one agrees.
+TRAINED = {"whac-95": (0.9025, 0.0475, 0.0475, 0.0025), "whac-100": (1, 0, 0, 0),
+           "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
+           "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3)}
+QUADRANTS = {"common": (True, True), "no-cue-1": (False, True), "no-cue-2": (True, False), "neither": (False, False)}
+
 
 def sample_of(number: int) -> DatasetSample:
     return dataset_sample(number, DIGITS.factors, DIGITS.published_samples)
@@ -40,8 +47,8 @@ def as_dict(cells) -> dict[tuple[int, int], float]:
     return {(row.target_class, row.cue_class): row.weight for row in cells.itertuples()}
 
 
-def test_there_are_nine_studies():
-    assert list(load_studies()) == list(PAPER)
+def test_there_are_nine_studies_of_the_paper_and_four_of_two_cues():
+    assert list(load_studies()) == [*PAPER, *TRAINED]
 
 
 @pytest.mark.parametrize("study", PAPER)
@@ -193,9 +200,9 @@ def test_a_factor_of_too_few_classes_is_named():
 def test_studies_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
-    assert list(load_studies(["mine.yaml"])) == [*PAPER, "two"]
+    assert list(load_studies(["mine.yaml"])) == [*PAPER, *TRAINED, "two"]
     assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
-    assert [str(path) for path in study_files(["mine.yaml"])][1:] == ["mine.yaml"]
+    assert [str(path) for path in study_files(["mine.yaml"])][2:] == ["mine.yaml"]
     assert read_study_file("mine.yaml")[0].title == "Mine"
     write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
     with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: there is another study of this name"):
@@ -210,3 +217,60 @@ def test_a_study_given_as_json_is_the_study():
 def test_a_dataset_sample_given_as_json_is_the_sample():
     sample = sample_of(7)
     assert validated(DatasetSample, json.loads(json.dumps(sample.model_dump(mode="json"))), "x") == sample
+
+
+@pytest.mark.parametrize("study", TRAINED)
+def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
+    definition = load_study(study)
+    assert list(definition.roles.items()) == [("target", 3), ("cue-1", 3), ("cue-2", 3)]
+    assert definition.groups == tuple(QUADRANTS) and definition.cues == ("cue-1", "cue-2")
+    for split in ("train", "val", "test"):
+        cells = definition.cells(split)
+        agree = [cells[f"{cue}_class"] == cells["target_class"] for cue in definition.cues]
+        for group, relation in QUADRANTS.items():
+            inside = (agree[0] == relation[0]) & (agree[1] == relation[1])
+            assert (cells["group"][inside] == group).all() and cells.loc[inside, "weight"].nunique() <= 1
+            if split == "train":
+                share = TRAINED[study][list(QUADRANTS).index(group)]
+                assert cells.loc[inside, "weight"].sum() == pytest.approx(share, abs=1e-12)
+        if split == "val":
+            assert len(cells) == 27 and cells["weight"].to_list() == pytest.approx([1 / 27] * 27)
+    weights = definition.group_weights
+    assert [weights[group] / sum(weights.values()) for group in QUADRANTS] == pytest.approx(
+        [3 / 27, 6 / 27, 6 / 27, 12 / 27])
+
+
+def test_two_cues_bind_in_any_order_but_all_names_each_pair_once():
+    study = load_study("whac-95")
+    every = [binding.name for binding in all_bindings(study, DIGITS.factors)]
+    assert every == [binding.name for binding in chosen_bindings(study, "all", DIGITS.factors)]
+    assert len(every) == 60 and len({(b.split("-")[0], frozenset(b.split("-")[1:])) for b in every}) == 60
+    order = list(DIGITS.factors)
+    assert all(order.index(name.split("-")[1]) < order.index(name.split("-")[2]) for name in every)
+    for name, cues in (("shape-hue-texture", ("hue", "texture")), ("shape-texture-hue", ("texture", "hue"))):
+        assert bind(study, name, DIGITS.factors).cues == cues
+        assert [b.name for b in chosen_bindings(study, [name], DIGITS.factors)] == [name]
+
+
+def gaps_study(**changed) -> dict:
+    """A study of two classes a role, as photographs of cars have them."""
+    rows = [{"splits": ["train", "val", "test"], "group": group, "weight": 1,
+             "cells": {cue: "same" if same else "other" for cue, same in zip(("place", "thing"), agree, strict=True)}}
+            for group, agree in QUADRANTS.items()]
+    return {"title": "Cars", "meaning": "m", "metrics": "gaps", "roles": {"target": 2, "place": 2, "thing": 2},
+            "rows": rows, **changed}
+
+
+def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
+    study = parse_study("cars", gaps_study())
+    assert study.cues == ("place", "thing") and study.groups == tuple(QUADRANTS)
+    rows = gaps_study()["rows"]
+    swapped = [{**rows[0], "group": "no-cue-1"}, {**rows[1], "group": "common"}, *rows[2:]]
+    renamed = [*rows[:3], {**rows[3], "group": "both"}]
+    for changed, says in (
+            ({"bound": ["target", "place"]}, "roles: the metrics `gaps` need 2 bound roles beside the target, not 1"),
+            ({"rows": rows[:3]}, "no row of the split test has the group neither, which the metrics `gaps` need"),
+            ({"rows": renamed}, "no row of the split test has the group neither"),
+            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, but .* called common")):
+        with pytest.raises(DiagvibError, match=says):
+            parse_study("cars", gaps_study(**changed))

@@ -18,6 +18,7 @@ from diagvib.settings.configuration import BaselineChoice, Configuration, Root
 from diagvib.settings.grid import study_bindings, study_of
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.rows import SPLITS
 from diagvib.studies.study import Study, load_studies
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
@@ -138,14 +139,23 @@ def _check_scenes(studies: Sequence[Study], where: str) -> None:
 
 
 def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
+    """Every study has a number of test images for each of its groups, or else one for all of them, `test`."""
+    counts, together = config["counts"], []
     groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
-    _check_names("key", [f"counts.{key}" for key in config["counts"]],
-                 [f"counts.{key}" for key in ("train", "val", *groups)], where)
+    _check_names("key", [f"counts.{key}" for key in counts], [f"counts.{key}" for key in (*SPLITS, *groups)], where)
     for name in config["studies"]:
-        for group in studies[name].groups:
-            if group not in config["counts"]:
-                raise DiagvibError(f"{where}: counts: the group {group} of study {name} has no number of images; add "
-                                   f"counts.{group}")
+        absent = [group for group in studies[name].groups if group not in counts]
+        named = [group for group in studies[name].groups if group in counts]
+        if absent and "test" not in counts:
+            raise DiagvibError(f"{where}: counts: the group {absent[0]} of study {name} has no number of images; add "
+                               f"counts.{absent[0]}" + ("" if named else ", or counts.test, one number for all groups"))
+        if absent and named:
+            raise DiagvibError(f"{where}: counts: of study {name} both counts.{named[0]} and counts.test are given; "
+                               "give a number for each of its groups, or counts.test for all of them")
+        together += [name] if absent else []
+    if "test" in counts and not together:
+        raise DiagvibError(f"{where}: counts.test: every group of the studies has a number of its own, such as counts."
+                           f"{studies[config['studies'][0]].groups[0]}; leave one of the two out")
 
 
 def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:

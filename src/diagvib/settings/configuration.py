@@ -79,7 +79,8 @@ class Configuration(Strict):
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
         description="how many dataset samples; the published ones first, then drawn")
     counts: dict[Name, ImageCount] = Field(
-        description="images per dataset: train, val, and for each group of the test split its own number")
+        description="images per dataset: train, val, and for each group of the test split its own number; or test, for "
+                    "studies of whose groups none is named: the groups share it by their rows' weights")
     image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
     images: Literal["parquet", "render"] = Field(
         description="parquet, image files; render, images are rendered on the training device and never written")

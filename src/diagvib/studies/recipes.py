@@ -30,8 +30,11 @@ def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
 
 
 def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
-    """How many images of each group a split holds; for train and val the groups are drawn together (key None)."""
-    if split != "test":
+    """How many images of each group a split holds; key None where the groups are drawn together, by their weights.
+
+    So they are in train and val; in test, where `counts` names none of the study's groups, but `test`.
+    """
+    if split != "test" or not set(study.groups) & counts.keys():
         return {None: counts[split]}
     return {group: counts[group] for group in study.groups}
 
@@ -40,14 +43,16 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
                catalogue: Catalogue, generator: np.random.Generator) -> pd.DataFrame:
     """Draw the recipes of one split, in random order.
 
-    binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val) and test
-    group. Cells get their exact share of the images (rounded by largest remainder, as the published generator fixes
-    the size of each mode); everything else is uniform and independent. Columns as `recipe_schema`, without sample and
-    split.
+    binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val, test) or
+    test group. Cells get their exact share of the images (rounded by largest remainder, as the published generator
+    fixes the size of each mode); everything else is uniform and independent. Columns as `recipe_schema`, without sample
+    and split.
     """
     cells, roles = study.cells(split, sample.added_cue), dict(zip(study.bound, binding.factors, strict=True))
     keys = [*(f"{role}_class" for role in roles), *(["environment"] if study.names_environments else []), "group"]
     parts = []
+    if split == "test":
+        cells["weight"] *= cells["group"].map(study.group_weights)
     for group, count in split_counts(study, counts, split).items():
         table = cells if group is None else cells[cells["group"] == group]
         share = table.groupby(keys, as_index=False)["weight"].sum()

@@ -17,15 +17,13 @@ from pydantic.json_schema import SkipJsonSchema
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
+from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, Cell, Row, row_cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TARGET = "target"
-
-# What each set of metrics needs: the test groups that a study must have, and whether it may have others.
-METRICS = {"shortcut": (("id", "ood"), False), "accuracy": ((), True)}
 
 
 class Study(Strict):
@@ -78,7 +76,7 @@ class Study(Strict):
         for split in SPLITS:
             if not any(split in row.splits for row in self.rows):
                 raise Misplaced("rows", f"no row names the split {split}")
-        self._check_groups()
+        check_needs(self.metrics, self.cues, self.groups)
         # A dataset sample adds to each target class a cue class that is not the diagonal's.
         for added_cue in product((1, 2), (0, 2), (0, 1)) if any(row.adds for row in self.rows) else [None]:
             self._check_cells(added_cue)
@@ -112,18 +110,6 @@ class Study(Strict):
                 raise Misplaced(f"{where}.{number}", f"{role} has {classes} classes, so its indices are 0 to "
                                                      f"{classes - 1}, not {index}")
 
-    def _check_groups(self) -> None:
-        needed, others = METRICS[self.metrics]
-        needed = needed if self.cues else needed[:1]
-        absent = [group for group in needed if group not in self.groups]
-        if absent:
-            raise Misplaced("rows", f"no row of the split test has the group {absent[0]}, which the metrics "
-                                     f"`{self.metrics}` need")
-        extra = [] if others else [group for group in self.groups if group not in METRICS[self.metrics][0]]
-        if extra:
-            raise Misplaced("rows", f"the metrics `{self.metrics}` know the groups {', '.join(needed)}, not "
-                                     f"{extra[0]}; choose other metrics")
-
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
         """For one choice of added cue classes: no row without cells or with one twice, no cell in two test groups, no
         target class that is not trained."""
@@ -143,6 +129,8 @@ class Study(Strict):
                 raise Misplaced(where, f"target class {min(unknown)} is in no row of the train split, so "
                                        "that nothing could learn it; add a training cell of it, or take its cells out")
             for cell in cells if "test" in row.splits else ():
+                if self.metrics == "gaps":
+                    check_gap_cell(where, row.group, cell, [list(self.roles).index(cue) for cue in self.cues])
                 if tested.setdefault(cell, row.group) != row.group:
                     raise Misplaced(where, f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
                                            "or may be by way of `added`; give it to one of them")
@@ -156,6 +144,12 @@ class Study(Strict):
     def groups(self) -> tuple[str, ...]:
         """The groups of the test split, in the order of the rows."""
         return tuple(dict.fromkeys(row.group for row in self.rows if "test" in row.splits))
+
+    @property
+    def group_weights(self) -> dict[str, float]:
+        """How often each test group occurs beside the others: the sum of its rows' weights."""
+        return {group: sum(row.weight for row in self.rows if "test" in row.splits and row.group == group)
+                for group in self.groups}
 
     @property
     def environments(self) -> tuple[str, ...]:
