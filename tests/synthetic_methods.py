@@ -16,7 +16,7 @@ def settings_of(model="small_cnn", method="erm", lr=1e-3, **changed) -> dict:
 
 
 def changed(name: str, lr: float | None = None, **keys) -> dict:
-    """The settings of a baseline of config/baselines.yaml, with other keys, or another learning rate."""
+    """The settings of a baseline of config/baselines, with other keys, or another learning rate."""
     settings = {**load_settings(name), **keys}
     return {**settings, "optimiser": {**settings["optimiser"], "lr": lr}} if lr else settings
 

@@ -175,7 +175,7 @@ def test_a_part_can_be_pulled(recorded, tmp_path):
 
 
 CHANGES = {
-    "a baseline's learning rate": ("config/baselines.yaml", "lr: 5.0e-4", "lr: 6.0e-4",
+    "a baseline's learning rate": ("config/baselines/diagvib6.yaml", "lr: 5.0e-4", "lr: 6.0e-4",
                                    {"train": 1, "tabulate": 1, "plot": 1, "all": 1}),
     "a study's definition": ("config/studies/diagvib6.yaml", "group: id, cells: {cue: same}",
                              "group: id, weight: 2.0, cells: {cue: same}",
@@ -209,12 +209,12 @@ def test_exactly_what_depends_on_a_change_runs_again(where, recorded, pulled):
 
 
 def test_dvc_says_what_changed(pulled):
-    path = pulled / "config/baselines.yaml"
+    path = pulled / "config/baselines/diagvib6.yaml"
     before = path.read_bytes()
     replace(path, "lr: 5.0e-4", "lr: 6.0e-4")
     try:
         said = dvc(pulled, "params", "diff").split()
-        assert said[-4:] == ["config/baselines.yaml", "other.optimiser.lr", "0.0005", "0.0006"]
+        assert said[-4:] == ["config/baselines/diagvib6.yaml", "other.optimiser.lr", "0.0005", "0.0006"]
     finally:
         path.write_bytes(before)
 
@@ -345,7 +345,7 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
         assert set(params.pop("config/config.yaml")) == {
             key for rule in rules for key in STAGE_KEYS[rule]} | GRID_KEYS.get(stage, set()), stage
         assert set(params) == {"draw": {"config/studies/diagvib6.yaml"},
-                               "train": {"config/baselines.yaml"}}.get(stage, set())
+                               "train": {"config/baselines/diagvib6.yaml"}}.get(stage, set())
     assert "config/dataset_samples.yaml" in stages["draw"]["deps"], "a list, which DVC takes for no parameters"
     written = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
     named = {key for stage in stages.values() for entry in stage.get("params", [])

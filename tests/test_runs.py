@@ -210,7 +210,7 @@ def test_too_little_gpu_memory(root, monkeypatch, error, place):
 
     monkeypatch.setattr(runs, place, out_of_memory)
     with pytest.raises(DiagvibError, match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower batch_size "
-                                           "of small_cnn in config/baselines.yaml"):
+                                           "of small_cnn in config/baselines"):
         train(root, "runs")
 
 

@@ -202,7 +202,7 @@ def test_loss_that_is_no_number(tmp_path, data, value):
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower lr of "
-                                           "small_cnn in config/baselines.yaml"):
+                                           "small_cnn in config/baselines"):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
 

@@ -56,7 +56,7 @@ def tune(root: Path, *overrides: str, baseline: str = "small_cnn") -> pd.DataFra
 
 
 def chosen_entry(root: Path, baseline: str = "small_cnn") -> dict:
-    """What tuning wrote for config/baselines.yaml, complete."""
+    """What tuning wrote for config/baselines, complete."""
     path = root / f"results/tuning/{baseline}.yaml"
     return complete(read_yaml(path)[baseline], baseline, str(path))
 

@@ -41,8 +41,8 @@ def copy_of_the_repository(folder: Path) -> Path:
 
 
 def add_baseline(repository: Path, name: str, kind: str) -> None:
-    """A baseline of this model in config/baselines.yaml."""
-    with (repository / "config/baselines.yaml").open("a") as file:
+    """A baseline of this model in config/baselines/diagvib6.yaml."""
+    with (repository / "config/baselines/diagvib6.yaml").open("a") as file:
         file.write(f"\n{name}: {{model: '{kind}', method: erm, batch_size: 16, origin: test, "
                    "optimiser: {name: adam, lr: 5.0e-4}}\n")
 

@@ -46,7 +46,7 @@ BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="Of config/baselines.yaml.")]
+                                               help="Of config/baselines.")]
 
 
 class Job:
@@ -145,7 +145,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                        help="Of config/baselines.yaml.")],
+                                                        help="Of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None) -> None:
     """Choose batch size and learning rate by validation loss; study and candidates: the configuration's `tuning`."""

@@ -106,7 +106,7 @@ def train(layout: Layout, settings: dict, baseline: str, study: str, binding: st
 
 
 def tune(layout: Layout, settings: dict, baseline: str, device: str) -> None:
-    """The table of a baseline's tuning, and the entry of the best settings for config/baselines.yaml."""
+    """The table of a baseline's tuning, and the entry of the best settings for config/baselines."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.tuning import tune as try_candidates
     chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}

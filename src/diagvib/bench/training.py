@@ -279,7 +279,7 @@ FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's 
 
 
 def main() -> None:
-    def measure(baselines: Annotated[list[str], typer.Argument(help="Of config/baselines.yaml.")],
+    def measure(baselines: Annotated[list[str], typer.Argument(help="Of config/baselines.")],
                 device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
                 batch_size: BatchSizes = None,
                 images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,

@@ -48,16 +48,16 @@ def _download(weights, model: str, path: Path) -> None:
     except (OSError, RuntimeError) as error:  # no network; or another hash, of which torch's message shows both
         raise DiagvibError(
             f"the ImageNet weights of {model} could not be downloaded from {weights.url} ({error}); on a machine with "
-            f"network get that file, then either put it at {path}, or name it in config/baselines.yaml as "
+            f"network get that file, then either put it at {path}, or name it in config/baselines as "
             f"model: {{name: {model}, weights: {weights.name}, weights_file: PATH}}") from None
 
 
 def _check_hash(path: Path, expected: str, local: bool) -> None:
     if not path.is_file():
-        raise DiagvibError(f"{path}: no such file; model.weights_file of config/baselines.yaml names it")
+        raise DiagvibError(f"{path}: no such file; model.weights_file of config/baselines names it")
     found = file_sha256(path)
     if not found.startswith(expected):
         remedy = ("replace the file, or, if it is the one you mean, set model.weights_sha256 in "
-                  "config/baselines.yaml to its hash" if local else "delete it; the next run downloads it again")
+                  "config/baselines to its hash" if local else "delete it; the next run downloads it again")
         raise DiagvibError(f"{path}: wrong hash: expected sha256 {expected}{'...' if len(expected) < 64 else ''}, "
                            f"found {found}; {remedy}")

@@ -72,7 +72,7 @@ def _defaults() -> dict:
 
 
 def _entry(settings: dict, baseline: str) -> dict:
-    """A baseline's settings as configured; else as `config/baselines.yaml` has them; {} for one that it lacks."""
+    """A baseline's settings as configured; else as `config/baselines` has them; {} for one that it lacks."""
     usual = load_settings(baseline) if baseline in baseline_names() else {}
     for entry in settings.get("baselines", []):
         if isinstance(entry, dict) and entry["name"] == baseline:

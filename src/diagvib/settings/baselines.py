@@ -1,6 +1,6 @@
-"""Each baseline's settings, from `config/baselines.yaml`: a model, a method, an optimiser, and how they are run.
+"""Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and how they are run.
 
-Free of torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the schema of that file.
+Free of torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the schema of these files.
 """
 
 import math
@@ -85,7 +85,7 @@ class Sgd(Strict):
 
 
 class Baseline(Strict):
-    """One entry of config/baselines.yaml."""
+    """One entry of config/baselines."""
 
     model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none where the method "
                                                           "makes its network itself.")
@@ -106,7 +106,7 @@ class Baseline(Strict):
     def _no_former_keys(cls, value):
         for key in value if isinstance(value, dict) else ():
             if key in _FORMER:
-                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the head of config/baselines.yaml")
+                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the head of config/baselines/diagvib6.yaml")
         return value
 
     @field_validator("model", "method", mode="before")
@@ -127,13 +127,18 @@ def _entries(path: Path) -> dict[str, dict]:
     return {name: complete(entry, name, str(path)) for name, entry in entries.items()}
 
 
+@cache
+def _shipped() -> list[Path]:
+    return sorted(definition_path("baselines").glob("*.yaml"))
+
+
 def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
-    """The complete settings of every baseline: those of `config/baselines.yaml`, and of further files of one's own.
+    """The complete settings of every baseline: those of `config/baselines/*.yaml`, and of further files of one's own.
 
     DiagvibError if any entry has an unknown, missing or wrong key, or a name occurs twice.
     """
     found: dict[str, dict] = {}
-    for path in (definition_path("baselines.yaml"), *(Path(path) for path in further)):
+    for path in (*_shipped(), *(Path(path) for path in further)):
         for name, entry in _entries(path).items():
             if name in found:
                 raise DiagvibError(f"{path}: {name}: there is another baseline of this name; choose another name")
@@ -142,7 +147,7 @@ def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline that `config/baselines.yaml`, or one of further files, defines."""
+    """Every baseline that `config/baselines`, or one of further files, defines."""
     return list(load_baselines(further))
 
 
@@ -150,7 +155,7 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
     """The settings of one baseline, complete. DiagvibError, suggesting the nearest, if there is none of that name."""
     entries = load_baselines(further)
     if name not in entries:
-        raise unknown_name("baseline", name, entries, "config/baselines.yaml")
+        raise unknown_name("baseline", name, entries, "config/baselines")
     return deepcopy(entries[name])
 
 
@@ -237,7 +242,7 @@ def _told_schema(declared: Declaration) -> dict:
 
 
 def schema() -> dict:
-    """The JSON schema of config/baselines.yaml, the options of every method of the project included."""
+    """The JSON schema of config/baselines, the options of every method of the project included."""
     entry = Baseline.model_json_schema()
     definitions = entry.pop("$defs")
     own = definitions.pop("MethodSettings")

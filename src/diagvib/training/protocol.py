@@ -44,7 +44,7 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
         if not out_of_memory(error):
             raise
         raise DiagvibError(f"{run.name}: the GPU's memory is too small; lower batch_size of {run.baseline} in "
-                           f"config/baselines.yaml (now {batch_size}), let fewer programs use the GPU at once, or set "
+                           f"config/baselines (now {batch_size}), let fewer programs use the GPU at once, or set "
                            "device: cpu") from None
 
 

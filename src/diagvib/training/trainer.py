@@ -251,7 +251,7 @@ class Trainer:
         return True
 
     def _check(self) -> None:
-        settings = f"of {self.run.baseline} in config/baselines.yaml"
+        settings = f"of {self.run.baseline} in config/baselines"
         if self.batch_size > len(self.train):
             raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
                                f"training images; lower batch_size {settings}, or raise counts.train")
@@ -265,7 +265,7 @@ class Trainer:
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
                 raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower lr of "
-                               f"{self.run.baseline} in config/baselines.yaml (now "
+                               f"{self.run.baseline} in config/baselines (now "
                                f"{self.method.settings['optimiser']['lr']})"
                                + (", or set training.precision: fp32" if self.device.type == "cuda"
                                   and self.protocol.precision != "fp32" else ""))

@@ -31,7 +31,7 @@ from diagvib.training.trainer import Trainer
 COLUMNS = ["baseline", "batch_size", "lr", "target", "sample", "val_loss", "selected_epoch", "epochs", "seconds",
            "status"]
 
-# Of an entry in config/baselines.yaml, in the order in which they stand there.
+# Of an entry in config/baselines, in the order in which they stand there.
 ENTRY_KEYS = ("model", "method", "optimiser", "batch_size", "normalise", "selection", "max_epochs", "origin")
 
 
@@ -78,7 +78,7 @@ def tune(baseline: str, settings: dict, tuning: dict, datasets: dict[str, Datase
     is the encoder's, while `head_lr` stays: an encoder is judged by what can be read from its code, as the benchmark
     will judge it. For asr it is the classifier's on lensed images.
 
-    settings: as in config/baselines.yaml. tuning: the configuration's section; its max_epochs, if any, replaces the
+    settings: as in config/baselines. tuning: the configuration's section; its max_epochs, if any, replaces the
     baseline's. datasets: the study's, by target factor. kept: folder for finished and unfinished trainings; a tuning
     that was killed continues there, and one with more candidates trains only these. A candidate that diverges, or does
     not fit into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all
@@ -190,7 +190,7 @@ def _train(trial: Trial, run: Run, candidate: Candidate, settings: dict, splits:
 
 
 def _origin(trial: Trial, table: pd.DataFrame, ranking: pd.DataFrame, images: dict) -> str:
-    """Where the values come from, for config/baselines.yaml; the same for the same tuning."""
+    """Where the values come from, for config/baselines; the same for the same tuning."""
     factors, samples = (", ".join(str(v) for v in table[c].unique()) for c in ("target", "sample"))
     batch_sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
     epochs = trial.settings.get("max_epochs", trial.protocol.max_epochs)
