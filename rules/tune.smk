@@ -1,7 +1,7 @@
 rule tune:
     input:
         [images(TUNING_STUDY, factor) for factor in CONFIG["tuning"]["factors"]],
-        code=code("tune"),
+        **code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:
