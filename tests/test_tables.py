@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagvib.results import TABLE_FILES
 from diagvib.results.paper import percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.grid import RUN_FILES
 from synthetic_runs import accuracy, expected_runs, write_run

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import open_parquet, read_table, write_json, write_table, write_text
+from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
 from diagvib.results.comparability import judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
@@ -20,14 +21,6 @@ from diagvib.results.reference import likeness_table, reference_table
 from diagvib.results.selection import selection_table
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
-
-# The tidy tables, each as CSV and as Parquet.
-TIDY = ("runs", "p_matrix", "metrics", "contrasts", "comparison", "summary", "agreement", "reference", "likeness",
-        "overall", "baselines", "selection", "accuracy", "run_times")
-
-# What `tabulate` writes under results/tables.
-TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "cells.parquet", "history.parquet",
-               "versions.json", "tables.md", "tables.tex", "p_matrix.md", "p_matrix.tex")
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -82,7 +75,7 @@ def write_tables(collected: Collected, out: Path, settings: dict) -> None:
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1) -> pd.DataFrame:
-    """Read every expected run under `runs`, write TABLE_FILES to `out`; returns the frame of `collect_runs`.
+    """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame of `collect_runs`.
 
     threads: the most processes that read.
     """
