@@ -29,6 +29,9 @@ METHODS = {
     "group_dro": "diagvib.methods.group_dro:GroupDro",
     "jtt": "diagvib.methods.jtt:Jtt",
     "coral": "diagvib.methods.coral:Coral",
+    "lff": "diagvib.methods.lff:Lff",
+    "eiil": "diagvib.methods.eiil:Eiil",
+    "debian": "diagvib.methods.debian:Debian",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 
