@@ -55,8 +55,11 @@ class Stripes:
         return torch.tensor([16, 16, 40, 40]).expand(len(index), 4)
 
 
-def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistaken=0):
-    """Three colours, each cue mostly of the colour's class, and environments in turn. mistaken: wrong labels."""
+def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistaken=0, stripes=False):
+    """Three colours, each cue mostly of the colour's class, and environments in turn.
+
+    mistaken: how many labels are wrong. stripes: with `Counterfactuals`.
+    """
     pixels, labels = separable(n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     other = torch.rand(n, cues, generator=generator) < 0.5
@@ -67,12 +70,12 @@ def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistake
     names = {f"cue {number + 1}": ("a", "b", "c") for number in range(cues)}
     return Batches(pixels, labels, device, scaling, Annotations(
         drawn, torch.arange(n) % environments, ("red", "green", "blue"), names,
-        tuple(f"e{number + 1}" for number in range(environments))), Stripes(pixels))
+        tuple(f"e{number + 1}" for number in range(environments))), Stripes(pixels) if stripes else None)
 
 
 @pytest.fixture(scope="module")
 def data():
-    train = annotated(64, 0, mistaken=8)  # which no method gets right at once
+    train = annotated(64, 0, mistaken=8, stripes=True)  # some labels that no method gets right at once
     return train, annotated(24, 1, scaling=train.scaling)
 
 

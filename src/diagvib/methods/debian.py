@@ -4,7 +4,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
 from diagvib.models.registry import make_network
@@ -71,7 +70,7 @@ def part_means(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) 
 
     Of a fixed shape, whatever classes are in the batch, so that a step can be recorded.
     """
-    member = F.one_hot(labels, probabilities.shape[1]).T.float()
+    member = (labels == torch.arange(probabilities.shape[1], device=labels.device)[:, None]).float()
     p = of_label(probabilities, labels)
     inside, outside = ((member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part))
     return inside, outside, member
