@@ -32,6 +32,9 @@ METHODS = {
     "coral": "diagvib.methods.coral:Coral",
     "cf_f": "diagvib.methods.cf_f:CounterfactualAndFactual",
     "lle": "diagvib.methods.lle:Lle",
+    "lff": "diagvib.methods.lff:Lff",
+    "eiil": "diagvib.methods.eiil:Eiil",
+    "debian": "diagvib.methods.debian:Debian",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 
