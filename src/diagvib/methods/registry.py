@@ -29,6 +29,14 @@ METHODS = {
     "group_dro": "diagvib.methods.group_dro:GroupDro",
     "jtt": "diagvib.methods.jtt:Jtt",
     "coral": "diagvib.methods.coral:Coral",
+    "mixup": "diagvib.methods.mixup:Mixup",
+    "cutmix": "diagvib.methods.cutmix:CutMix",
+    "cutout": "diagvib.methods.cutout:Cutout",
+    "augmix": "diagvib.methods.augmix:AugMix",
+    "sd": "diagvib.methods.sd:SpectralDecoupling",
+    "di": "diagvib.methods.di:DomainIndependent",
+    "subg": "diagvib.methods.subg:SubG",
+    "dfr": "diagvib.methods.dfr:Dfr",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 
