@@ -12,9 +12,12 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods import augmix
 from diagvib.methods.method import Batch, StepOutput
 from diagvib.training.batches import Batches
+from diagvib.training.protocol import Protocol
 from diagvib.training.running_metrics import RunningMetrics
+from diagvib.training.trainer import Trainer
+from recorded_operations import RecordedOperations
 from synthetic_images import SIZE, separable
-from test_methods import CPU, made
+from test_methods import CPU, RUN, annotated, made
 
 
 def constant_images(n, size=16):
@@ -278,3 +281,16 @@ def test_spectral_decoupling_penalises_training_alone(data):
     cross_entropy = F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none")
     assert torch.allclose(output.loss, cross_entropy) and losses[0] > output.loss.mean()
     assert torch.allclose(method.validation_step("classify", batch).loss, cross_entropy)
+
+
+@pytest.mark.parametrize("name", ["mixup", "cutmix", "cutout", "augmix", "sd", "di", "dfr"])
+def test_steps_can_be_recorded(name):
+    """No step waits for the device, and its randomness is drawn anew in every repetition."""
+    train, val = annotated(80, 0), annotated(12, 1)
+    results = []
+    for graphs in (None, RecordedOperations()):
+        method = made(name)
+        history = Trainer(method, train, val, RUN, Protocol(1, None, 3)).fit(graphs=graphs).history
+        results.append((history, {key: value.tolist() for key, value in method.state_dict().items()}))
+    assert results[0] == results[1]
+    assert graphs.repetitions[0] == 2, "five steps, the first three of which are made before recording"

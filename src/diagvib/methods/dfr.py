@@ -84,10 +84,10 @@ class Dfr(Method):
     def _regress(self, subset: Tensor, data: TrainingData) -> None:
         """Solve for the head. subset: the first draw, int64[groups, images]."""
         self.eval()
-        features = torch.cat([self.model.features(batch.inputs).double().cpu() for batch in data.in_order()])
+        features = torch.cat([self.model.features(batch.inputs).cpu().double() for batch in data.in_order()])
         mean, std = features.mean(0), features.std(0, correction=0)
         std[std == 0] = 1
-        features, labels = (features - mean) / std, data.labels.cpu()
+        features, labels = features.sub_(mean).div_(std), data.labels.cpu()
         c = self.chosen["c"] or _best_strength(features, labels, subset.cpu())
         draws = [subset, *(equal_groups(self.group, self.groups) for _ in range(self.chosen["resamples"] - 1))]
         chosen = [draw.flatten().cpu() for draw in draws]

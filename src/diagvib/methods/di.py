@@ -5,7 +5,6 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from diagvib.methods.groups import domain_index
 from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
@@ -30,8 +29,9 @@ class DomainIndependent(Method):
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         logits = self.model.head.each(self.model.features(batch.inputs))
-        # A product with the membership [B, domains, 1]: sums in a fixed order.
-        logits = (F.one_hot(self.domain[batch.index], self.domains)[:, :, None] * logits).sum(1)
+        # A product with the membership [B, domains]: sums in a fixed order.
+        own = self.domain[batch.index][:, None] == torch.arange(self.domains, device=logits.device)
+        logits = (own[:, :, None] * logits).sum(1)
         losses = self.losses(logits, batch.labels)
         update("model", losses.mean())
         return StepOutput(losses, logits)

@@ -6,7 +6,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch.distributions import Beta
-from torch.nn import functional as F
 
 from diagvib.methods.method import Batch, Method
 
@@ -33,5 +32,6 @@ def random_share(alpha: float, device: torch.device) -> Tensor:
 
 def mixed_labels(labels: Tensor, share: Tensor, n_classes: int) -> Tensor:
     """float[B, n_classes]: `share`, float[], of each image's own label int64[B], the rest of the one before it."""
-    own = F.one_hot(labels, n_classes).float()
+    # Not one_hot, which looks at the values on the CPU.
+    own = (labels[:, None] == torch.arange(n_classes, device=labels.device)).float()
     return share * own + (1 - share) * own.roll(1, 0)
