@@ -33,6 +33,8 @@ SMALL = {
     "factor_vae": {"vae_epochs": 2, "head_width": 16, "discriminator_width": 8, "discriminator_layers": 1},
     "group_dro": {"told": "cues"}, "jtt": {"identify_epochs": 1, "copies": 2}, "coral": {},
     "cf_f": {}, "lle": {}, "lff": {}, "eiil": {"inference_steps": 100}, "debian": {},
+    "mixup": {}, "cutmix": {}, "cutout": {"p": 0.5}, "augmix": {"width": 2}, "sd": {}, "di": {}, "subg": {},
+    "dfr": {"resamples": 2},
 }
 
 

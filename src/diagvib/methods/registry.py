@@ -35,6 +35,14 @@ METHODS = {
     "lff": "diagvib.methods.lff:Lff",
     "eiil": "diagvib.methods.eiil:Eiil",
     "debian": "diagvib.methods.debian:Debian",
+    "mixup": "diagvib.methods.mixup:Mixup",
+    "cutmix": "diagvib.methods.cutmix:CutMix",
+    "cutout": "diagvib.methods.cutout:Cutout",
+    "augmix": "diagvib.methods.augmix:AugMix",
+    "sd": "diagvib.methods.sd:SpectralDecoupling",
+    "di": "diagvib.methods.di:DomainIndependent",
+    "subg": "diagvib.methods.subg:SubG",
+    "dfr": "diagvib.methods.dfr:Dfr",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 
