@@ -4,10 +4,11 @@ from copy import deepcopy
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diagvib.methods.groups import domain_index
 from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.models.network import Heads
 
 
 class DomainIndependent(Method):
@@ -35,14 +36,3 @@ class DomainIndependent(Method):
         losses = self.losses(logits, batch.labels)
         update("model", losses.mean())
         return StepOutput(losses, logits)
-
-
-class Heads(nn.ModuleList):
-    """Heads that read the same features; together they give the mean of their logits."""
-
-    def each(self, features: Tensor) -> Tensor:
-        """Logits [B, heads, classes]."""
-        return torch.stack([head(features) for head in self], 1)
-
-    def forward(self, features: Tensor) -> Tensor:
-        return self.each(features).mean(1)
