@@ -4,7 +4,6 @@ from copy import deepcopy
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from diagvib.methods.groups import domain_index
 from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
