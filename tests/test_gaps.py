@@ -1,4 +1,4 @@
-"""The set of metrics `gaps`: answers that are known before, ERM as the measure, the paper's numbers where they belong."""
+"""The set of metrics `gaps`: answers that are known before, ERM as the measure, the paper beside UrbanCars alone."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -97,7 +97,7 @@ def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply_and_who_is_perfec
 
 
 def test_gaps_of_a_case_worked_by_hand(tmp_path):
-    # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; all 0.1 less in sample 1, and 0.1 less in the second binding.
+    # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; 0.1 less in sample 1, and 0.1 in the second binding.
     runs = {"net": (settings(), None)}
     wanted = expected(runs, bindings=(BINDING, SECOND), samples=2)
     for run in wanted:
