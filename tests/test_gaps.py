@@ -199,6 +199,13 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
 
 
+def test_settings_of_anothers_making_end_no_table(tmp_path):
+    runs = {"plain": JUDGED["plain"], "odd": ({"method": "mixup", "model": 7}, some(0.3, 0.3))}
+    tables = tables_of(tmp_path, runs, expected(runs))
+    assert tables["whac_a_mole"]["verdict"].to_list() == ["no verdict"] * 2
+    assert set(tables["gap_methods"].query("baseline == 'odd'")["method"]) == {""}
+
+
 def test_a_factor_is_given_where_both_fall_for_the_cue():
     wider = judge_gap(np.array([-0.4, -0.5, -0.6]), np.array([-0.2, -0.25, -0.3]))
     assert wider["factor"] == pytest.approx(2) and wider["verdict"] == "worse"

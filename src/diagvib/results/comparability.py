@@ -130,7 +130,8 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
 
 def _flat(settings: dict) -> dict:
     """A baseline's settings with those of model, method and optimiser beside them, the three by their names."""
-    parts = {key: settings.get(key) or {} for key in ("model", "method", "optimiser")}
+    found = {key: settings.get(key) for key in ("model", "method", "optimiser")}
+    parts = {key: part if isinstance(part, dict) else {} for key, part in found.items()}
     inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}
     return {**settings, **inner, **{key: part.get("name") for key, part in parts.items()}}
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from diagvib.foundation.files import definition_path
-from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, training_shares
+from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, part_of, training_shares
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent, points
 from diagvib.results.shortcut import is_comparable
@@ -77,7 +77,7 @@ def _paper(row: Mapping, table: int, runs: pd.DataFrame, known: KnownStudies, se
     selection; none where anything is other, or the runs' sources are not comparable."""
     study = known.studies[row["study"]]
     paper = read_urbancars_tables()
-    options = {"", *(f"{key}={value}" for key, value in dict(settings.get("method", {})).items())}
+    options = {"", *(f"{key}={value}" for key, value in part_of(settings, "method").items())}
     told = row["told"] if knows_groups(row["told"]) else "nothing"
     wanted = {"table": table, "scene": study.scene, "told": told,
               **{key: row[key] for key in ("binding", "model", "method", "selection")}}

@@ -97,13 +97,14 @@ def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
     """A baseline's name, model, method, what the method is told, and the rule that selects its epoch."""
     settings = baselines.get(baseline, {})
-    method = _part(settings, "method")
-    return {"baseline": baseline, "model": str(_part(settings, "model").get("name", "")),
+    method = part_of(settings, "method")
+    return {"baseline": baseline, "model": str(part_of(settings, "model").get("name", "")),
             "method": str(method.get("name", "")), "told": str(method.get("told", "")),
             "selection": str(settings.get("selection", "val_loss"))}
 
 
-def _part(settings: Mapping, key: str) -> Mapping:
+def part_of(settings: Mapping, key: str) -> Mapping:
+    """A baseline's model or method with its options; empty where a run of another's making recorded anything else."""
     return settings[key] if isinstance(settings.get(key), Mapping) else {}
 
 
@@ -145,9 +146,9 @@ def reference_of(baseline: str, others: Sequence[str], baselines: Mapping[str, d
     selects its epoch alike. If none shares the three, one of the same model.
     """
     own = baselines.get(baseline, {})
-    model = _part(own, "model")
-    alike = [name for name in others if _part(baselines.get(name, {}), "method").get("name") == REFERENCE
-             and _part(baselines[name], "model") == model]
+    model = part_of(own, "model")
+    alike = [name for name in others if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
+             and part_of(baselines[name], "model") == model]
     if not alike or not model:
         return "", f"no baseline of method {REFERENCE} and model {model.get('name', 'of its own')} beside it"
 
