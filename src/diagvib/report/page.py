@@ -23,6 +23,7 @@ from diagvib.report.page_tables import (
     agreement_rows,
     comparison_rows,
     folded_tables,
+    gap_rows,
     reference_rows,
     result_tables,
     simulated_rows,
@@ -73,7 +74,8 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "scales": {chance: [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30, chance)[0]) for i in range(31)]
                    for chance in map(known.chance, p["study"].unique())},
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
-        "accuracy": accuracy_rows(frames["accuracy"], known), "missing": describe_missing(runs),
+        "accuracy": accuracy_rows(frames["accuracy"], known), "gaps": gap_rows(frames["gap_methods"], known),
+        "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
         "versions": made["versions"],
         "settings": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100),
