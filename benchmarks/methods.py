@@ -110,7 +110,7 @@ class Bench:
                          "optimiser": {"name": "adam", "lr": 1e-3}, "origin": "benchmarks/methods.py"})
 
     def trained(self, name: str) -> dict[str, dict]:
-        """Of the phases of a new training, mostly of one epoch: images and seconds of an epoch, seconds of the start."""
+        """Of each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
         settings = self.settings(name)
         train, val = self._batches(tuple(needs(settings["method"])))
         classes = len(self.scene.factors[self.run.target])
