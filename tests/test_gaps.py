@@ -11,12 +11,13 @@ import pytest
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
+from diagvib.results import TABLE_FILES
 from diagvib.results.gap_methods import gap_blocks, gap_lines, gap_methods, read_urbancars_tables
 from diagvib.results.gaps import gaps_table, judge_gap, ratio_interval, reference_of, training_shares, whac_a_mole
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
-from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.results.tables import read_tables, tabulate
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study, parse_study
 from simulated_designs import coverage, paired_bootstrap, paired_gaps, paired_t, ratio
