@@ -112,7 +112,7 @@ class Bench:
     def trained(self, name: str) -> dict[str, dict]:
         """Of each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
         settings = self.settings(name)
-        train, val = self._batches(tuple(needs(settings["method"])))
+        train, val = self._batches(name if needs(settings["method"]) else "erm")
         classes = len(self.scene.factors[self.run.target])
         method = (initialised(lambda: Plain(settings, classes, self.size), 0) if name == PLAIN else
                   make_baseline(settings, classes, self.size, 0))
@@ -132,9 +132,8 @@ class Bench:
                                                             strict=True)}
 
     @cache  # noqa: B019
-    def _batches(self, needed: tuple[str, ...]) -> tuple[Batches, Batches]:
-        """Training and validation images for methods that need these abilities of the scene."""
-        name = next(name for name in METHODS if declaration(name).needs == needed)
+    def _batches(self, name: str) -> tuple[Batches, Batches]:
+        """Training and validation images for a method; ERM's serve all that need nothing of the scene."""
         train = load_batches(self.datasets, self.run, "train", CPU, settings=self.settings(name),
                              prepared=self.prepared)
         return train, load_batches(self.datasets, self.run, "val", CPU, like=train)
@@ -171,11 +170,11 @@ class Bench:
 
 
 def print_table(rows: list[dict]) -> None:
-    table = Table("what", "images/s (CPU)", "of ERM's", "lowest", "highest", "images an epoch", "ERM epochs an epoch",
+    table = Table("what", "images/s", "of ERM's", "lowest", "highest", "images an epoch", "ERM epochs an epoch",
                   "start s")
     for row in rows:
         table.add_row(row["what"].removeprefix("train "), f"{row['images_per_second']:,.0f}",
-                      *(f"{row[key]:.2f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
+                      *(f"{row[key]:.3f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
                       f"{row['images_per_epoch']:,}",
                       *(f"{row[key]:.2f}" for key in ("epoch_in_erm_epochs", "start_seconds")))
     Console(width=120).print(table)

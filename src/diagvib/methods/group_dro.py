@@ -42,9 +42,9 @@ class GroupDro(Method):
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         q, group = self.memory["q"], self.memory["group"][batch.index]
-        # A product with the membership [groups, B]: sums in a fixed order, and nothing to wait for.
+        # By membership [groups, B]: sums in a fixed order, and nothing to wait for. A matrix product would be bf16.
         membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
-        of_groups = membership @ losses / membership.sum(1).clamp(min=1)
+        of_groups = (membership * losses).sum(1) / membership.sum(1).clamp(min=1)
         q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())
         q.div_(q.sum())
         return (q * of_groups).sum()
