@@ -293,10 +293,19 @@ def test_the_rule_of_selection_chooses_the_epoch(rule):
     val = annotated(24, 1, cues=2, scaling=train.scaling)
     method = make_baseline(settings_of(lr=0.02, selection=rule), 6, SIZE, 0)
     fitted = Trainer(method, train, val, RUN, Protocol(max_epochs=5, patience=None, seed=3)).fit()
-    values = [row["epoch"] if rule == "last" else row[rule] for row in fitted.history]
-    best = min(values) if rule == "val_loss" else max(values)
-    assert fitted.selected_epoch == values.index(best) + 1
+    values = [row["epoch"] if rule == "last" else -row[rule] if rule == "val_loss" else row[rule]
+              for row in fitted.history]
+    equal = [row for row, value in zip(fitted.history, values, strict=True) if value == max(values)]
+    assert fitted.selected_epoch == max(equal, key=lambda row: row["val_accuracy"])["epoch"]
     assert fitted.val_loss == fitted.history[fitted.selected_epoch - 1]["val_loss"]
+
+
+def test_of_equal_epochs_the_more_accurate_is_chosen(data, monkeypatch):
+    method = make_baseline(settings_of(lr=1e-6, selection="val_worst_group"), 6, SIZE, 0)
+    trainer = Trainer(method, *data, RUN, Protocol(max_epochs=4, patience=None, seed=3))
+    rows = iter([{"val_worst_group": 0.0, "val_accuracy": accuracy} for accuracy in (0.3, 0.5, 0.4, 0.5)])
+    monkeypatch.setattr(trainer, "_validate", lambda: {"val_loss": 1.0, **next(rows)})
+    assert trainer.fit().selected_epoch == 2
 
 
 def test_a_rule_that_the_study_cannot_offer():

@@ -216,15 +216,16 @@ class Trainer:
         return row
 
     def _select(self, row: dict) -> None:
-        """Keep the weights if this epoch is strictly better than all before in its phase, or if the last is wanted."""
+        """Keep the weights if this epoch is better than all before in its phase. Of equal ones, as worst groups of
+        accuracy 0 are, the one of the higher validation accuracy is better."""
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":
             rule = "val_loss"
-        score = len(self.progress.history) if rule == "last" else -row[rule] if rule == "val_loss" else row[rule]
-        if score > self.progress.best.get("score", -math.inf):
-            weights = {name: value.clone() for name, value in self.method.state_dict().items()}
-            self.progress.best = {"epoch": row["epoch"], "val_loss": row["val_loss"], "score": score,
-                                  "weights": weights}
+        score = (len(self.progress.history) if rule == "last" else -row[rule] if rule == "val_loss" else row[rule],
+                 row["val_accuracy"] or 0.0)
+        if score > self.progress.best.get("score", (-math.inf,)):
+            self.progress.best = {"epoch": row["epoch"], "val_loss": row["val_loss"], "score": score, "weights": {
+                name: value.clone() for name, value in self.method.state_dict().items()}}
 
     def _out_of_patience(self) -> bool:
         if self.protocol.patience is None or not self.progress.best:
