@@ -2,11 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench schema clean
+.PHONY: demo demo-shortcuts test lint bench schema clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
 	@echo "Open outputs/demo/results/report.html"
+
+demo-shortcuts: .venv/installed
+	$(BIN)/snakemake --cores all --configfile config/demo_shortcuts.yaml
+	@echo "Open outputs/demo_shortcuts/results/report.html"
 
 test: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile
