@@ -110,7 +110,7 @@ def _draw_gaps(axes: Axes, methods: Sequence[Judged], metric: str) -> None:
                       color=HELD_OUT if worse else INK, fontweight=700 if worse else 400,
                       bbox={"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8})
     lines = _reference_gaps(methods, cue, metric)
-    if sum(one.is_reference for one in methods) == 1 and 0 in lines:
+    if methods[0].is_reference and 0 in lines:
         axes.text(-100 * lines[0], -0.52, "ERM", ha="center", va="bottom", fontsize=7, color=INK)
     for y, gap in lines.items():
         axes.vlines(-100 * gap, y - 0.5, y + 0.5, color=INK, linewidth=1.1, linestyle=(0, (3, 2)), zorder=4,
@@ -209,7 +209,7 @@ def _label_points(axes: Axes, names: Sequence[str], points: np.ndarray, strong: 
             label.set(ha=ha, va=va, position=(right, up))
             box = label.get_window_extent(renderer)
             covered = sum(box.overlaps(other) for other in taken) + sum(
-                box.contains(*mark) for i, mark in enumerate(marks) if i != at)
+                box.padded(6).contains(*mark) for i, mark in enumerate(marks) if i != at)
             if not covered and frame.x0 <= box.x0 and box.x1 <= frame.x1 + 40:
                 break
         taken.append(label.get_window_extent(renderer))
