@@ -1,6 +1,7 @@
 """Figures and sentences about two cues: what got worse is marked, nothing is said that the tables do not say."""
 
 import json
+import os
 import re
 from itertools import product
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from matplotlib.colors import to_hex
 
+from browser import Browser, find_browser
 from diagvib.foundation.files import read_table, write_table
 from diagvib.report.cell_sheets import cell_sheet
 from diagvib.report.figures import draw_figures
@@ -144,7 +146,7 @@ def test_the_sentences_say_the_effect():
     said = list(gap_sentences(judged_methods(*tables(), STUDY, BINDING), STUDY, BINDING, SHIPPED))
     assert said == [
         "plain recognises shape in 93 % of images like those it was trained on (WHAC-95). That changes by -40 points "
-        "where hue misleads, by -30 points where texture misleads and by -66 where both do.",
+        "where hue misleads, by -30 where texture misleads and by -66 where both do.",
         "first, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54 "
         "(x1.8).", "all narrows both gaps; types narrows the gap of hue alone."]
 
@@ -292,3 +294,20 @@ def test_a_page_without_runs_says_so_and_shows_no_empty_figures(tmp_path):
     page = page_of(tmp_path, SAID, (BINDING,), noted=False)
     assert "No run of WHAC-95 has finished yet" in page and "gap-study" not in page.split("<script>")[0]
     assert "<select" not in page and "gap-bars" not in page.split("</style>")[1].split("<script>")[0]
+
+
+@pytest.mark.skipif(find_browser() is None or os.name != "posix", reason="no Chromium here")
+def test_the_page_shows_the_binding_that_is_chosen_and_what_is_pointed_at(tmp_path):
+    page_of(tmp_path, SAID, (BINDING, SECOND))
+    with Browser(find_browser(), tmp_path / "profile") as browser:
+        browser.open(tmp_path / "report.html", width=390)
+        assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
+        browser.run("(() => { const chosen = document.getElementById('gap-binding'); "
+                    f"chosen.value = '{SECOND}'; chosen.dispatchEvent(new Event('change')); }})()")
+        assert browser.run("[...document.querySelectorAll('figure.gap-bars:not([hidden])')].map("
+                           "figure => figure.dataset.binding).join()") == SECOND
+        assert browser.run("document.querySelectorAll('figure.moles:not([hidden])').length") == 4
+        browser.point_at("figure.gap-bars:not([hidden]) .tip path")
+        said = browser.run("document.querySelector('figure.gap-bars:not([hidden]) .told').textContent")
+        assert said.startswith("plain, told nothing, where hue misleads: -36.5 points") and "3 of 3" in said
+        assert browser.errors == []

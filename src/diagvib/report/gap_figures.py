@@ -56,6 +56,7 @@ def gap_bars(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, k
             _draw_gaps(axes, methods, metric)
             axes.set(xlim=(start, ends[metric]), ylim=(len(methods) - 0.4, -0.75))
             axes.set_title(title, fontsize=10, pad=11)
+            axes.locator_params(axis="x", nbins=6)
             axes.xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
         _name_rows(grid[0], methods, cues)
         grid[0].set_xlabel("gap: points of accuracy lost, against images as in training", fontsize=8, loc="left")

@@ -51,10 +51,9 @@ def gap_section(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStud
     first = next(iter(shown), studies[0])
     methods = judged_methods(gaps, whac, first, bindings_of(gaps, first)[0])
     return {"sentences": list(gap_sentences(methods, first, bindings_of(gaps, first)[0], known)), "figures": drawn,
-            "captions": CAPTIONS,
             "studies": {study: known.title(study) for study in shown}, "first": first,
             "bindings": list(dict.fromkeys(binding for bindings in shown.values() for binding in bindings)),
-            "first_binding": shown[first][0] if first in shown else "", "meaning": known.studies[first].meaning}
+            "first_binding": shown[first][0] if first in shown else ""}
 
 
 def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, known: KnownStudies, inline: Svg
@@ -72,7 +71,9 @@ def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, 
             tips = {}
             if kind == "bars":
                 tips = dict(bar_tips(judged_methods(gaps, whac, study, binding), cue_names(binding)))
-            yield {"study": study, "kind": kind, "binding": binding, "title": words, "svg": inline(path, words, tips)}
+            about = f"{title}: {known.studies[study].meaning}. " if kind == "bars" else ""
+            yield {"study": study, "kind": kind, "binding": binding, "title": words, "caption": about + CAPTIONS[kind],
+                   "svg": inline(path, words, tips)}
 
 
 def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[str, str]]:
@@ -127,7 +128,8 @@ def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudi
     cues, target = cue_names(binding), binding.partition("-")[0] or "the target"
     text = (f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of images like those it was "
             f"trained on ({known.title(study)}{'' if binding else ', mean over all bindings'})")
-    lost = [f"{whole_points(one.mean(metric))} points where {cues[cue]} misleads" for cue, metric in CUE_GAPS.items()]
+    lost = [f"{whole_points(one.mean(metric))}{' points' if cue == 1 else ''} where {cues[cue]} misleads"
+            for cue, metric in CUE_GAPS.items()]
     return f"{text}. That changes by {', by '.join(lost)} and by {whole_points(one.mean('joint_gap'))} where both do."
 
 

@@ -13,7 +13,7 @@ from diagvib.results.read_runs import follows
 from diagvib.studies.study import TARGET
 
 # Target, then the cues: colour and line.
-_LOOKS = ((TRAINED, "-"), (HELD_OUT, (0, (4, 1.5))), (TESTED_OOD, (0, (1, 1))), (TESTED_ID, "-."))
+_LOOKS = ((TRAINED, "-"), (HELD_OUT, (0, (4, 1.5))), (TESTED_ID, (0, (1, 1))), (TESTED_OOD, "-."))
 
 
 def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
