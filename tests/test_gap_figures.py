@@ -122,6 +122,8 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
     figure = gap_bars(*tables(alone), STUDY, BINDING)
     assert all(bar.get_facecolor()[3] == 0 for bar in bars_of(figure, 0).values())
     assert not any(str(one.get_gid()).startswith("reference") for one in figure.axes[0].collections)
+    said, = gap_sentences(judged_methods(*tables(alone), STUDY, BINDING), STUDY, BINDING, SHIPPED)
+    assert said.startswith("No ERM with the same model ran beside")
 
 
 def test_several_bindings_have_a_mean():
@@ -157,6 +159,11 @@ def test_the_sentences_say_where_nothing_got_worse_or_cannot_be_told():
     assert said[-1] == "No method makes a gap certainly wider than that of ERM."
     said = list(gap_sentences(judged_methods(*tables(samples=2), STUDY, BINDING), STUDY, BINDING, SHIPPED))
     assert len(said) == 2 and said[1].endswith("cannot be told from fewer than 3 dataset samples.")
+    many = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
+    many["late"] = settings("jtt"), (0.9, -0.35, -0.32, -0.6)
+    said = list(gap_sentences(judged_methods(*tables(many), STUDY, BINDING), STUDY, BINDING, SHIPPED))
+    assert sum("shrinks from" in text for text in said) == 3
+    assert "also_2 and late too: one gap shrinks, the other grows." in said
     wide = {"plain": METHODS["plain"], "bad": (settings("jtt"), (0.9, -0.6, -0.6, -0.8))}
     said = list(gap_sentences(judged_methods(*tables(wide), STUDY, ""), STUDY, "", SHIPPED))
     assert said == ["No run of WHAC-95 has finished yet, so there is nothing to say in numbers."]
@@ -187,7 +194,7 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
 
 
 def test_cue_preference_where_there_is_one_cue_and_where_there_is_nothing():
-    assert "cue 1: hue" in {line.get_label() for line in preference_curves(
+    assert "cue: hue" in {line.get_label() for line in preference_curves(
         history("zgo", ("shape-hue",), 1), "zgo").axes[0].lines}
     assert preference_curves(history().drop(columns="val_follows_cue_2"), STUDY) is None, "not noted"
     assert preference_curves(history().assign(val_follows_cue_2=np.nan), STUDY) is None, "noted by no run"

@@ -107,7 +107,9 @@ def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: Kn
                    key=lambda one: one.verdicts[one.cues("worse")[0]].difference)
     yield from (_opens(one, cues) for one in opens[:_MOST])
     if opens[_MOST:]:
-        yield f"So {'do' if opens[_MOST + 1:] else 'does'} {joined([one.baseline for one in opens[_MOST:]])}."
+        yield f"{joined([one.baseline for one in opens[_MOST:]])} too: one gap shrinks, the other grows."
+    if not judged and any(not one.is_reference for one in ran):
+        yield "No ERM with the same model ran beside these methods, so that none of their gaps is judged."
     rest = [one for one in judged if not one.opens_another]
     for verdict, verb in (("better", "narrows"), ("worse", "widens")):
         parts = [_one_verdict(own, which, verb, cues) for which in ([1, 2], [1], [2])

@@ -29,7 +29,7 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = S
     if not len(own) or all(np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)):
         return None
     baselines, binding = list(own["baseline"].unique()), own["binding"].unique()
-    roles = ["target", *(f"cue {number}" for number in range(1, len(columns)))]
+    roles = ["target", *(["cue"] if len(columns) == 2 else (f"cue {number}" for number in range(1, len(columns))))]
     if len(binding) == 1:
         roles = [f"{role}: {factor}" for role, factor in zip(roles, binding[0].split("-"), strict=True)]
     width = min(4, len(baselines))
