@@ -9,16 +9,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from diagvib.foundation.parallel import in_processes
+from diagvib.report.cell_sheets import cell_sheet
 from diagvib.report.curves import shown_routes, study_curves
 from diagvib.report.examples import factor_sheet, is_prepared, write_examples
+from diagvib.report.gap_figures import gap_bars, gap_pareto
 from diagvib.report.heat_maps import heat_map
+from diagvib.report.judged import bindings_of
 from diagvib.report.overviews import asymmetry, dominance, paper_scatter, training_curves
+from diagvib.report.preference import preference_curves
 from diagvib.report.sheets import shown_classes, study_sheet
 from diagvib.report.style import HELD_OUT, save_figure
 from diagvib.report.visualisation_sheets import visualisations
 from diagvib.results.known_studies import SHIPPED, KnownStudies, known_studies
 from diagvib.results.shortcut import telling_bindings
-from diagvib.results.tables import read_histories, read_tables, source_note
+from diagvib.results.tables import read_histories, read_preferences, read_tables, source_note
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 from diagvib.studies.binding import Binding
@@ -47,7 +51,7 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict,
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
     # What takes longest comes first, so that all processes end together.
     tasks = list(chain(_examples(prepared, frames["runs"], Path(out), known) if prepared else (),
-                       _training(frames["runs"], Path(tables), known),
+                       _training(frames["runs"], Path(tables), known), _gaps(frames, Path(images), known),
                        visualisations(frames["runs"], runs, binding, known) if runs else (),
                        _curves(frames["metrics"], frames["reference"], known), _overviews(frames, known),
                        _sheets(p, binding, images, known), _heat_maps(p, known)))
@@ -81,6 +85,15 @@ def _training(runs: pd.DataFrame, tables: Path, known: KnownStudies) -> Iterator
         yield f"training/{baseline}", partial(_draw_training, tables, baseline, known)
 
 
+    for study in runs["study"].unique():
+        if known.studies[study].cues:
+            yield f"preference/{study}", partial(_draw_preference, tables, study, known)
+
+
+def _draw_preference(tables: Path, study: str, known: KnownStudies) -> Figure | None:
+    return preference_curves(read_preferences(tables, study), study, known)
+
+
 def _draw_training(tables: Path, baseline: str, known: KnownStudies) -> Figure | None:
     # Read here: all baselines' epochs together would be the most memory that drawing needs.
     return training_curves(read_histories(tables, baseline), baseline, known)
@@ -103,6 +116,20 @@ def _draw_examples(scene: str, prepared: Path, shown: dict, out: Path) -> Figure
     """The sheet of factor classes; writes the bindings' examples for the page on the way."""
     write_examples(load_scene(scene), prepared, shown, out)
     return factor_sheet(load_scene(scene), prepared)
+
+
+def _gaps(frames: dict[str, pd.DataFrame], images: Path, known: KnownStudies) -> Iterator[Task]:
+    """Of each study with two cues the gaps by binding, their price, and the cells of the first binding with images."""
+    gaps, whac = frames["gaps"], frames["whac_a_mole"]
+    for study in gaps["study"].unique():
+        bindings = bindings_of(gaps, study)
+        for binding in bindings:
+            yield f"gaps/{study}_{binding or 'all'}", partial(gap_bars, gaps, whac, study, binding, known)
+        yield f"gaps/pareto_{study}", partial(gap_pareto, gaps, whac, study, bindings[0], known)
+        folders = {binding: images / study / binding / "0" for binding in filter(None, bindings)}
+        for binding, folder in [(name, path) for name, path in folders.items() if path.exists()][:1]:
+            yield (f"sheets/{study}_{binding}", partial(cell_sheet, folder / "train.parquet", folder / "test.parquet",
+                                                        Binding(tuple(binding.split("-"))), known))
 
 
 def _heat_maps(p: pd.DataFrame, known: KnownStudies) -> Iterator[Task]:

@@ -3,7 +3,7 @@
 import base64
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 import jinja2
@@ -16,6 +16,7 @@ from diagvib.foundation.files import read_json, write_text
 from diagvib.report.curves import shown_routes
 from diagvib.report.examples import example_addresses
 from diagvib.report.figures import sheet_binding
+from diagvib.report.gap_section import gap_section
 from diagvib.report.headlines import headlines
 from diagvib.report.matrix import matrix_data
 from diagvib.report.page_tables import (
@@ -68,13 +69,14 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "first_study": next((study for study in p["study"].unique() if known.studies[study].cues), ""),
         "verdict": verdict(frames, figures, known), "reference": reference(frames, known),
         "simulated": simulated_rows(), "false_alarms": simulated_sentence(),
-        "overviews": _overviews(figures, runs["baseline"].unique(), headline.shortcut if headline else "", known),
+        "overviews": _overviews(figures, runs, headline.shortcut if headline else "", known),
         "overviews_title": "Which factors win" if headline else "Training",
         "visualisations": _visualisations(figures, runs, known),
         "scales": {chance: [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30, chance)[0]) for i in range(31)]
                    for chance in map(known.chance, p["study"].unique())},
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
         "accuracy": accuracy_rows(frames["accuracy"], known), "gaps": gap_rows(frames["gap_methods"], known),
+        "moles": gap_section(frames, figures, known, inline_svg),
         "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
         "versions": made["versions"],
@@ -116,10 +118,15 @@ def _curves(figures: Path, metrics: pd.DataFrame, known: KnownStudies) -> list[d
     return found
 
 
-def inline_svg(path: Path, title: str) -> Markup:
-    """An SVG figure as part of the page: the theme's colours, ids of its own, a title for screen readers."""
+def inline_svg(path: Path, title: str, tips: Mapping[str, str] | None = None) -> Markup:
+    """An SVG figure as part of the page: the theme's colours, ids of its own, a title for screen readers.
+
+    tips: what a part says when it is pointed at, by its id.
+    """
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
+    for part, tip in (tips or {}).items():
+        svg = svg.replace(f'<g id="{part}">', f'<g class="tip"><title>{escape(tip)}</title>')
     used = set(re.findall(r"#([A-Za-z][\w-]*)\"", svg)) | set(re.findall(r"url\(#([\w-]+)\)", svg))
     svg = re.sub(r' id="([^"]+)"', lambda m: f' id="{path.stem}-{m[1]}"' if m[1] in used else "", svg)
     svg = re.sub(r'(href="|url\()#', rf"\1#{path.stem}-", svg)
@@ -129,14 +136,17 @@ def inline_svg(path: Path, title: str) -> Markup:
     return Markup(f'{svg[:opening]} role="img" aria-label="{escape(title)}"{svg[opening:]}')
 
 
-def _overviews(figures: Path, baselines: Iterable[str], study: str, known: KnownStudies) -> list[dict]:
-    """Dominance and symmetry in a study, and training curves, as far as they were drawn."""
+def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudies) -> list[dict]:
+    """Dominance and symmetry in a study, training curves and cue preferences, as far as they were drawn."""
     title = f"Factors ranked by how they fare against the others ({known.title(study)})"
     wanted = [(f"dominance/{study}", title, 3, False)]
-    for name in baselines:
+    for name in runs["baseline"].unique():
         wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1,
                     True),
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
+    alone = [name for name in runs["study"].unique() if name not in known.judged_by("gaps", runs["study"])]
+    wanted += [(f"preference/{name}", f"{known.title(name)}: which of target and cue is learnt when", 3, True)
+               for name in alone]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
 

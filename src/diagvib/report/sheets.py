@@ -15,7 +15,7 @@ from diagvib.scenes import load_scene
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 
-Cell = tuple[str, str]  # target class, cue class
+Cell = tuple[str, ...]  # target class, then the class of each cue
 
 
 def study_sheet(train: Path, test: Path, binding: Binding, known: KnownStudies = SHIPPED) -> Figure:
@@ -66,7 +66,7 @@ def shown_classes(study: str, binding: Binding, sample: int, known: KnownStudies
 
 
 def cell_shares(train: Path, binding: Binding) -> pd.Series:
-    """Share of the training images in each drawn cell, indexed by (target class, cue class)."""
+    """Share of the training images in each drawn cell, indexed by (target class, cue classes)."""
     return read_table(train, list(binding.factors)).to_pandas().value_counts(normalize=True)
 
 
@@ -85,10 +85,10 @@ def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell,
         if shape is None:
             raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
         for batch in file.iter_batches(batch_size=256, columns=[*binding.factors, "image"]):
-            names = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+            names = zip(*(batch.column(factor).to_pylist() for factor in binding.factors), strict=True)
             for row, cell in enumerate(names):
                 if cell in cells and cell not in found:
-                    found[cell] = np.frombuffer(batch.column(2)[row].as_py(), np.uint8).reshape(shape)
+                    found[cell] = np.frombuffer(batch.column("image")[row].as_py(), np.uint8).reshape(shape)
             if len(found) == len(cells):
                 break
     return found

@@ -22,7 +22,7 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
 
 # Columns of a run's epochs that every run notes; behind them an accuracy for each test group, noted if
-# `training.track_test` asked for it.
+# `training.track_test` asked for it, and `on_validation`, noted where a study has cues.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
@@ -81,7 +81,8 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     """Every expected run with its settings, times, epochs and cells; arguments and frame as for `collect_runs`."""
     expected = list(expected)
     groups = known.groups(run["study"] for run in expected)
-    history = [*NOTED, *(f"{group}_accuracy" for group in groups)]
+    cues = max((len(known.studies[run["study"]].cues) for run in expected if run["study"] in known.studies), default=0)
+    history = [*NOTED, *(f"{group}_accuracy" for group in groups), *on_validation(cues)]
     tested = {name: study.groups for name, study in known.studies.items()}
     found = in_processes(partial(_read_run, Path(runs), tested, history), expected, threads, RUNS_A_PROCESS)
     read = list(_progress(found, len(expected)))
@@ -96,6 +97,18 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     there = np.array([one.status == "ok" for one in read], dtype=bool)
     return Collected(_frame(frame, read, groups, accuracy), [one.made for one in read], [one.epochs for one in read],
                      history, cells[there[of_run]].reset_index(drop=True))
+
+
+def follows(cues: int) -> list[str]:
+    """For so many cues the columns of epochs that say which share of the predictions on validation images is the class
+    for which each speaks."""
+    return [f"val_follows_cue_{number}" for number in range(1, cues + 1)]
+
+
+def on_validation(cues: int) -> list[str]:
+    """`follows`, the worst validation accuracy of target x all cues and, of several cues, of target x each."""
+    each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
+    return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
 
 
 def _runs_of(read: Sequence[_Read]) -> np.ndarray:
@@ -216,7 +229,7 @@ def _check_names(path: Path, noted: dict, run: dict) -> None:
 def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
     """A run's epochs, float32[epochs, columns], NaN for what it did not note. DiagvibError for a damaged file.
 
-    columns: NOTED, which every epoch has, and others.
+    columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")

@@ -127,3 +127,12 @@ def _check_columns(frame: pd.DataFrame, path: Path) -> None:
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
     """Every recorded epoch of a baseline's runs, as `read_runs.history_table` gives it."""
     return read_table(Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline).to_pandas()
+
+
+def read_preferences(tables: Path, study: str) -> pd.DataFrame:
+    """Every recorded epoch of a study's runs with what their predictions on validation images went with."""
+    path = Path(tables) / "history.parquet"
+    with open_parquet(path) as file:
+        followed = [name for name in file.schema_arrow.names if name.startswith("val_follows_cue_")]
+    columns = ["baseline", "study", "binding", "sample", "epoch", "val_accuracy", *followed]
+    return read_table(path, columns, filters=pc.field("study") == study).to_pandas()

@@ -1,0 +1,102 @@
+"""What figures and sentences about gaps are made from: the methods of a study and binding, each beside its ERM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from diagvib.results.gaps import BASELINE, CUE_GAPS, REFERENCE
+
+# What a method is told, from least to most; one cue, whichever it is, comes before all cues.
+_TOLD = ("nothing", "environments", "cue_types", "cue", "cues")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (none: an ERM)."""
+
+    baseline: str
+    model: str
+    method: str
+    told: str
+    rows: dict
+    verdicts: dict
+
+    @property
+    def is_reference(self) -> bool:
+        return self.method == REFERENCE
+
+    @property
+    def ran(self) -> bool:
+        return self.rows["id_accuracy"].n > 0
+
+    @property
+    def worst_gap(self) -> float:
+        """The mean gap of the cue that costs more; NaN where nothing ran."""
+        return min(self.mean(metric) for metric in CUE_GAPS.values()) if self.ran else float("nan")
+
+    def mean(self, metric: str) -> float:
+        return self.rows[metric].mean
+
+    def verdict(self, cue: int) -> str:
+        """`worse`, `better`, `cannot tell`, `no verdict`; empty for an ERM."""
+        return self.verdicts[cue].verdict if cue in self.verdicts else ""
+
+    def cues(self, verdict: str) -> list[int]:
+        return [cue for cue in CUE_GAPS if self.verdict(cue) == verdict]
+
+    @property
+    def opens_another(self) -> bool:
+        """Whether it mends one cue's gap and widens the other's."""
+        return bool(self.cues("better") and self.cues("worse"))
+
+
+def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
+    """The bindings of a study, of several the empty one, their mean, first."""
+    return sorted(gaps.loc[gaps["study"] == study, "binding"].unique(), key=bool)
+
+
+def judged_methods(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str) -> list[Judged]:
+    """Those that have rows, sorted: model by model ERM first, then by what they are told, then by the worse of both
+    gaps, widest first. gaps, whac: of `gaps.gaps_tables`."""
+    own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
+    whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
+    found = [Judged(*names[:4], rows={row.metric: row for row in rows.itertuples(index=False)},
+                    verdicts={row.cue: row for row in whac[whac["baseline"] == names[0]].itertuples(index=False)})
+             for names, rows in own.groupby(BASELINE, sort=False)]
+    models = list(dict.fromkeys(one.model for one in found))
+    return sorted(found, key=lambda one: (models.index(one.model), not one.is_reference, _told_place(one.told),
+                                          one.told, not one.ran, one.worst_gap if one.ran else 0))
+
+
+def _told_place(told: str) -> int:
+    names = [name for name in _TOLD if name == told] or (["cue"] if told.startswith("cue-") else [])
+    return _TOLD.index(names[0]) if names else len(_TOLD)
+
+
+def cue_names(binding: str) -> dict[int, str]:
+    """`hue` by the number of the cue; `cue 1` where several bindings stand together."""
+    factors = binding.split("-")[1:]
+    return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
+
+
+def told_words(told: str, cues: dict[int, str]) -> str:
+    """`told hue alone`; empty where it is not known what a method is told."""
+    known = {"nothing": "told nothing", "cue_types": "told which factors are cues", "cues": "told both cues",
+             "environments": "told environments", **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()}}
+    return known.get(told, told and f"told {told}")
+
+
+def whole_points(gap: float) -> str:
+    """`-40`: points of accuracy."""
+    return f"{round(100 * gap)}"
+
+
+def factor_words(factor: float) -> str:
+    """`x1.8`; `worse` where ERM has no gap to compare with."""
+    return f"x{factor:.1f}" if factor == factor else "worse"
+
+
+def joined(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
