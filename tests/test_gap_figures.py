@@ -122,6 +122,7 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
     figure = gap_bars(*tables(alone), STUDY, BINDING)
     assert all(bar.get_facecolor()[3] == 0 for bar in bars_of(figure, 0).values())
     assert not any(str(one.get_gid()).startswith("reference") for one in figure.axes[0].collections)
+    assert [text.get_text() for text in figure.legends[0].texts] == ["not judged"]
     said, = gap_sentences(judged_methods(*tables(alone), STUDY, BINDING), STUDY, BINDING, SHIPPED)
     assert said.startswith("No ERM with the same model ran beside")
 

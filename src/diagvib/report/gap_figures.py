@@ -23,12 +23,12 @@ from diagvib.report.style import (
 from diagvib.results.gaps import CUE_GAPS, GAPS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 
-# How a bar looks: an ERM's own, by verdict; without one as where one cannot tell.
+# How a bar looks by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
 _LOOKS = {"": {"facecolor": MUTED}, "worse": {"facecolor": HELD_OUT}, "better": {"facecolor": TRAINED},
-          "cannot tell": _HOLLOW, "no verdict": _HOLLOW}
+          "cannot tell": _HOLLOW, "no verdict": _HOLLOW | {"linestyle": (0, (2, 2))}}
 _LEGEND = {"": "ERM", "better": "better than ERM", "worse": "worse than ERM, by what factor",
-           "cannot tell": "cannot tell"}
+           "cannot tell": "cannot tell", "no verdict": "not judged"}
 _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 # Inches: what a row is high, what the panels are wide together.
 _ROW, _PANELS = 0.4, 6.4
