@@ -95,7 +95,7 @@ OVERRIDES = [
     ("bindings=[all]", "bindings"), ("bindings=[1]", "bindings.0"), ("bindings=[shape-hue, shape-hue]", "bindings"),
     ("bindings={shape: hue}", "bindings"), ("bindings=[shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
     ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
-    ("counts.nowhere=9", "unknown key 'counts.neither'"), ("counts={ood: null}", "counts.ood"),
+    ("counts.nowhere=9", "unknown key 'counts.nowhere'"), ("counts={ood: null}", "counts.ood"),
     ("studies_from=mine.yaml", ("studies_from", "[mine.yaml]")),
     ("studies_from=[none.yaml]", "none.yaml: no such file"),
     ("studies_from=[3]", "studies_from.0"), ("baselines_from=[none.yaml]", "none.yaml: no such file"),
