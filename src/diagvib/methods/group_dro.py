@@ -5,8 +5,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from diagvib.methods.groups import balancing_weights, group_index
-from diagvib.methods.method import Batch, Method, Phase, TrainingData
+from diagvib.methods.groups import balancing_weights, group_index, members
+from diagvib.methods.method import Batch, Method, Phase, Sampling, TrainingData
 
 
 class GroupDro(Method):
@@ -14,7 +14,8 @@ class GroupDro(Method):
     that q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
     Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Images are drawn so that
-    every group comes equally often, unless balanced is false. No adjustment for a group's size.
+    every group comes equally often; of environments every batch has equal shares. Unless balanced is false. No
+    adjustment for a group's size.
     """
 
     told: ClassVar[tuple] = ("cues", "cue", "environments")
@@ -37,8 +38,9 @@ class GroupDro(Method):
         self.memory["group"] = group
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
-        return balancing_weights(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+        balanced = members if self.chosen["told"] == "environments" else balancing_weights
+        return balanced(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         q, group = self.memory["q"], self.memory["group"][batch.index]
