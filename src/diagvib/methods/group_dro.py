@@ -13,9 +13,9 @@ class GroupDro(Method):
     """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no image there; before
     that q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
-    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Images are drawn so that
-    every group comes equally often; of environments every batch has equal shares. Unless balanced is false. No
-    adjustment for a group's size.
+    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless balanced is
+    false, images are drawn so that every group comes equally often, and environments have equal shares of every batch.
+    No adjustment for a group's size.
     """
 
     told: ClassVar[tuple] = ("cues", "cue", "environments")
