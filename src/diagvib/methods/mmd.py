@@ -19,7 +19,8 @@ class Mmd(Coral):
 
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
         shares = sets / sets.sum(1, keepdim=True).clamp(min=1)
-        kernel = sum((-scale * _squared_distances(features)).exp() for scale in SCALES)
+        squared = _squared_distances(features)
+        kernel = sum((-scale * squared).exp() for scale in SCALES)
         return [(one - other) @ kernel @ (one - other) for one, other in combinations(shares, 2)]
 
 
