@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.files import Images
-from diagvib.methods.lle import _Donors
+from diagvib.methods.groups import Partners
 from diagvib.methods.registry import check_scene, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve
@@ -71,7 +71,8 @@ def test_donors_are_of_another_class_and_all_as_often():
     torch.manual_seed(0)
     for label in (0, 1, 2):
         others = (labels != label).nonzero().flatten()
-        drawn = _Donors(labels).draw(torch.full((30_000,), label)).bincount(minlength=6)
+        of_any, of_label = torch.zeros(30_000, dtype=torch.int64), torch.full((30_000,), label)
+        drawn = Partners(torch.zeros_like(labels), labels).draw(of_any, of_label).bincount(minlength=6)
         assert drawn[labels == label].sum() == 0
         assert torch.allclose(drawn[others] / 30_000, torch.full((len(others),), 1 / len(others)), atol=0.02)
 

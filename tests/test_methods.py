@@ -34,7 +34,8 @@ SMALL = {
     "group_dro": {"told": "cues"}, "jtt": {"identify_epochs": 1, "copies": 2}, "coral": {},
     "cf_f": {}, "lle": {}, "lff": {}, "eiil": {"inference_steps": 100}, "debian": {},
     "mixup": {}, "cutmix": {}, "cutout": {"p": 0.5}, "augmix": {"width": 2}, "sd": {}, "di": {}, "subg": {},
-    "dfr": {"resamples": 2, "c": 0.1},
+    "dfr": {"resamples": 2, "c": 0.1}, "irm": {"anneal_steps": 5}, "vrex": {"anneal_steps": 5}, "mmd": {},
+    "causirl_coral": {}, "causirl_mmd": {}, "fish": {}, "w2d": {}, "lisa": {}, "env_mixup": {},
 }
 
 

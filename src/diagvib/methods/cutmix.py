@@ -23,7 +23,7 @@ class CutMix(Method):
         side = (1 - random_share(self.chosen["alpha"], batch.inputs.device)).sqrt()
         box = _span(side, batch.inputs.shape[2])[:, None] & _span(side, batch.inputs.shape[3])
         return replace(batch, inputs=torch.where(box, batch.inputs.roll(1, 0), batch.inputs),
-                       labels=mixed_labels(batch.labels, 1 - box.float().mean(), self.n_classes))
+                       labels=mixed_labels(batch.labels, batch.labels.roll(1), 1 - box.float().mean(), self.n_classes))
 
 
 def _span(side: Tensor, size: int) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from diagvib.methods.group_dro import GroupDro
-from diagvib.methods.method import Phase, TrainingData
+from diagvib.methods.irm import scale_slopes
+from diagvib.methods.method import Phase, Sampling, TrainingData
 
 # Of Adam, which moves the assignment of images to environments.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
@@ -49,7 +50,7 @@ class Eiil(GroupDro):
             self.start_with(group, len(found))
             self.model.load_state_dict(self.initial)
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
         return None if phase == "reference" else super().sampling(phase, data)
 
 
@@ -60,9 +61,7 @@ def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float)
     the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with the inner means over a class's images; e
     starts standard normal. The environment is s > 0.5.
     """
-    logits = logits.float()
-    # dl/dw at w = 1: what the softmax expects of the logits, minus the label's.
-    slope = (logits.softmax(1) * logits).sum(1) - logits.gather(1, labels[:, None]).squeeze(1)
+    slope = scale_slopes(logits, labels)
     member = F.one_hot(labels, logits.shape[1]).T.float()
     weighted = member / member.sum(1, keepdim=True).clamp(min=1) * slope  # [classes, N]
     own = weighted.sum(0)

@@ -5,16 +5,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from diagvib.methods.groups import balancing_weights, group_index
-from diagvib.methods.method import Batch, Method, Phase, TrainingData
+from diagvib.methods.groups import balancing_weights, group_index, members
+from diagvib.methods.method import Batch, Method, Phase, Sampling, TrainingData
 
 
 class GroupDro(Method):
     """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no image there; before
     that q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
-    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Images are drawn so that
-    every group comes equally often, unless balanced is false. No adjustment for a group's size.
+    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless balanced is
+    false, images are drawn so that every group comes equally often, and environments have equal shares of every batch.
+    No adjustment for a group's size.
     """
 
     told: ClassVar[tuple] = ("cues", "cue", "environments")
@@ -37,8 +38,9 @@ class GroupDro(Method):
         self.memory["group"] = group
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
-        return balancing_weights(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+        balanced = members if self.chosen["told"] == "environments" else balancing_weights
+        return balanced(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         q, group = self.memory["q"], self.memory["group"][batch.index]

@@ -58,3 +58,34 @@ def equal_groups(index: Tensor, groups: int) -> Tensor:
 def balancing_weights(index: Tensor, groups: int) -> Tensor:
     """Sampling weights float64[N] with which every group is drawn equally often: N / n_g."""
     return len(index) / torch.bincount(index, minlength=groups).double()[index]
+
+
+def members(index: Tensor, groups: int) -> list[Tensor]:
+    """Which images are in each group, int64[images], from the group of each, int64[N]."""
+    return [(index == group).nonzero().flatten() for group in range(groups)]
+
+
+class Partners:
+    """Draws, for images of one class of something and one of something else, images that share the first class and
+    differ in the second, all of those alike."""
+
+    def __init__(self, shared: Tensor, different: Tensor):
+        """The classes of every training image, int64[N] each."""
+        classes = int(different.max()) + 1
+        both = shared * classes + different
+        self._order = both.argsort(stable=True)
+        self._count = both.bincount(minlength=(int(shared.max()) + 1) * classes).view(-1, classes)
+        self._total = self._count.sum(1)
+        self._start = self._count.cumsum(1) - self._count
+        self._first = self._total.cumsum(0) - self._total
+
+    def lonely(self) -> list[tuple[int, int]]:
+        """The pairs of classes whose images have no partner."""
+        alone = (self._count > 0) & (self._count == self._total[:, None])
+        return [tuple(pair) for pair in alone.nonzero().tolist()]
+
+    def draw(self, shared: Tensor, different: Tensor) -> Tensor:
+        """Indices int64[B] of partners of images that have these classes, int64[B] each, and are not `lonely`."""
+        count, start = self._count[shared, different], self._start[shared, different]
+        place = (torch.rand(shared.shape, device=shared.device) * (self._total[shared] - count)).long()
+        return self._order[self._first[shared] + place + count * (place >= start)]

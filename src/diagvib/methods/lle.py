@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from diagvib.methods.groups import Partners
 from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
 from diagvib.models.network import Heads
 
@@ -29,7 +30,7 @@ class Lle(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
-        self.data, self.donors = data, _Donors(data.labels)
+        self.data, self.donors = data, Partners(torch.zeros_like(data.labels), data.labels)
         head, shifts = self.model.head, 1 + data.cues.shape[1]
         self.heads = Heads(deepcopy(head) for _ in range(shifts))
         self.shift = nn.Linear(head.in_features, shifts, device=data.labels.device)
@@ -43,7 +44,7 @@ class Lle(Method):
     def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
         """The batch with shifts drawn for its images, and these, int64[B]."""
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
-        donors, pixels = self.donors.draw(batch.labels), batch.pixels.clone()
+        donors, pixels = self.donors.draw(torch.zeros_like(batch.labels), batch.labels), batch.pixels.clone()
         for cue in range(len(self.heads) - 1):
             at = (shift == cue + 1).nonzero().flatten()
             if len(at):
@@ -63,17 +64,3 @@ class Lle(Method):
         features = self.model.features(batch.inputs)
         share = self.shift(features).float().softmax(1)
         return (share[:, :, None] * self.heads.each(features).float()).sum(1)
-
-
-class _Donors:
-    """Draws, for images of given target classes, images of any other class, all of those alike."""
-
-    def __init__(self, labels: Tensor):
-        self._order = labels.argsort(stable=True)
-        self._count = labels.bincount()
-        self._start = self._count.cumsum(0) - self._count
-
-    def draw(self, labels: Tensor) -> Tensor:
-        count, start = self._count[labels], self._start[labels]
-        place = (torch.rand(labels.shape, device=labels.device) * (len(self._order) - count)).long()
-        return self._order[place + count * (place >= start)]

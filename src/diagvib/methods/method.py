@@ -68,6 +68,7 @@ class TrainingData:
     batch: Callable[[Tensor], Batch] = field(repr=False)
     inputs: Callable[[Tensor], Tensor] = field(repr=False)
     counterfactuals: "Counterfactuals | None" = field(default=None, repr=False)
+    max_epochs: int = 1
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -124,8 +125,14 @@ class Visualisation:
 # Inputs, float[N, 3, H, W] z-scored as a batch's, back to uint8[N, H, W, 3].
 Denormalise = Callable[[Tensor], Tensor]
 
-# update("model", loss): one step of the optimiser of that name; gradients reach its own parameters only.
-Update = Callable[[str, Tensor], None]
+# What `Method.sampling` may say.
+Sampling = Tensor | list[Tensor] | None
+
+
+class Update(Protocol):
+    def __call__(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
+        """One step of the optimiser of that name; gradients reach its own parameters only. forget, bool[] on the
+        device: where it is true, the optimiser begins as new with this step."""
 
 
 class Method(nn.Module):
@@ -198,11 +205,13 @@ class Method(nn.Module):
         trained = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
         return Optimiser(trained, {**self.settings["optimiser"], **changed})
 
-    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
         """Which images an epoch of this phase is made of. None: each once.
 
         float[N]: as many as there are, drawn with replacement with these weights. int64[M]: those of these indices,
-        which may repeat, in random order.
+        which may repeat, in random order. A list of int64[M]: every batch holds equally many of each of these sets, set
+        after set, as many as batch_size allows; an epoch has as many steps as with None, and a set that is through
+        within one begins anew.
         """
         return None
 

@@ -21,17 +21,18 @@ class Mixup(Method):
     def augment(self, batch: Batch) -> Batch:
         share = random_share(self.chosen["alpha"], batch.inputs.device)
         return replace(batch, inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),
-                       labels=mixed_labels(batch.labels, share, self.n_classes))
+                       labels=mixed_labels(batch.labels, batch.labels.roll(1), share, self.n_classes))
 
 
-def random_share(alpha: float, device: torch.device) -> Tensor:
-    """A draw of Beta(alpha, alpha), float[]."""
-    alpha = torch.full((), alpha, device=device)
+def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:
+    """Draws of Beta(alpha, alpha), float[shape]."""
+    alpha = torch.full(shape, alpha, device=device)
     return Beta(alpha, alpha, validate_args=False).sample()
 
 
-def mixed_labels(labels: Tensor, share: Tensor, n_classes: int) -> Tensor:
-    """float[B, n_classes]: `share`, float[], of each image's own label int64[B], the rest of the one before it."""
+def mixed_labels(labels: Tensor, others: Tensor, share: Tensor, n_classes: int) -> Tensor:
+    """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the rest of another's."""
     # Not one_hot, which looks at the values on the CPU.
-    own = (labels[:, None] == torch.arange(n_classes, device=labels.device)).float()
-    return share * own + (1 - share) * own.roll(1, 0)
+    own, other = ((of[:, None] == torch.arange(n_classes, device=labels.device)).float() for of in (labels, others))
+    share = share.reshape(-1, 1)
+    return share * own + (1 - share) * other

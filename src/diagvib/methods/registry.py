@@ -43,6 +43,15 @@ METHODS = {
     "di": "diagvib.methods.di:DomainIndependent",
     "subg": "diagvib.methods.subg:SubG",
     "dfr": "diagvib.methods.dfr:Dfr",
+    "irm": "diagvib.methods.irm:Irm",
+    "vrex": "diagvib.methods.vrex:Vrex",
+    "mmd": "diagvib.methods.mmd:Mmd",
+    "causirl_coral": "diagvib.methods.causirl:CausirlCoral",
+    "causirl_mmd": "diagvib.methods.causirl:CausirlMmd",
+    "fish": "diagvib.methods.fish:Fish",
+    "w2d": "diagvib.methods.w2d:W2d",
+    "lisa": "diagvib.methods.lisa:Lisa",
+    "env_mixup": "diagvib.methods.env_mixup:EnvMixup",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 

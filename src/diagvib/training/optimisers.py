@@ -7,6 +7,7 @@ loading torch itself; nothing is compiled here. The methods below are those that
 from inspect import unwrap
 
 import torch
+from torch import Tensor
 
 from diagvib.methods.method import Optimiser
 
@@ -28,3 +29,11 @@ def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
     settings = {key: tuple(value) if key == "betas" else value for key, value in given.settings.items()
                 if key != "name"}
     return OPTIMISERS[given.settings["name"]](given.parameters, **settings, fused=True)
+
+
+def forget_where(optimiser: torch.optim.Optimizer, condition: Tensor) -> None:
+    """Leave the optimiser as new where `condition`, bool[] on the device, is true; it is not read on the host."""
+    for state in optimiser.state.values():
+        for value in state.values():
+            if value is not None:
+                value.masked_fill_(condition, 0)

@@ -7,19 +7,20 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError, Diverged
-from diagvib.methods.method import Method, Phase
+from diagvib.methods.method import Method, Phase, Sampling
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
-from diagvib.training.optimisers import make_optimiser
+from diagvib.training.epochs import epoch_batches, epoch_shape
+from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
 from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
 
@@ -73,7 +74,8 @@ class Trainer:
         self.method = method.to(self.device, memory_format=torch.channels_last)
         self.train, self.val, self.run, self.protocol = train, val, run, protocol
         self.batch_size, self.selection = method.settings["batch_size"], method.settings.get("selection", "val_loss")
-        self.data = train.training_data()
+        self.data = replace(train.training_data(),
+                            max_epochs=method.settings.get("max_epochs") or protocol.max_epochs)
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
         self.metrics = RunningMetrics(self.device)
@@ -101,7 +103,7 @@ class Trainer:
         best = self.progress.best
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
-    def _hook(self, hook: Callable, *arguments) -> list[Phase] | None:
+    def _hook(self, hook: Callable, *arguments):
         try:
             return hook(*arguments)
         except DiagvibError as error:
@@ -125,10 +127,10 @@ class Trainer:
         progress, phase = self.progress, self.phase
         torch.manual_seed(self._phase_seed)
         chosen = self.method.sampling(phase.name, self.data)
+        steps, images = self._hook(epoch_shape, chosen, len(self.train), self.batch_size)
         step, self.metrics = self._step_function(), RunningMetrics(self.device)
         epochs = phase.max_epochs or self.protocol.max_epochs
-        self.callback.on_start(epochs - progress.epochs_in_phase,
-                               math.prod(_epoch_shape(chosen, len(self.train), self.batch_size)))
+        self.callback.on_start(epochs - progress.epochs_in_phase, steps * images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
             row = self._epoch(step, chosen)
             progress.history.append(row)
@@ -147,7 +149,7 @@ class Trainer:
             self.progress.finished, self.optimisers = True, {}
         self._save()
 
-    def _epoch(self, step: Callable[[Tensor], None], chosen: Tensor | None) -> dict:
+    def _epoch(self, step: Callable[[Tensor], None], chosen: Sampling) -> dict:
         epoch = len(self.progress.history) + 1
         train_loss, train_accuracy = self._learn(step, chosen, epoch_seed(self.run, self.protocol.seed, epoch))
         row = {"epoch": epoch, "phase": self.phase.name, "train_loss": train_loss, "train_accuracy": train_accuracy,
@@ -157,7 +159,7 @@ class Trainer:
             row |= self.tracker(self.method)
         return row
 
-    def _learn(self, step: Callable[[Tensor], None], chosen: Tensor | None, seed: int) -> tuple[float, float | None]:
+    def _learn(self, step: Callable[[Tensor], None], chosen: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
         torch.manual_seed(seed)
@@ -177,8 +179,10 @@ class Trainer:
             output = self.method.training_step(self.phase.name, batch, self._update)
         self.metrics.add(output, batch)
 
-    def _update(self, name: str, loss: Tensor) -> None:
+    def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
         optimiser = self.optimisers[name]
+        if forget is not None:
+            forget_where(optimiser, forget)
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
         optimiser.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, enabled=False):
@@ -277,24 +281,3 @@ class Trainer:
 
     def _autocast(self) -> torch.autocast:
         return autocast(self.protocol.on(self.device), self.device)
-
-
-def epoch_batches(chosen: Tensor | None, n: int, size: int, generator: torch.Generator) -> Tensor:
-    """Indices int64[steps, images] of an epoch's batches, from a method's `sampling` of n images.
-
-    Whole batches only; of fewer images than a batch, one with all of them.
-    """
-    steps, size = _epoch_shape(chosen, n, size)
-    if chosen is None:
-        order = torch.randperm(n, generator=generator)
-    elif chosen.is_floating_point():
-        order = torch.multinomial(chosen.cpu(), n, replacement=True, generator=generator)
-    else:
-        order = chosen.cpu()[torch.randperm(len(chosen), generator=generator)]
-    return order[:steps * size].view(steps, size)
-
-
-def _epoch_shape(chosen: Tensor | None, n: int, size: int) -> tuple[int, int]:
-    images = n if chosen is None else len(chosen)
-    size = min(size, images)
-    return images // size, size

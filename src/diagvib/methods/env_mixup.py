@@ -1,0 +1,30 @@
+"""`env_mixup`: mixup of images of different environments (Zhang et al., 2018, in DomainBed's form)."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+
+from diagvib.methods.environments import ByEnvironment
+from diagvib.methods.method import Batch
+from diagvib.methods.mixup import mixed_labels, random_share
+
+
+class EnvMixup(ByEnvironment):
+    """The environments are put in a random order for each batch. The images of each are blended one by one with those
+    of the next, the last's with the first's: s x_i + (1 - s) x_j, and the same of the one-hot labels, with one
+    s ~ Beta(alpha, alpha) for each pair of environments. Published: alpha 0.2."""
+
+    options: ClassVar[dict] = {
+        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.2},
+    }
+
+    def augment(self, batch: Batch) -> Batch:
+        environments, device = len(self.sets), batch.labels.device
+        images = len(batch.labels) // environments
+        order = torch.rand(environments, device=device).argsort()
+        following = order.roll(-1)[order.argsort()]
+        other = (following[:, None] * images + torch.arange(images, device=device)).flatten()
+        share = random_share(self.chosen["alpha"], device, environments).repeat_interleave(images)
+        return replace(batch, inputs=batch.inputs.lerp(batch.inputs[other], (1 - share)[:, None, None, None]),
+                       labels=mixed_labels(batch.labels, batch.labels[other], share, self.n_classes))

@@ -1,0 +1,55 @@
+"""What methods that are told environments share: batches with equal shares of each, and penalties that set in late."""
+
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.groups import group_index, members
+from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput, TrainingData, Update
+
+
+class ByEnvironment(Method):
+    """A batch is one environment's images after the other's, as many of each: batch_size / environments, rounded down,
+    and two at least. DomainBed (Gulrajani and Lopez-Paz, 2021) draws one minibatch per environment likewise."""
+
+    told: ClassVar[tuple] = ("environments",)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = super().phases(data)
+        self.sets = members(*group_index(data, "environments", self.chosen["name"]))
+        if self.settings["batch_size"] < 2 * len(self.sets):
+            raise DiagvibError(f"method: {self.chosen['name']} needs two images of every environment in a batch, but "
+                               f"batch_size is {self.settings['batch_size']} and the study has {len(self.sets)} "
+                               f"environments; raise it to {2 * len(self.sets)} or more")
+        return phases
+
+    def sampling(self, phase: str, data: TrainingData) -> Sampling:
+        return self.sets
+
+    def by_environment(self, values: Tensor) -> Tensor:
+        """A batch's values [B, ...] as [environments, B / environments, ...]."""
+        return values.unflatten(0, (len(self.sets), -1))
+
+
+class Annealed(ByEnvironment):
+    """A penalty that weighs 1 for the first `anneal_steps` steps, and `weight`, an option of the subclass, from then
+    on; at the change the optimiser begins as new."""
+
+    options: ClassVar[dict] = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        return super().phases(data)
+
+    def weight(self) -> Tensor:
+        """The penalty's, at this step: float[]."""
+        return torch.where(self.memory["step"] < self.chosen["anneal_steps"], 1.0, self.chosen["weight"])
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        changes = self.memory["step"] == self.chosen["anneal_steps"]
+        output = super().training_step(phase, batch, partial(update, forget=changes))
+        self.memory["step"].add_(1)
+        return output

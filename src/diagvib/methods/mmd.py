@@ -1,0 +1,33 @@
+"""`mmd`, maximum mean discrepancy: features of all environments shall have the same distribution (Li et al., 2018)."""
+
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.coral import Coral
+
+# Of the kernels, exp(-g d^2) with d the distance of two images' features.
+SCALES = (1e-3, 1e-2, 1e-1, 1, 10, 100, 1000)
+
+
+class Mmd(Coral):
+    """Adds gamma times the mean over pairs of environments of mean(K11) + mean(K22) - 2 mean(K12): the biased squared
+    MMD, with K the sum of seven Gaussian kernels and the pairs of an image with itself counted. DomainBed's form, which
+    has no autoencoder and no adversary, as the paper's has.
+    """
+
+    def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
+        shares = sets / sets.sum(1, keepdim=True).clamp(min=1)
+        squared = _squared_distances(features)
+        kernel = sum((-scale * squared).exp() for scale in SCALES)
+        return [(one - other) @ kernel @ (one - other) for one, other in combinations(shares, 2)]
+
+
+def _squared_distances(features: Tensor) -> Tensor:
+    """float[B, B], from float[B, D]."""
+    # Distances do not depend on the origin, and about the mean there is less to round.
+    features = features - features.detach().mean(0)
+    squares = features.square().sum(1)
+    distances = squares[:, None] + squares - 2 * features @ features.T
+    return distances.clamp(min=0).masked_fill(torch.eye(len(features), dtype=torch.bool, device=features.device), 0)

@@ -1,0 +1,19 @@
+"""`vrex`, risk extrapolation: all environments shall have the same loss (Krueger et al., 2021)."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from diagvib.methods.environments import Annealed
+from diagvib.methods.method import Batch
+
+
+class Vrex(Annealed):
+    """Adds weight times the variance of the environments' mean losses, over environments, not over one fewer.
+    Published, in DomainBed's form: weight 1 for 500 steps, then 10."""
+
+    options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 10.0}}
+
+    def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+        of_environments = self.by_environment(losses).mean(1)
+        return of_environments.mean() + self.weight() * of_environments.var(correction=0)

@@ -1,0 +1,118 @@
+"""`w2d`: learn from the hardest images, and without the cells that decide them most (Huang et al., 2022)."""
+
+from copy import deepcopy
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.models.network import Network
+
+
+class W2d(Method):
+    """The loss is the cross entropy of images from whose last feature map cells are erased, for the hardest images.
+
+    Hard are, of a batch, the share `hard_images` of largest cross entropy, and all in the share `final_steps` of the
+    training that is its end. On the map M [channels, cells] of an image, with g the mean over cells of the gradient of
+    the true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
+    `erased_images` of the hard images whose probability of the true class that lowers most. All shares of images and
+    cells are rounded down, that of hard images to no less than one.
+
+    The hard images' losses are picked from one pass over the whole batch, so batch norm sees all of it. Needs a network
+    whose features are its last map, pooled.
+    """
+
+    options: ClassVar[dict] = {
+        "hard_images": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.3333333333333333},
+        "final_steps": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.25},
+        "cells": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.25},
+        "erased_images": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.3333333333333333},
+    }
+    uses_features: ClassVar[bool] = True
+
+    def build(self) -> None:
+        super().build()
+        cells, name = _map_cells(self.model, self.image_size), self.settings["model"]["name"]
+        if cells is None:
+            raise DiagvibError(f"method: {self.chosen['name']} erases cells of the last feature map, but the features "
+                               f"of model {name} are no pooled map; choose small_cnn or a resnet")
+        self.erased_cells = int(self.chosen["cells"] * cells)
+        if not self.erased_cells:
+            raise DiagvibError(f"method: {self.chosen['name']}: of the {cells} cells of model {name}'s last feature "
+                               f"map, cells: {self.chosen['cells']} erases none; raise it, or use larger images")
+        self.pool = _last_pool(self.model)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        size = self.settings["batch_size"]
+        self.hard_until = (1 - self.chosen["final_steps"]) * data.max_epochs * (len(data) // size)
+        self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
+        return super().phases(data)
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        features, maps = _features_and_map(self.model, self.pool, batch.inputs)
+        logits = self.model.head(features)
+        losses = self.losses(logits, batch.labels)
+        hard = self.hard(losses.detach())
+        erased = self.erased(maps.detach(), batch.labels, hard)
+        of_rest = self.losses(self.classified(maps.masked_fill(erased, 0)), batch.labels)
+        update("model", (hard * of_rest).sum() / hard.sum())
+        self.memory["step"].add_(1)
+        return StepOutput(losses, logits)
+
+    def hard(self, losses: Tensor) -> Tensor:
+        """Which images of a batch are learnt from, bool[B], by their losses, float[B]."""
+        images = max(1, int(self.chosen["hard_images"] * len(losses)))
+        return _largest(losses, images) | (self.memory["step"] >= self.hard_until)
+
+    def erased(self, maps: Tensor, labels: Tensor, hard: Tensor) -> Tensor:
+        """Which cells are erased, bool[B, 1, H, W], of maps float[B, channels, H, W]; hard: bool[B]."""
+        with torch.enable_grad(), torch.autocast(maps.device.type, enabled=False):
+            maps = maps.float().requires_grad_()
+            logits = self.classified(maps)
+            gradient, = torch.autograd.grad(logits.gather(1, labels[:, None]).sum(), maps)
+        with torch.no_grad(), torch.autocast(maps.device.type, enabled=False):
+            importance = (gradient.mean((2, 3), keepdim=True) * maps).sum(1)
+            decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)[:, None]
+            without = self.classified(maps.masked_fill(decisive, 0))
+            lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None]).squeeze(1)
+            images = (self.chosen["erased_images"] * hard.sum().double()).floor()
+            lowered_most = _largest(lowered.masked_fill(~hard, -torch.inf), images)
+            return decisive & lowered_most[:, None, None, None]
+
+    def classified(self, maps: Tensor) -> Tensor:
+        """Logits [B, classes] of the images of these maps."""
+        return self.model.head(self.pool(maps).flatten(1))
+
+
+def _largest(values: Tensor, n: int | Tensor) -> Tensor:
+    """Which n of the values are the largest, along the last dimension; of equals the first."""
+    return values.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1) < n
+
+
+def _last_pool(model: Network) -> nn.Module | None:
+    pools = [module for module in model.body.modules()
+             if isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d)]
+    return pools[-1] if pools else None
+
+
+def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Features [B, D], and the map [B, channels, H, W] that `pool`, a part of the model, made them of."""
+    maps = []
+    with pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
+        features = model.features(inputs)
+    return features, maps[-1]
+
+
+@torch.no_grad()
+def _map_cells(model: Network, image_size: int) -> int | None:
+    """How many cells the last map has; None where the features, also in training, are not what is pooled of it."""
+    model = deepcopy(model).train()
+    pool, inputs = _last_pool(model), torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size)
+    if pool is None:
+        return None
+    features, maps = _features_and_map(model, pool, inputs)
+    pooled = pool(maps).flatten(1)
+    same = pooled.shape == features.shape and (inputs.is_meta or torch.equal(pooled, features))
+    return maps.shape[2] * maps.shape[3] if same else None

@@ -1,0 +1,469 @@
+"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches they are given."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.causirl import split_sets
+from diagvib.methods.groups import Partners
+from diagvib.methods.method import Batch, Optimiser
+from diagvib.methods.mmd import SCALES
+from diagvib.methods.registry import METHODS, declaration, make_baseline
+from diagvib.models.network import Network
+from diagvib.settings.baselines import load_baselines
+from diagvib.training.epochs import epoch_batches
+from diagvib.training.optimisers import forget_where, make_optimiser
+from diagvib.training.protocol import Protocol, epoch_seed
+from diagvib.training.trainer import Trainer
+from recorded_operations import RecordedOperations
+from synthetic_images import SIZE
+from synthetic_methods import settings_of
+from test_methods import PROTOCOL, RUN, annotated, batch_of, fit, known, made, settings_for
+
+TOLD = [name for name in METHODS if "environments" in declaration(name).told]
+TWO = ("a", "b")
+
+
+def options(name):
+    return {"told": "environments"} if name == "group_dro" else {}
+
+
+def with_phases(name, data, **chosen):
+    """A method that has been asked for its phases, as by the trainer."""
+    method = made(name, **chosen)
+    method.phases(data)
+    return method
+
+
+@pytest.fixture(scope="module")
+def data():
+    train = annotated(64, 0, environments=3, mistaken=8)
+    return train, annotated(24, 1, environments=3, scaling=train.scaling)
+
+
+# Batches
+
+
+def test_every_batch_has_equal_shares_of_the_sets():
+    """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is gone through twice and a bit."""
+    sets = [torch.tensor([2, 5, 7]), torch.arange(10, 20)]
+    drawn = epoch_batches(sets, 20, 5, torch.Generator().manual_seed(0))
+    assert drawn.shape == (4, 4)
+    small, large = drawn[:, :2].flatten().tolist(), drawn[:, 2:].flatten().tolist()
+    assert sorted(small[:3]) == sorted(small[3:6]) == [2, 5, 7] and set(small[6:]) < {2, 5, 7}
+    assert len(set(large)) == 8 and set(large) <= set(range(10, 20))
+    assert torch.equal(drawn, epoch_batches(sets, 20, 5, torch.Generator().manual_seed(0)))
+    assert not torch.equal(drawn, epoch_batches(sets, 20, 5, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_who_is_told_environments_gets_equal_shares(name, data):
+    """64 images of three environments in batches of 16: five of each, in four steps."""
+    method, seen = made(name, **options(name)), []
+    step = method.training_step
+    method.training_step = lambda phase, batch, update: (seen.append(batch.environment.tolist()),
+                                                         step(phase, batch, update))[1]
+    Trainer(method, *data, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
+    assert seen == 4 * [5 * [0] + 5 * [1] + 5 * [2]]
+
+
+def test_group_dro_takes_all_images_alike_where_it_shall_not_balance():
+    data = known([0] * 6, environment=[0, 1, 0, 1, 1, 1], environments=TWO)
+    sets = with_phases("group_dro", data, told="environments").sampling("classify", data)
+    assert [indices.tolist() for indices in sets] == [[0, 2], [1, 3, 4, 5]]
+    assert with_phases("group_dro", data, told="environments", balanced=False).sampling("classify", data) is None
+
+
+@pytest.mark.parametrize("name", [*TOLD, "w2d"])
+def test_steps_can_be_recorded(name):
+    train = annotated(64, 0, mistaken=8)
+    data, graphs = (train, annotated(24, 1, scaling=train.scaling)), RecordedOperations()
+    assert fit(made(name, **options(name)), data, graphs=graphs) == fit(made(name, **options(name)), data)
+    assert graphs.repetitions == [5]
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_one_environment_is_too_few(name):
+    train = annotated(32, 0, environments=1)
+    with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} is told environments, but the study has one"
+                                           " environment"):
+        Trainer(made(name, **options(name)), train, train, RUN, PROTOCOL).fit()
+
+
+@pytest.mark.parametrize(("name", "size", "message"), [
+    ("irm", 5, "method: irm needs two images of every environment in a batch, but batch_size is 5 and the study has 3 "
+               "environments; raise it to 6 or more"),
+    ("group_dro", 2, "batch_size 2 is less than .*; raise it to 3 or more")])
+def test_batches_that_are_too_small(name, size, message, data):
+    settings = {**settings_for(name, **options(name)), "batch_size": size}
+    with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: {message}"):
+        Trainer(make_baseline(settings, 6, SIZE, 0), *data, RUN, PROTOCOL).fit()
+
+
+@pytest.mark.parametrize(("labels", "environment", "message"), [
+    ([0, 1, 0, 1, 2], [0, 0, 1, 1, 1], "blends images of one class from two environments, but all images of blue are "
+                                       "in b"),
+    ([0, 1, 0, 0, 1], [0, 0, 1, 1, 0], "blends images of one class from two environments, but all images of green are "
+                                       "in a"),
+    ([0, 1, 0, 0, 1], [0, 2, 1, 1, 0], "blends images of two classes from one environment, but all images in b are of "
+                                       "red")])
+def test_images_that_lisa_could_not_blend_with_any(labels, environment, message):
+    environments = ("a", "b", "c")[:1 + max(environment)]
+    with pytest.raises(DiagvibError, match=f"method: lisa {message}"):
+        with_phases("lisa", known(labels, environment=environment, environments=environments))
+
+
+@pytest.mark.parametrize(("model", "size", "message"), [
+    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are no pooled map"),
+    ("small_cnn", 16, "of the 1 cells of model small_cnn's last feature map, cells: 0.25 erases none")])
+def test_networks_that_w2d_cannot_use(model, size, message):
+    with pytest.raises(DiagvibError, match=f"method: w2d.*{message}"):
+        make_baseline(settings_of(model, "w2d"), 6, size, 0)
+
+
+# Penalties that set in late
+
+
+@pytest.mark.parametrize("settings", [
+    {"name": "adam", "lr": 0.1}, {"name": "adamw", "lr": 0.1, "weight_decay": 0.1},
+    {"name": "sgd", "lr": 0.1, "momentum": 0.9}, {"name": "sgd", "lr": 0.1}], ids=lambda given: str(given["name"]))
+@pytest.mark.parametrize("forget", [True, False])
+def test_an_optimiser_that_forgets_is_as_new(settings, forget):
+    weight = nn.Parameter(torch.ones(3))
+
+    def step(optimiser, gradient):
+        weight.grad = torch.tensor(gradient)
+        optimiser.step()
+
+    optimiser = make_optimiser(Optimiser([weight], settings))
+    step(optimiser, [1.0, 2.0, 3.0])
+    before = weight.detach().clone()
+    forget_where(optimiser, torch.tensor(forget))
+    step(optimiser, [2.0, -1.0, 0.0])
+    found = weight.detach().clone()
+    weight.data.copy_(before)
+    step(make_optimiser(Optimiser([weight], settings)), [2.0, -1.0, 0.0])
+    has_state = settings["name"] != "sgd" or "momentum" in settings
+    assert torch.equal(weight.detach(), found) == (forget or not has_state)
+
+
+def test_vrex_is_the_plain_loop_with_a_new_optimiser_where_the_weight_changes():
+    """Four steps, the first two with weight 1."""
+    train = annotated(64, 0, mistaken=8)
+    method = made("vrex", anneal_steps=2, weight=7.0)
+    plain = made("erm").model.to(memory_format=torch.channels_last).train()
+    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
+    sets = [(train.environment == at).nonzero().flatten() for at in range(2)]
+    with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
+        torch.set_num_threads(1)
+        batches = epoch_batches(sets, 64, 16, torch.Generator().manual_seed(epoch_seed(RUN, 3, 1)))
+        for number, index in enumerate(batches):
+            if number in (0, 2):
+                adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
+            batch = train.batch(index)
+            losses = F.cross_entropy(plain(batch.inputs), batch.labels, reduction="none")
+            means = losses.view(2, 8).mean(1)
+            adam.zero_grad()
+            (means.mean() + (7 if number >= 2 else 1) * means.var(correction=0)).backward()
+            adam.step()
+    ours = method.model.state_dict()
+    assert all(torch.equal(value, ours[key]) for key, value in plain.state_dict().items())
+    assert method.memory["step"].item() == 4
+
+
+def test_vrex_penalises_the_variance_over_environments():
+    """Means of 2 and 6: mean 4, variance 4."""
+    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
+    method, losses = with_phases("vrex", data, anneal_steps=500), torch.tensor([1.0, 3.0, 5.0, 7.0])
+    batch = batch_of(data, range(4))
+    assert method.combine(losses, batch).item() == 4 + 4
+    method.memory["step"].fill_(499)
+    assert method.combine(losses, batch).item() == 4 + 4
+    method.memory["step"].fill_(500)
+    assert method.combine(losses, batch).item() == 4 + 10 * 4
+
+
+def test_the_penalty_of_irm_on_a_linear_model():
+    """Logits (log 3, 0) make probabilities of 3/4 and 1/4. Scaled by w, the loss changes at w = 1 by -1/4 log 3 with
+    label 0 and by 3/4 log 3 with label 1."""
+    labels = [0, 1, 0, 1, 0, 0, 0, 0]
+    data = known(labels, environment=[0] * 4 + [1] * 4, environments=TWO)
+    method, batch = with_phases("irm", data, anneal_steps=500), batch_of(data, range(8))
+    method.model.head = nn.Linear(1, 2, bias=False)
+    with torch.no_grad():
+        method.model.head.weight.copy_(torch.tensor([[1.0], [0.0]]))
+    features = torch.full((8, 1), math.log(3))
+    expected = (-1 / 4 * 3 / 4 + 1 / 4 * 1 / 4) / 2 * math.log(3)**2
+    assert method.penalty(features, batch).item() == pytest.approx(expected)
+    method.memory["step"].fill_(500)
+    assert method.penalty(features, batch).item() == pytest.approx(100 * expected)
+
+
+def test_irm_learns_from_the_gradient_of_its_penalty():
+    """As by differentiating the losses with respect to a scale of the logits, twice."""
+    torch.manual_seed(0)
+    data = known([0, 1, 2, 2, 1, 0, 0, 0, 1, 2], environment=[0] * 5 + [1] * 5, environments=TWO)
+    method, batch = with_phases("irm", data, anneal_steps=0, weight=3.0), batch_of(data, range(10))
+    head = method.model.head = nn.Linear(4, 3)
+    features = torch.randn(10, 4)
+    found = torch.autograd.grad(method.penalty(features, batch), head.weight)[0]
+    scale, penalty = torch.ones((), requires_grad=True), 0
+    for at in (slice(0, 5), slice(5, 10)):
+        logits, labels = head(features[at]) * scale, batch.labels[at]
+        slopes = [torch.autograd.grad(F.cross_entropy(logits[half::2], labels[half::2]), scale, create_graph=True)[0]
+                  for half in (0, 1)]
+        penalty += 3 * slopes[0] * slopes[1] / 2
+    assert torch.allclose(found, torch.autograd.grad(penalty, head.weight)[0], atol=1e-6) and found.abs().max() > 0.01
+
+
+# Distances of features
+
+
+FEATURES = torch.tensor([[1.0, 0.0], [2.0, 2.0], [-1.0, 0.0], [2.0, 0.0]])
+
+
+def kernel(squared):
+    return sum(math.exp(-scale * squared) for scale in SCALES)
+
+
+def test_mmd_of_equal_and_of_known_environments():
+    """0 and 1 in one environment, 0 and 2 in the other: squared distances 1 within the first, 4 within the second, and
+    0, 4, 1, 1 between them."""
+    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
+    method, batch = with_phases("mmd", data, gamma=3.0), batch_of(data, range(4))
+    features = torch.tensor([[0.0], [1.0], [0.0], [2.0]])
+    expected = ((7 + kernel(1)) / 2 + (7 + kernel(4)) / 2 - 2 * (7 + kernel(4) + 2 * kernel(1)) / 4)
+    assert method.penalty(features, batch).item() == pytest.approx(3 * expected, rel=1e-5)
+    far = features + torch.tensor([1000.0])
+    assert method.penalty(far, batch).item() == pytest.approx(3 * expected, rel=1e-3)
+    assert method.penalty(features[[0, 1, 1, 0]], batch).item() == pytest.approx(0, abs=1e-5)
+    assert SCALES == (0.001, 0.01, 0.1, 1, 10, 100, 1000) and made("mmd").chosen["gamma"] == 1
+
+
+def test_of_more_environments_all_pairs_count():
+    """Features of coral and mmd that differ in one environment of three: two of three pairs do."""
+    two = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
+    three = known([0] * 6, environment=[0, 0, 1, 1, 2, 2], environments=("a", "b", "c"))
+    features = torch.tensor([[0.0], [1.0], [0.0], [1.0], [3.0], [4.0]])
+    for name in ("coral", "mmd"):
+        alone = with_phases(name, two).penalty(features[2:], batch_of(two, range(4))).item()
+        found = with_phases(name, three).penalty(features, batch_of(three, range(6))).item()
+        assert found == pytest.approx(2 / 3 * alone, rel=1e-4) and alone > 0.1
+
+
+@pytest.mark.parametrize(("name", "expected"), [
+    ("causirl_coral", (4 + 1) / 2 + (4 + 4) / 4),
+    ("causirl_mmd", ((7 + kernel(4)) / 2 + (7 + kernel(4)) / 2
+                     - 2 * (kernel(5) + kernel(1) + kernel(13) + kernel(9)) / 4))])
+def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
+    """Each environment's two images are split in the middle: (1, 0), (-1, 0) against (2, 2), (2, 0)."""
+    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
+    method, batch = with_phases(name, data, gamma=2.0), batch_of(data, range(4))
+    places = torch.tensor([[1], [1]])
+    monkeypatch.setattr(torch, "randint", lambda *arguments, **keywords: places)
+    assert method.penalty(FEATURES, batch).item() == pytest.approx(2 * expected, rel=1e-5)
+    places.fill_(0)
+    assert method.penalty(FEATURES, batch).item() == 0, "all images are in the second set"
+    places[0] = 1
+    assert method.penalty(FEATURES, batch).item() == 0, "one image has no covariance"
+
+
+def test_every_split_is_as_likely():
+    batch = batch_of(known([0] * 8, environment=[0] * 4 + [1] * 4, environments=TWO), range(8))
+    torch.manual_seed(0)
+    drawn = torch.stack([split_sets(2, batch) for _ in range(4000)])
+    assert torch.equal(drawn.sum(1), torch.ones(4000, 8)), "every image is in one of them"
+    first = drawn[:, 0].unflatten(1, (2, 4))
+    assert (first[..., 1:] <= first[..., :-1]).all(), "the first images of each environment"
+    counts = torch.bincount((4 * first[:, 0].sum(1) + first[:, 1].sum(1)).long(), minlength=16)
+    assert counts.tolist() == pytest.approx([250] * 16, abs=60)
+
+
+# Fish
+
+
+def test_fish_keeps_a_part_of_one_step_per_environment():
+    """w x with x = 1 and the loss (w - y)^2, from w = 0 in steps of 0.1 times the gradient: -2 in the first environment
+    leads to 0.2, and -5.6 in the second to 0.76, a half of which is kept."""
+    data = known([1, 1, 3, 3], environment=[0, 0, 1, 1], environments=TWO)
+    method = with_phases("fish", data)
+    method.model = Network(nn.Flatten(), nn.Linear(1, 1, bias=False))
+    weight = method.model.head.weight
+    nn.init.zeros_(weight)
+    method.losses = lambda logits, labels: (logits[:, 0] - labels).square()
+    sgd, seen = torch.optim.SGD([weight], lr=0.1), []
+
+    def update(name, loss):
+        sgd.zero_grad()
+        loss.backward()
+        sgd.step()
+        seen.append(weight.item())
+
+    batch = replace(batch_of(data, range(4)), inputs=torch.ones(4, 1))
+    output = method.training_step("classify", batch, update)
+    assert seen == pytest.approx([0.2, 0.76]) and weight.item() == pytest.approx(0.38)
+    assert output.loss.tolist() == pytest.approx([1, 1, 2.8**2, 2.8**2]) and output.logits.shape == (4, 1)
+    assert weight is method.model.head.weight and weight.requires_grad
+
+
+def test_statistics_of_batch_norm_are_weights_for_fish(data):
+    method = with_phases("fish", data[0].training_data(), meta_lr=0.25)
+    method.train()
+    statistics = method.model.body[1].running_mean
+    before, between = statistics.clone(), []
+    batch = data[0].batch(torch.cat(method.sets)[:15])
+    method.training_step("classify", batch, lambda name, loss: between.append(statistics.clone()))
+    assert len(between) == 3 and not torch.equal(between[-1], before)
+    assert torch.allclose(statistics, before + 0.25 * (between[-1] - before))
+
+
+# W2D
+
+
+def test_w2d_keeps_the_worst_third_until_the_last_quarter():
+    data = replace(known([0] * 64), max_epochs=2)
+    method = with_phases("w2d", data)  # 8 steps in all
+    losses = torch.tensor([3.0, 9, 1, 4, 8, 2, 5, 7, 6, 0])
+    for step, kept in ((0, [1, 4, 7]), (5, [1, 4, 7]), (6, range(10)), (7, range(10))):
+        method.memory["step"].fill_(step)
+        assert method.hard(losses).nonzero().flatten().tolist() == list(kept)
+    method.memory["step"].fill_(0)
+    assert method.hard(losses[:9]).sum() == 3 and method.hard(losses[:2]).sum() == 1
+
+
+@pytest.fixture
+def reader():
+    """W2d on a network whose map is its input, 2 x 2 cells, and whose logit of class c is the mean of channel c."""
+    method = with_phases("w2d", replace(known([0] * 64), max_epochs=2))
+    method.model = Network(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(3, 3, bias=False))
+    method.model.head.weight = nn.Parameter(torch.eye(3))
+    method.pool, method.erased_cells = method.model.body[0], 1
+    return method
+
+
+def test_w2d_erases_the_cells_that_decide(reader):
+    """The largest cell of the true class's channel; of the hard images in those of which that lowers it most."""
+    maps = torch.zeros(4, 3, 2, 2)
+    labels = torch.tensor([0, 1, 2, 0])
+    for image, (row, column, value) in enumerate(((0, 1, 2.0), (1, 0, 4.0), (1, 1, 1.0), (0, 0, 8.0))):
+        maps[image, labels[image], row, column] = value
+        maps[image, (labels[image] + 1) % 3] = 0.5  # of another class
+    hard = torch.tensor([True, True, True, False])
+    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[1, 0, 1, 0]], "a third of three images"
+    reader.chosen["erased_images"] = 1.0
+    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[0, 0, 0, 1], [1, 0, 1, 0], [2, 0, 1, 1]]
+
+
+def test_w2d_learns_from_what_is_left(reader):
+    """Of three images with labels 0 the worst, of channel 0 at -4 in one cell and 4 in another, loses the latter."""
+    inputs = torch.zeros(3, 3, 2, 2)
+    inputs[0, 0, 0] = torch.tensor([-4.0, 4.0])
+    inputs[1, 0], inputs[2, 0] = 3, 5
+    labels, learnt = torch.zeros(3, dtype=torch.int64), []
+    reader.chosen["erased_images"] = 1.0
+    batch = Batch(torch.empty(0), inputs, labels, torch.empty(3, 0), labels, torch.arange(3))
+    output = reader.training_step("classify", batch, lambda name, loss: learnt.append((name, loss.item())))
+    (name, loss), = learnt
+    assert name == "model" and loss == pytest.approx(-math.log(math.exp(-1) / (math.exp(-1) + 2)))
+    assert output.loss[0].item() == pytest.approx(math.log(3)) and reader.memory["step"].item() == 1
+
+
+@pytest.mark.parametrize("model", ["small_cnn", "resnet18"])
+def test_networks_of_which_w2d_reads_the_map(model):
+    method = make_baseline(settings_of(model, "w2d"), 6, SIZE, 0).eval()
+    inputs = torch.linspace(-1, 1, 3 * SIZE**2).view(1, 3, SIZE, SIZE)
+    maps = []
+    with torch.no_grad(), method.pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
+        logits = method.model(inputs)
+        assert torch.equal(method.classified(maps[0]), logits)
+    assert maps[0].shape[2:] == ((4, 4) if model == "small_cnn" else (2, 2))
+    assert method.erased_cells == maps[0][0, 0].numel() // 4
+
+
+# Blends of environments
+
+
+def coded(data):
+    """The data, in which image i is i + 1 everywhere."""
+    def batch(index):
+        inputs = (1.0 + index)[:, None, None, None].expand(-1, 3, 2, 2).clone()
+        return replace(batch_of(data, index.tolist()), inputs=inputs)
+
+    return replace(data, batch=batch)
+
+
+def test_lisa_blends_only_what_it_may():
+    labels, environment = [0, 0, 1, 1, 2, 2, 0, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
+    data = coded(known(labels, environment=environment, environments=TWO))
+    method, partners = with_phases("lisa", data), []
+    draw = data.batch
+    method.data = replace(data, batch=lambda index: (partners.append(index), draw(index))[1])
+    batch, kinds, shares = draw(torch.arange(10)), [], []
+    torch.manual_seed(0)
+    for _ in range(400):
+        mixed = method.augment(batch)
+        other = partners[-1]
+        same_label = data.labels[other] == batch.labels
+        same_environment = data.environment[other] == batch.environment
+        assert torch.equal(same_label, ~same_environment) and len(same_label.unique()) == 1, "the same kind in a batch"
+        kinds.append(same_label[0].item())
+        share = (mixed.inputs[:, 0, 0, 0] - 1 - other) / (batch.index - other)
+        onehot = torch.eye(6)
+        blended = share[:, None] * onehot[batch.labels] + (1 - share)[:, None] * onehot[data.labels[other]]
+        assert torch.allclose(mixed.labels, blended, atol=1e-4)
+        shares.append(share)
+    assert sum(kinds) == pytest.approx(200, abs=40)
+    shares = torch.stack(shares)
+    assert shares.std(1).min() > 0.05, "each image has a share of its own"
+    assert shares.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert shares.var().item() == pytest.approx(1 / 20, abs=0.005), "Beta(2, 2)"
+
+
+def test_partners_are_all_as_likely():
+    shared, different = torch.tensor([1, 0, 1, 1, 0, 1]), torch.tensor([0, 1, 2, 1, 0, 2])
+    partners = Partners(shared, different)
+    assert partners.lonely() == []
+    torch.manual_seed(0)
+    for image in range(6):
+        drawn = partners.draw(*(value[image].expand(12_000) for value in (shared, different))).bincount(minlength=6)
+        allowed = (shared == shared[image]) & (different != different[image])
+        assert torch.allclose(drawn / 12_000, allowed / allowed.sum(), atol=0.02)
+
+
+@pytest.mark.parametrize("environments", [2, 3])
+def test_env_mixup_blends_each_environment_with_the_next(environments):
+    """Each environment's images are of a class of their own, so that labels say which ones were blended."""
+    of = torch.arange(4 * environments) // 4
+    data = coded(known(of.tolist(), environment=of.tolist(), environments=("a", "b", "c")[:environments]))
+    method, batch, orders, shares = with_phases("env_mixup", data), data.batch(torch.arange(len(of))), set(), []
+    torch.manual_seed(0)
+    for _ in range(500):
+        mixed = method.augment(batch)
+        share = mixed.labels[batch.index, of]
+        others, partner = mixed.labels.scatter(1, of[:, None], -1).max(1)
+        assert torch.allclose(share + others, torch.ones(len(of)))
+        assert torch.equal(share.view(-1, 4), share.view(-1, 4)[:, :1].expand(-1, 4)), "one for each pair"
+        shares.append(share[::4])
+        if (others > 0.01).all():  # else another image can hardly be seen
+            orders.add(tuple(partner[::4].tolist()))
+            other = 4 * partner + batch.index % 4
+            expected = 1 + share * batch.index + (1 - share) * other
+            assert torch.allclose(mixed.inputs, expected[:, None, None, None].expand_as(mixed.inputs), atol=1e-4)
+    assert orders == ({(1, 0)} if environments == 2 else {(1, 2, 0), (2, 0, 1)})
+    shares = torch.stack(shares)
+    assert shares.var().item() == pytest.approx(1 / (4 * 1.4), abs=0.02), "Beta(0.2, 0.2)"
+    assert (shares[:, 0] != shares[:, 1]).float().mean() > 0.9, "each pair has a share of its own"
+
+
+def test_every_method_of_domain_generalisation_has_a_baseline():
+    found = {entry["method"]["name"] for entry in load_baselines().values()
+             if entry.get("selection") == "val_environment_accuracy"}
+    assert {*TOLD, "w2d"} <= found
