@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES  # noqa: E402
-from diagvib.results.tables import TABLE_FILES  # noqa: E402
+from diagvib.results import TABLE_FILES  # noqa: E402
 from diagvib.scenes.digits.factors import classes  # noqa: E402
 from diagvib.settings.grid import RUN_FILES  # noqa: E402
 

@@ -1,12 +1,13 @@
 # The expansion of a configuration into the files that each stage makes, and into what its jobs are given. Nothing else.
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES
-from diagvib.operations.code_inputs import renders, stage_code
-from diagvib.results.tables import TABLE_FILES
+from diagvib.operations.code_inputs import own_code, renders, shared_code
+from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout, datasets, folder_name, scenes, study_of, train_jobs
@@ -33,16 +34,18 @@ RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for 
 WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]
 
 
+# Thousands of jobs ask; the answer is the same for all that name the same study and baseline.
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
-    return lambda wildcards: json.dumps(
-        stage_settings(CONFIG, name, wildcards.get("study"), wildcards.get("baseline")), sort_keys=True)
+    text = cache(lambda *names: json.dumps(stage_settings(CONFIG, name, *names), sort_keys=True))
+    return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline"))
 
 
 def code(name):
-    """A rule's `code`: the files that decide what one of its jobs makes."""
-    return lambda wildcards: stage_code(CONFIG, name, SCENES.get(wildcards.get("scene")), wildcards.get("study"),
-                                        wildcards.get("baseline"))
+    """A rule's inputs `shared` and `code`: the files that decide what all of its jobs make, and what one makes."""
+    files = cache(lambda *names: own_code(CONFIG, name, *names))
+    return {"shared": shared_code(name), "code": lambda wildcards: files(
+        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline"))}
 
 
 def fetched(scene):

@@ -1,7 +1,7 @@
 rule draw:
     input:
         lambda wildcards: prepared(wildcards.study),
-        code=code("draw"),
+        **code("draw"),
     output:
         RECIPE_FILE,
     log:

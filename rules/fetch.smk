@@ -1,6 +1,6 @@
 rule fetch:
     input:
-        code=code("fetch"),
+        **code("fetch"),
     output:
         RAW_DIGESTS,
     log:

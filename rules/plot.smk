@@ -4,7 +4,7 @@ rule plot:
         # Snakemake would read all of them each time.
         TABLES,
         [file for file in RUNS if file.endswith("/0/exhibits.parquet")],
-        code=code("plot"),
+        **code("plot"),
     output:
         page=report(REPORT, category="Report", caption="report.rst"),
         figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",

@@ -1,7 +1,7 @@
 rule prepare:
     input:
         lambda wildcards: fetched(wildcards.scene),
-        code=code("prepare"),
+        **code("prepare"),
     output:
         PREPARED_DIGESTS,
     log:

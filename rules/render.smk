@@ -2,7 +2,7 @@ rule render:
     input:
         lambda wildcards: prepared(wildcards.study),
         recipes=RECIPE_FILE,
-        code=code("render"),
+        **code("render"),
     output:
         IMAGE_OUTPUTS,
     log:

@@ -1,7 +1,7 @@
 rule tabulate:
     input:
         RUNS,
-        code=code("tabulate"),
+        **code("tabulate"),
     output:
         report(TABLES, category="Tables", caption="tables.rst"),
         metrics=directory(METRICS),

@@ -1,7 +1,7 @@
 rule train:
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
-        code=code("train"),
+        **code("train"),
     output:
         RUN_OUTPUTS,
         WEIGHT_OUTPUTS,

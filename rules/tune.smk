@@ -2,7 +2,7 @@ rule tune:
     input:
         lambda wildcards: [file for factor in CONFIG["tuning"]["factors"]
                            for file in images(TUNING_STUDY, factor, wildcards.baseline)],
-        code=code("tune"),
+        **code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:

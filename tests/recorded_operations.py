@@ -52,7 +52,8 @@ class _Tape(TorchDispatchMode):
                 if storage.data_ptr() not in self._before:
                     self._before[storage.data_ptr()] = storage, storage.clone()
         result = function(*arguments, **keywords)
-        self._operations.append((function, arguments, keywords, result))
+        if torch.Tag.inplace_view not in function.tags:  # a tensor's shape is settled by recording
+            self._operations.append((function, arguments, keywords, result))
         return result
 
     def undo(self):
@@ -64,4 +65,4 @@ class _Tape(TorchDispatchMode):
         for function, arguments, keywords, recorded in self._operations:
             for old, new in zip(tree_leaves(recorded), tree_leaves(function(*arguments, **keywords)), strict=True):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
+                    old.copy_(new.view(old.shape))

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from itertools import starmap
 
 import numpy as np
+from scipy.stats import beta, norm
+
+from diagvib.results.gaps import judge_gap, ratio_interval
 
 SAMPLE_SPREAD, RUN_SPREAD, BINDINGS = 0.03, 0.02, 30
 # The accuracy of every pair, of mean 0.5: pairs that are alike, and pairs as hard and easy as the benchmark's.
@@ -71,3 +74,39 @@ def null_comparisons(compare: Callable, first: Draw, second: Draw, n: int, times
     p = np.array([result["p"] for result in found])
     return {"coverage": float(np.mean([result["low"] <= 0 <= result["high"] for result in found])),
             "false_alarms": float((p < 0.05).mean()), "without_p": float(np.isnan(p).mean())}
+
+
+def paired_gaps(mean: float, reference: float, skewed: bool) -> Draw:
+    """float[2, n samples]: a method's gaps and ERM's on the same dataset samples, of these means.
+
+    Normal: a sample's effect on both (0.05) and one of each run (0.04). Skewed: the accuracies that the gaps come from
+    are close to 1 in distribution, and Beta with a spread of 0.1 where the cue misleads, alike in half of the variance.
+    """
+    def draw(generator: np.random.Generator, n: int) -> np.ndarray:
+        means = np.array([[mean], [reference]])
+        if not skewed:
+            return means + generator.normal(0, 0.05, n) + generator.normal(0, 0.04, (2, n))
+        common, own = generator.normal(0, 1, n), generator.normal(0, 1, (2, n))
+        total = (1 + means) * -means / 0.1**2 - 1
+        misled = beta.ppf(norm.cdf((common + own) / 2**0.5), (1 + means) * total, -means * total)
+        return misled - 1 + 0.01 - generator.beta(2, 198, (2, n))
+    return draw
+
+
+def paired_t(pair: np.ndarray) -> tuple[float, float]:
+    """The 95 % t interval of the mean difference; what `gaps.judge_gap` gives."""
+    judged = judge_gap(*pair)
+    return judged["low"], judged["high"]
+
+
+def paired_bootstrap(pair: np.ndarray) -> tuple[float, float]:
+    """The middle 95 % of the mean differences of samples drawn with replacement."""
+    difference = pair[0] - pair[1]
+    drawn = np.random.default_rng(0).integers(0, len(difference), (1000, len(difference)))
+    return tuple(np.quantile(difference[drawn].mean(axis=1), [0.025, 0.975]))
+
+
+def ratio(pair: np.ndarray) -> tuple[float, float]:
+    """The 95 % interval of the ratio of means, `gaps.ratio_interval`, which may hold everything."""
+    low, high = ratio_interval(*pair)
+    return (low, high) if low == low else (-np.inf, np.inf)

@@ -84,12 +84,12 @@ def test_a_recorded_step_draws_the_random_numbers_of_its_epoch():
     assert found[0][0] != pytest.approx(found[0][1], rel=1e-3), "each epoch has noise of its own"
 
 
-@pytest.mark.parametrize("name", ["group_dro", "jtt", "coral"])
-def test_methods_that_are_told_groups_can_be_recorded(name, capsys):
+@pytest.mark.parametrize("name", ["group_dro", "jtt", "coral", "lff", "eiil", "debian"])
+def test_methods_that_mend_shortcuts_can_be_recorded(name, capsys):
     from test_methods import annotated, settings_for
     found = []
     for graphs in (True, False):
-        train = annotated(96, 0, device=GPU)
+        train = annotated(96, 0, device=GPU, mistaken=8)
         method = make_baseline(settings_for(name), 6, SIZE, 3)
         found.append(losses(fit(method, (train, annotated(24, 1, scaling=train.scaling, device=GPU)), graphs=graphs)))
     assert found[0] == pytest.approx(found[1], rel=2e-3)

@@ -1,19 +1,13 @@
 """What runs again after which change, under the real rules; the jobs' command is a stand-in. Every row is a comment in
 a file, and the jobs that a dry run then plans."""
 
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from conftest import REPOSITORY
-from test_workflow import copy_of_the_repository, count, environment
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-from full_workflow import environment_with_stand_in
+from stand_in import repository_with_stand_in, snakemake
+from test_workflow import count
 
 CONFIG = """
 root: toy
@@ -92,22 +86,12 @@ NOTHING = ["src/diagvib/methods/asr.py", "src/diagvib/training/tuning.py", "src/
 def made(tmp_path_factory) -> Path:
     """A repository in which everything has been made once."""
     top = tmp_path_factory.mktemp("dependencies")
-    (top / "repository").mkdir()
-    folder = copy_of_the_repository(top / "repository")
+    folder = repository_with_stand_in(top, CONFIG)
     (folder / "scenery").mkdir()
-    for name, text in {"toy.yaml": CONFIG, "mine.yaml": STUDIES, **SCENE}.items():
+    for name, text in {"mine.yaml": STUDIES, **SCENE}.items():
         (folder / name).write_text(text)
-    environment_with_stand_in(top / "environment")
-    snakemake(folder)
+    snakemake(folder, cores=2)
     return folder
-
-
-def snakemake(repository: Path, *arguments: str) -> str:
-    done = subprocess.run([repository.parent / "environment/bin/python", "-m", "snakemake", "--cores", "2",
-                           "--configfile", "toy.yaml", *arguments], cwd=repository, env=environment(repository),
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    assert done.returncode == 0, done.stdout
-    return done.stdout
 
 
 def plan(repository: Path, *arguments: str) -> dict[str, int]:
@@ -155,6 +139,6 @@ def test_a_study_that_changes_is_drawn_again_alone(made):
 def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
     """Without image files trainings have the scene's code and recipes among their inputs."""
     without = ("--config", "images=render")
-    snakemake(made, *without)
+    snakemake(made, *without, cores=2)
     with commented(made / "scenery/rendering.py"):
         assert plan(made, *without) == {"train": 1, **ENDS}

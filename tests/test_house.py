@@ -131,7 +131,7 @@ def test_rules_are_alike(stage):
     keys = re.findall(r"^    (\w+):", rule, re.M)
     assert keys == [key for key in KEYS if key in keys]
     assert set(KEYS) - set(keys) <= {"resources"}
-    assert f'code=code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
+    assert f'**code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
     assert "src/" not in rule and not re.search(r"^(if|for|run)\b", rule, re.M)
 
 

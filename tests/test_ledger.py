@@ -344,7 +344,7 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
         params = {file: keys for entry in stages[stage]["params"] for file, keys in entry.items()}
         assert set(params.pop("config/config.yaml")) == {
             key for rule in rules for key in STAGE_KEYS[rule]} | GRID_KEYS.get(stage, set()), stage
-        assert set(params) == {"draw": {"config/studies/diagvib6.yaml"},
+        assert set(params) == {"draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},
                                "train": {"config/baselines/diagvib6.yaml"}}.get(stage, set())
     assert "config/dataset_samples.yaml" in stages["draw"]["deps"], "a list, which DVC takes for no parameters"
     written = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())

@@ -3,19 +3,14 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from conftest import REPOSITORY
-from test_workflow import copy_of_the_repository, environment
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-from full_workflow import environment_with_stand_in
+from stand_in import python, repository_with_stand_in
+from test_workflow import environment
 
 CONFIG = """
 root: toy
@@ -30,21 +25,12 @@ baselines: [small_cnn]
 @pytest.fixture
 def repository(tmp_path) -> Path:
     """A repository whose training lasts until there is a file `go` in it."""
-    (tmp_path / "repository").mkdir()
-    folder = copy_of_the_repository(tmp_path / "repository")
-    (folder / "toy.yaml").write_text(CONFIG)
-    environment_with_stand_in(tmp_path / "environment")
-    stand_in = tmp_path / "environment/bin/diagvib"
-    text = stand_in.read_text()
-    assert "  train) " in text
-    stand_in.write_text(text.replace("  train) ", "  train) touch training; until [ -e go ]; do sleep 0.1; done; "))
-    return folder
+    return repository_with_stand_in(tmp_path, CONFIG, "touch training; until [ -e go ]; do sleep 0.1; done")
 
 
 def start(repository: Path) -> subprocess.Popen:
     """Snakemake, in a process group of its own."""
-    python = repository.parent / "environment/bin/python"
-    return subprocess.Popen([python, "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
+    return subprocess.Popen([python(repository), "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
                             cwd=repository, env=environment(repository), stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
 

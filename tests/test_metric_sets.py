@@ -13,6 +13,7 @@ import squares
 from diagvib.foundation.files import read_table, write_json, write_table
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
+from diagvib.results import TABLE_FILES
 from diagvib.results.accuracy import accuracy_lines
 from diagvib.results.cells import CELL_COLUMNS, mean_per_class, worst_cell
 from diagvib.results.known_studies import KnownStudies
@@ -20,7 +21,7 @@ from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
 from diagvib.results.scores import write_scores
-from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.results.tables import read_tables, tabulate
 from diagvib.settings.grid import RUN_FILES
 from diagvib.studies.study import METRICS
 from synthetic_runs import expected_runs, write_run
@@ -245,5 +246,5 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
 
 def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp_path):
     none = pd.DataFrame(columns=["baseline", "study"])
-    write_scores({"metrics": none, "accuracy": none}, tmp_path / "metrics")
+    write_scores({"metrics": none, "accuracy": none, "gaps": none}, tmp_path / "metrics")
     assert list((tmp_path / "metrics").iterdir()) == []

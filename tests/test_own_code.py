@@ -2,20 +2,14 @@
 stand-in."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from conftest import REPOSITORY
 from diagvib.foundation.code import code_of
 from diagvib.training.code_digest import baseline_modules
-from test_workflow import add_baseline, copy_of_the_repository, count, environment
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-from full_workflow import environment_with_stand_in
+from stand_in import change_stand_in, repository_with_stand_in, snakemake
+from test_workflow import add_baseline, count
 
 FILES = {
     "mine/__init__.py": "raise SystemExit('must not run')\n",
@@ -62,36 +56,22 @@ def test_of_an_installed_package_only_its_own_files_are_taken():
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    (tmp_path / "repository").mkdir()
-    folder = copy_of_the_repository(tmp_path / "repository")
+    folder = repository_with_stand_in(tmp_path, CONFIG)
     write(folder)
-    (folder / "toy.yaml").write_text(CONFIG)
     add_baseline(folder, "own", "mine.models:make")
-    environment_with_stand_in(tmp_path / "environment")
     return folder
 
 
-def snakemake(repository: Path, *arguments: str) -> str:
-    python = repository.parent / "environment/bin/python"
-    done = subprocess.run([python, "-m", "snakemake", "--cores", "1", *arguments], cwd=repository, check=True,
-                          env=environment(repository), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    return done.stdout
-
-
 def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository):
-    call = ["runs", "--configfile", "toy.yaml"]
-    snakemake(repository, *call)
-    assert "Nothing to be done" in snakemake(repository, "-n", *call)
+    snakemake(repository, "runs")
+    assert "Nothing to be done" in snakemake(repository, "-n", "runs")
     (repository / "mine/constants.py").write_text("from mine import models  # changed\n")
-    assert count(snakemake(repository, "-n", *call)) == {"train": 1, "runs": 1}
+    assert count(snakemake(repository, "-n", "runs")) == {"train": 1, "runs": 1}
 
 
 def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(repository):
-    stand_in = repository.parent / "environment/bin/diagvib"
-    text = stand_in.read_text()
-    assert "  train) " in text
-    stand_in.write_text(text.replace("  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) '))
-    call = ["runs", "toy/results/tuning/small_cnn.csv", "--configfile", "toy.yaml", "--config", "images=render"]
+    change_stand_in(repository, "  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) ')
+    call = ["runs", "toy/results/tuning/small_cnn.csv", "--config", "images=render"]
     snakemake(repository, *call)
     read = {"train": [], "tune": []}
     for record in (repository / ".snakemake/metadata").iterdir():

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_table
 from diagvib.report.curves import study_curves
@@ -20,6 +21,7 @@ from diagvib.report.page import write_report
 from diagvib.report.sheets import cell_shares, example_images, ood_cells, scene_sample, study_sheet
 from diagvib.report.style import accuracy_colours
 from diagvib.results.comparability import protocol_differences
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metrics import CHANCE
 from diagvib.results.shortcut import telling_bindings
 from diagvib.results.tables import read_tables, tabulate
@@ -234,3 +236,14 @@ def test_the_colour_scale_is_palest_at_chance_and_text_stays_legible():
     values = np.linspace(0, 1, 31)
     assert values[np.argmax([lightness(accuracy_colours(v)[0]) for v in values])] == pytest.approx(CHANCE, abs=0.02)
     assert accuracy_colours(0.0)[1] == accuracy_colours(1.0)[1] == "#ffffff" != accuracy_colours(CHANCE)[1]
+
+
+def test_chance_is_that_of_the_studys_target_classes():
+    """Another number of classes: the scale's pale point, the line in the figures and the words move with it."""
+    known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
+    assert known.chance("zgo") == CHANCE and known.chance("two-places") == 1 / 4
+    assert accuracy_colours(1 / 4, 1 / 4) == accuracy_colours(CHANCE)
+    row = {"baseline": "own", "study": "two-places", "target": "corner", "cue": "colour", "group": "ood", "mean": 0.25,
+           "stderr": 0.1, "n": 2, "expected": 2}
+    *_, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known).axes
+    assert [t.get_text() for t in bar.get_yticklabels()] == ["0", "chance 1/4", "0.5", "1"]

@@ -13,11 +13,8 @@ from conftest import REPOSITORY
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
-from test_workflow import copy_of_the_repository, environment
-
-sys.path.insert(0, str(REPOSITORY / "benchmarks"))
-
-from full_workflow import environment_with_stand_in
+from stand_in import python, repository_with_stand_in
+from test_workflow import environment
 
 BINDINGS = [binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)][:15]
 # 60 quick jobs, then two trainings that take turns on one core.
@@ -47,23 +44,15 @@ main(sys.argv[1:])
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    (tmp_path / "repository").mkdir()
-    folder = copy_of_the_repository(tmp_path / "repository")
-    (folder / "toy.yaml").write_text(CONFIG)
-    environment_with_stand_in(tmp_path / "environment")
-    stand_in = tmp_path / "environment/bin/diagvib"
-    text = stand_in.read_text()
-    assert "  train) " in text
-    stand_in.write_text(text.replace("  train) ", "  train) sleep 3; "))
-    return folder
+    return repository_with_stand_in(tmp_path, CONFIG, "sleep 3")
 
 
 @contextmanager
 def snakemake(repository: Path, *arguments: str):
     with (repository / "said.txt").open("w") as said:
-        python = repository.parent / "environment/bin/python"
-        running = subprocess.Popen([python, "-c", WATCHED, "--cores", "1", *arguments, "--configfile", "toy.yaml"],
-                                   cwd=repository, env=environment(repository), stdout=said, stderr=subprocess.STDOUT)
+        running = subprocess.Popen([python(repository), "-c", WATCHED, "--cores", "1", *arguments, "--configfile",
+                                    "toy.yaml"], cwd=repository, env=environment(repository), stdout=said,
+                                   stderr=subprocess.STDOUT)
         try:
             yield running
         finally:

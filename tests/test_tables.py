@@ -7,9 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from diagvib.results import TABLE_FILES
 from diagvib.results.paper import percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import TABLE_FILES, read_tables, tabulate
+from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.grid import RUN_FILES
 from synthetic_runs import accuracy, expected_runs, write_run
@@ -172,7 +173,8 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
                      "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
                      "overall": ["study", "baseline"], "baselines": ["study"],
                      "selection": ["study", "baseline", "target"],
-                     "accuracy": [], "run_times": ["baseline", "study", "binding", "sample"]}
+                     "accuracy": [], "gaps": [], "whac_a_mole": [], "gap_methods": [],
+                     "run_times": ["baseline", "study", "binding", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
                             ].reset_index(drop=True) if concerned[name] else table[:0]
                 for name, table in tables.items()}

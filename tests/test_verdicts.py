@@ -7,11 +7,12 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
+from diagvib.results import TABLE_FILES
 from diagvib.results.comparability import judge_runs, protocol_differences
 from diagvib.results.paper import read_paper_tables
 from diagvib.results.read_runs import Collected
 from diagvib.results.shortcut import contrasts_table, metrics_table
-from diagvib.results.tables import TABLE_FILES, make_tables, write_tables
+from diagvib.results.tables import make_tables, write_tables
 from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
 from diagvib.scenes.digits.factors import FACTORS
 from synthetic_grid import BASELINES, BINDINGS, STUDIES

@@ -25,18 +25,26 @@ class GroupDro(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
-        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
-        self.memory["q"] = torch.full((self.groups,), 1 / self.groups, device=data.labels.device)
+        self.start_with(*self.first_groups(data))
         return phases
 
+    def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
+        """Which group each training image is in, int64[N], and how many groups there are."""
+        return group_index(data, self.chosen["told"], self.chosen["name"])
+
+    def start_with(self, group: Tensor, groups: int) -> None:
+        """Take these for the groups, all of one weight."""
+        self.memory["group"] = group
+        self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
+
     def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
-        return balancing_weights(self.group, self.groups) if self.chosen["balanced"] else None
+        return balancing_weights(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
+        q, group = self.memory["q"], self.memory["group"][batch.index]
         # A product with the membership [groups, B]: sums in a fixed order, and nothing to wait for.
-        membership = (self.group[batch.index] == torch.arange(self.groups, device=losses.device)[:, None]).float()
+        membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
         of_groups = membership @ losses / membership.sum(1).clamp(min=1)
-        q = self.memory["q"]
         q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())
         q.div_(q.sum())
         return (q * of_groups).sum()

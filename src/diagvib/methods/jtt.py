@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method, Phase, TrainingData
 
 
@@ -35,6 +36,9 @@ class Jtt(Method):
             self.eval()
             wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
             self.memory["errors"] = torch.cat(wrong)
+            if not self.memory["errors"].any():
+                raise DiagvibError(f"method: {self.chosen['name']}: phase identify ends without an error on the "
+                                   "training images, so there is nothing to repeat; lower identify_epochs or lr")
             if self.chosen["restart"]:
                 self.model.load_state_dict(self.initial)
 

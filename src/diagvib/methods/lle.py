@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.models.network import Heads
 
 
 class Lle(Method):
@@ -30,7 +31,7 @@ class Lle(Method):
         phases = super().phases(data)
         self.data, self.donors = data, _Donors(data.labels)
         head, shifts = self.model.head, 1 + data.cues.shape[1]
-        self.heads = nn.ModuleList(deepcopy(head) for _ in range(shifts))
+        self.heads = Heads(deepcopy(head) for _ in range(shifts))
         self.shift = nn.Linear(head.in_features, shifts, device=data.labels.device)
         nn.init.zeros_(self.shift.weight)
         nn.init.zeros_(self.shift.bias)
@@ -52,7 +53,7 @@ class Lle(Method):
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         batch, shift = self.shifted(batch)
         features = self.model.features(batch.inputs)
-        logits = torch.stack([head(features) for head in self.heads], 1)[torch.arange(len(shift)), shift]
+        logits = self.heads.each(features)[torch.arange(len(shift)), shift]
         losses = self.losses(logits, batch.labels)
         told_apart = self.shift(features.detach() if self.chosen["detach"] else features)
         update("model", losses.mean() + F.cross_entropy(told_apart.float(), shift))
@@ -61,7 +62,7 @@ class Lle(Method):
     def predict(self, batch: Batch) -> Tensor:
         features = self.model.features(batch.inputs)
         share = self.shift(features).float().softmax(1)
-        return (share[:, :, None] * torch.stack([head(features) for head in self.heads], 1).float()).sum(1)
+        return (share[:, :, None] * self.heads.each(features).float()).sum(1)
 
 
 class _Donors:

@@ -76,10 +76,12 @@ class TrainingData:
 @dataclass(frozen=True)
 class StepOutput:
     """What a step tells about a batch: loss float[B], one value per image; logits [B, classes], None where the phase
-    does not classify."""
+    does not classify; labels, what counts as correct: int64[B], or of float[B, classes] the largest share. None: the
+    batch's own."""
 
     loss: Tensor
     logits: Tensor | None = None
+    labels: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -205,11 +207,11 @@ class Method(nn.Module):
         return None
 
     def augment(self, batch: Batch) -> Batch:
-        """The batch to train on; its labels may become float[B, classes]."""
+        """The batch to train on; its labels may become float[B, classes], shares that sum to 1."""
         return batch
 
     def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy of every image, float[B]."""
+        """Cross entropy of every image, float[B]; labels: int64[B], or float[B, classes]."""
         return F.cross_entropy(logits.float(), labels, reduction="none")
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
@@ -229,7 +231,7 @@ class Method(nn.Module):
         penalty = self.penalty(features, batch)
         loss = self.combine(losses, batch)
         update("model", loss if penalty is None else loss + penalty)
-        return StepOutput(losses, logits)
+        return StepOutput(losses, logits, batch.labels)
 
     def validation_step(self, phase: str, batch: Batch) -> StepOutput:
         """Loss per image, whose mean over the validation images selects the phase's weights."""

@@ -32,6 +32,17 @@ METHODS = {
     "coral": "diagvib.methods.coral:Coral",
     "cf_f": "diagvib.methods.cf_f:CounterfactualAndFactual",
     "lle": "diagvib.methods.lle:Lle",
+    "lff": "diagvib.methods.lff:Lff",
+    "eiil": "diagvib.methods.eiil:Eiil",
+    "debian": "diagvib.methods.debian:Debian",
+    "mixup": "diagvib.methods.mixup:Mixup",
+    "cutmix": "diagvib.methods.cutmix:CutMix",
+    "cutout": "diagvib.methods.cutout:Cutout",
+    "augmix": "diagvib.methods.augmix:AugMix",
+    "sd": "diagvib.methods.sd:SpectralDecoupling",
+    "di": "diagvib.methods.di:DomainIndependent",
+    "subg": "diagvib.methods.subg:SubG",
+    "dfr": "diagvib.methods.dfr:Dfr",
 }
 _TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
 

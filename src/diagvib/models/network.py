@@ -37,6 +37,17 @@ class Network(nn.Module):
         return self
 
 
+class Heads(nn.ModuleList):
+    """Heads that read the same features; together they give the mean of their logits."""
+
+    def each(self, features: Tensor) -> Tensor:
+        """Logits [B, heads, classes]."""
+        return torch.stack([head(features) for head in self], 1)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.each(features).mean(1)
+
+
 def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
     """DiagvibError, beginning with `where`, unless `net`, as it stands, turns two images into logits."""
     try:

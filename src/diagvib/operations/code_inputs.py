@@ -1,4 +1,4 @@
-"""The files of code and definitions that a stage's jobs depend on: the `code` inputs of its rule."""
+"""The files of code and definitions that a stage's jobs depend on: inputs of its rule."""
 
 from functools import cache
 
@@ -39,6 +39,20 @@ def renders(config: dict, baseline: str) -> bool:
 @cache
 def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
     return bool(declaration(load_settings(baseline, further)["method"]["name"]).needs)
+
+
+def shared_code(stage: str) -> list[str]:
+    """The part of `stage_code` that every job of a stage has, whatever its scene, model and method.
+
+    To be named by the rule itself: Snakemake needs far longer for files that a function names for each job.
+    """
+    return _files(stage, (), ())
+
+
+def own_code(config: dict, stage: str, *names: str | None) -> list[str]:
+    """The rest of `stage_code`, which takes the same names."""
+    shared = set(shared_code(stage))
+    return [file for file in stage_code(config, stage, *names) if file not in shared]
 
 
 @cache

@@ -7,7 +7,6 @@ from matplotlib.figure import Figure
 
 from diagvib.report.style import MUTED, RULE, by_baseline, new_figure, styled
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.paper import PAPER_CUES
 
 
@@ -42,6 +41,9 @@ def study_curves(metrics: pd.DataFrame, metric: str, route: str,
         for axes, target in zip(grid.flat, targets, strict=False):
             if reference is not None:
                 _draw_reference(axes, _of_metric(reference[reference["target"] == target], metric, known), studies)
+            for chance in dict.fromkeys(known.chance(study) for study in studies):
+                axes.axhline(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
+                axes.text(-0.2, chance + 0.015, "chance", ha="left", va="bottom", fontsize=7, color=MUTED)
             _draw_panel(axes, rows[rows["target"] == target], studies, by_baseline(metrics["baseline"].unique()))
             axes.set_xticks(range(len(studies)), [known.title(study) for study in studies], fontsize=7.5)
             axes.set_title(_panel_title(metrics, target))
@@ -80,8 +82,6 @@ def _panel_title(metrics: pd.DataFrame, target: str) -> str:
 
 
 def _draw_panel(axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[str, tuple[str, str]]) -> None:
-    axes.axhline(CHANCE, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-    axes.text(-0.2, CHANCE + 0.015, "chance", ha="left", va="bottom", fontsize=7, color=MUTED)
     for baseline, (colour, marker) in looks.items():
         own = rows[rows["baseline"] == baseline].set_index("study").reindex(studies)
         x, mean, stderr = np.arange(len(studies)), own["mean"].to_numpy(), own["stderr"].fillna(0).to_numpy()

@@ -4,7 +4,6 @@ import pandas as pd
 
 from diagvib.report.style import accuracy_colours
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.shortcut import telling_bindings
 from diagvib.studies.study import Headline
 
@@ -19,13 +18,13 @@ def headlines(p: pd.DataFrame, known: KnownStudies = SHIPPED, most: int = 3) -> 
 
 
 def _text(row, bindings: pd.DataFrame, headline: Headline, known: KnownStudies) -> str:
-    model, target, cue = row.baseline, row.target, row.cue
+    model, target, cue, chance = row.baseline, row.target, row.cue, known.chance(headline.shortcut)
     text = (f"Without a shortcut ({known.title(headline.without)}), {model} recognises {target} in "
             f"{_percent(row.without)} of the test images. ") if row.without == row.without else ""
     text += (f"When {cue} gives {target} away in training ({known.title(headline.shortcut)}), "
              f"{'it' if text else model} is right in {_percent(row.shortcut)} of the images "
-             f"in which {cue} misleads; chance is {_percent(CHANCE)}.")
-    if row.shortcut < CHANCE / 2:
+             f"in which {cue} misleads; chance is {_percent(chance)}.")
+    if row.shortcut < chance / 2:
         text += f" It has learnt {cue} instead of {target}."
     if row.recovered == row.recovered:
         verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "do not bring it back:"
@@ -41,7 +40,8 @@ def _text(row, bindings: pd.DataFrame, headline: Headline, known: KnownStudies) 
 def _bars(row, headline: Headline, known: KnownStudies) -> list[dict]:
     points = [(headline.without, row.without), (headline.shortcut, row.shortcut), (row.by, row.recovered)]
     return [{"study": known.title(study), "meaning": known.studies[study].meaning, "value": value,
-             "text": _percent(value), "colour": accuracy_colours(value)[0]}
+             "text": _percent(value), "colour": accuracy_colours(value, known.chance(study))[0],
+             "chance": known.chance(study)}
             for study, value in points if study and value == value]
 
 

@@ -8,10 +8,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from diagvib.report.style import ACCURACY, INK, MUTED, NOT_CONFIGURED, accuracy_colours, new_figure, styled
+from diagvib.report.style import INK, MUTED, NOT_CONFIGURED, accuracy_colours, accuracy_scale, new_figure, styled
 from diagvib.results.formats import matrix_columns
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.shortcut import OOD
 
 
@@ -26,19 +25,19 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = S
     factors = known.factors([study])
     cues = matrix_columns(paired["cue"], factors) if len(paired) else []
     columns = {cue: paired[paired["cue"] == cue].set_index("target") for cue in cues}
-    alone = without_cues(own, known.factors([study]), known)
+    alone, chance = without_cues(own, known.factors([study]), known), known.chance(study)
     with styled():
         figure = new_figure(3.4 + 0.5 * len(columns), 0.7 + 0.6 * len(factors))
         axes = figure.add_subplot()
         for j, (cue, rows) in enumerate(columns.items()):
             for i, target in enumerate(factors):
                 if cue != target:
-                    _draw_value(axes, i, j + 1.25, rows.loc[target] if target in rows.index else None)
+                    _draw_value(axes, i, j + 1.25, rows.loc[target] if target in rows.index else None, chance)
         for i, target in enumerate(factors if len(alone) else ()):
-            _draw_value(axes, i, 0, alone.loc[target] if target in alone.index else None)
+            _draw_value(axes, i, 0, alone.loc[target] if target in alone.index else None, chance)
         _label_heat_map(axes, factors, list(columns), known.title(alone["study"].iloc[0]) if len(alone) else "")
         axes.set_title(f"{known.title(study)}, {baseline}", pad=26 if columns else 12)
-        _accuracy_bar(figure, axes)
+        _accuracy_bar(figure, axes, chance)
     return figure
 
 
@@ -49,7 +48,7 @@ def without_cues(p: pd.DataFrame, factors: list[str], known: KnownStudies) -> pd
     return alone[alone["study"] == alone["study"].iloc[0]].set_index("target") if len(alone) else alone
 
 
-def _draw_value(axes: Axes, row: int, column: float, value: pd.Series | None) -> None:
+def _draw_value(axes: Axes, row: int, column: float, value: pd.Series | None, chance: float) -> None:
     place = {"xy": (column + 0.03, row + 0.03), "width": 0.94, "height": 0.94, "linewidth": 0}
     if value is None:
         axes.add_patch(Rectangle(**place, facecolor=NOT_CONFIGURED))
@@ -58,7 +57,7 @@ def _draw_value(axes: Axes, row: int, column: float, value: pd.Series | None) ->
         axes.text(column + 0.5, row + 0.5, "missing", ha="center", va="center", fontsize=7, color=INK,
                   bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5})
     else:
-        fill, ink = accuracy_colours(value["mean"])
+        fill, ink = accuracy_colours(value["mean"], chance)
         axes.add_patch(Rectangle(**place, facecolor=fill))
         partial = value["n"] < value["expected"]
         axes.text(column + 0.5, row + (0.4 if partial else 0.5), f"{value['mean']:.2f}", ha="center", va="center",
@@ -82,9 +81,11 @@ def _label_heat_map(axes: Axes, factors: list[str], cues: list[str], alone: str)
     axes.spines[:].set_visible(False)
 
 
-def _accuracy_bar(figure: Figure, axes: Axes) -> None:
-    bar = figure.colorbar(ScalarMappable(Normalize(0, 1), ACCURACY), ax=axes, shrink=0.82, aspect=22, pad=0.03)
-    bar.set_ticks([0, CHANCE, 0.5, 1], labels=["0", "chance 1/3", "0.5", "1"])
-    bar.ax.axhline(CHANCE, color=INK, linewidth=1.4)
+def _accuracy_bar(figure: Figure, axes: Axes, chance: float) -> None:
+    scale = ScalarMappable(Normalize(0, 1), accuracy_scale(chance))
+    bar = figure.colorbar(scale, ax=axes, shrink=0.82, aspect=22, pad=0.03)
+    ticks = {0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}
+    bar.set_ticks(sorted(ticks), labels=[ticks[at] for at in sorted(ticks)])
+    bar.ax.axhline(chance, color=INK, linewidth=1.4)
     bar.set_label("mean per-class accuracy")
     bar.outline.set_visible(False)

@@ -39,7 +39,7 @@ function drawCell(target, cue, study) {
     cell.classList.add("missing");
     label = `missing, 0 of ${found.expected} samples`;
   } else {
-    const [fill, ink] = data.colours[Math.round(found.value)];
+    const [fill, ink] = data.studies[study].colours[Math.round(found.value)];
     cell.style.backgroundColor = fill;
     cell.style.color = ink;
     cell.append(found.value.toFixed(0));
@@ -104,7 +104,7 @@ function drawDetail() {
     if (found.value !== null) fact("mean ± standard error", `${found.text} %`);
     fact("n", `${found.n} of ${found.expected} dataset samples${found.n === 1 ? "; one has no standard error" : ""}`);
     if (found.id) fact("in distribution", `${found.id} %`);
-    fact("chance", `${data.chance.toFixed(1)} %`);
+    fact("chance", `${data.studies[study].chance.toFixed(1)} %`);
     if (found.missing.length) fact("missing", found.missing.join("; "));
   }
   const paper = ((data.paper[study] ?? {})[baseline] ?? {})[target] ?? ["it has no number for this"];

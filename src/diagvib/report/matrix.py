@@ -8,7 +8,6 @@ from diagvib.report.sheets import scene_sample
 from diagvib.report.style import accuracy_colours
 from diagvib.results.formats import MARKS, matrix_columns
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.paper import paper_percent, percent
 from diagvib.results.shortcut import OOD
 from diagvib.results.verdicts import PAPER_SAMPLES
@@ -22,8 +21,7 @@ def matrix_data(frames: dict[str, pd.DataFrame], examples: dict[str, str], known
     """
     p = frames["p_matrix"]
     return {
-        "chance": 100 * CHANCE, "examples": examples, "colours": [accuracy_colours(i / 100) for i in range(101)],
-        "studies": {study: _study(study, p, known) for study in p["study"].unique()},
+        "examples": examples, "studies": {study: _study(study, p, known) for study in p["study"].unique()},
         "cells": _cells(p, _missing(frames["runs"])), "paper": _paper(frames["comparison"], known),
     }
 
@@ -32,8 +30,9 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
     """What the script needs of a study. alone: the study without cues whose column stands beside this one's."""
     study, factors = known.studies[name], known.factors([name])
     own, sample = p[(p["study"] == name) & (p["group"] == OOD)], scene_sample(study.scene, 0)
-    alone = without_cues(p, factors, known)
-    found = {"title": study.title, "meaning": study.meaning, "factors": factors, "classes": sample.classes,
+    alone, chance = without_cues(p, factors, known), known.chance(name)
+    found = {"chance": 100 * chance, "colours": [accuracy_colours(i / 100, chance) for i in range(101)],
+             "title": study.title, "meaning": study.meaning, "factors": factors, "classes": sample.classes,
              "cues": matrix_columns(own["cue"], factors) if len(own) else [],
              "alone": alone["study"].iloc[0] if len(alone) else "", "train": {}, "ood": []}
     if len(study.cues) == 1:

@@ -20,7 +20,6 @@ from diagvib.report.style import (
     styled,
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.uncertainty import sample_interval
 from diagvib.results.verdicts import COMPARED, DECIDED
 
@@ -198,7 +197,7 @@ def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies = 
             runs = len(rows.drop_duplicates(["binding", "sample"]))
             column[0].set_title(f"{known.title(study)}, {runs} run{'s' if runs > 1 else ''}", fontsize=8.5)
             column[1].set(ylim=(-0.02, 1.02), xlabel="epoch")
-            column[1].axhline(CHANCE, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
+            column[1].axhline(known.chance(study), color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
             column[0].set_ylim(bottom=0)
         grid[0, 0].set_ylabel("loss")
         grid[1, 0].set_ylabel("accuracy")

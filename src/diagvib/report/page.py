@@ -23,6 +23,7 @@ from diagvib.report.page_tables import (
     agreement_rows,
     comparison_rows,
     folded_tables,
+    gap_rows,
     reference_rows,
     result_tables,
     simulated_rows,
@@ -31,7 +32,6 @@ from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_c
 from diagvib.results.agreement import agreement_sentence, marks_sentence, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.known_studies import KnownStudies, known_studies
-from diagvib.results.metrics import CHANCE
 from diagvib.results.paper import PAPER_CUES, describe_missing
 from diagvib.results.reference import reference_note, reference_sentences
 from diagvib.results.tables import read_tables, source_note
@@ -61,7 +61,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
     return {
         "runs": runs_summary(runs), "note": source_note(runs, settings), "paper": paper,
         "differences": protocol_differences(settings) if paper else [], "headlines": headlines(p, known),
-        "headline": headline, "known": known, "chance": CHANCE, "factors": known.factors(runs["study"]),
+        "headline": headline, "known": known, "factors": known.factors(runs["study"]),
         "studies": {study: known.studies[study] for study in p["study"].unique()},
         "sheets": _sheets(p, figures, known), "curves": _curves(figures, metrics, known),
         "matrix": matrix_data(frames, example_addresses(figures / "examples"), known),
@@ -71,9 +71,11 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "overviews": _overviews(figures, runs["baseline"].unique(), headline.shortcut if headline else "", known),
         "overviews_title": "Which factors win" if headline else "Training",
         "visualisations": _visualisations(figures, runs, known),
-        "scale": [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30)[0]) for i in range(31)],
+        "scales": {chance: [(f"{100 * i / 30:.3g}%", accuracy_colours(i / 30, chance)[0]) for i in range(31)]
+                   for chance in map(known.chance, p["study"].unique())},
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
-        "accuracy": accuracy_rows(frames["accuracy"], known), "missing": describe_missing(runs),
+        "accuracy": accuracy_rows(frames["accuracy"], known), "gaps": gap_rows(frames["gap_methods"], known),
+        "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
         "versions": made["versions"],
         "settings": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True, width=100),

@@ -14,6 +14,7 @@ from diagvib.results.formats import (
     untuned_baselines,
     with_contrasts,
 )
+from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_lines
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import interval, metric_titles, paper_percent, percent, points
 from diagvib.results.uncertainty import FEWEST_FOR_P
@@ -99,6 +100,16 @@ def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
     rows = [[_cell(line[0], place), *map(_cell, line[1:-4]), *(_cell(text, _first_number(text)) for text in line[-4:])]
             for place, line in enumerate(lines)]
     return {"title": ACCURACY_TITLE, "note": ACCURACY_NOTE, "heads": heads, "rows": rows}
+
+
+def gap_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
+    """Gaps of studies with two cues, each binding's and the mean over them; the paper's numbers in small print."""
+    once = methods.drop_duplicates(["study", "baseline", "binding"])
+    rows = [[_cell(known.title(study), place), *map(_cell, names), *(
+        _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
+        for text, paper in zip(ours, theirs or [""] * len(ours), strict=True))]
+        for place, (study, (names, ours, theirs)) in enumerate(zip(once["study"], gap_lines(once), strict=True))]
+    return {"title": GAPS_TITLE, "note": GAPS_NOTE, "heads": ["study", *HEADS], "rows": rows}
 
 
 def _first_number(text: str) -> float:

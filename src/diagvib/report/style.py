@@ -1,6 +1,7 @@
 """How every figure looks: one scale for accuracies, colours that colour-blind readers tell apart, files that repeat."""
 
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
@@ -19,10 +20,6 @@ TRAINED = "#0072b2"
 HELD_OUT = "#d55e00"
 TESTED_ID = "#009e73"
 TESTED_OOD = "#7a4fa3"
-
-# Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it knows the target.
-ACCURACY = LinearSegmentedColormap.from_list("accuracy", [
-    (0, "#b1420c"), (CHANCE / 2, "#e89a68"), (CHANCE, "#f8efda"), (0.62, "#8ab8dc"), (1, "#0c4a80")])
 
 # Okabe and Ito's palette without its yellow, which is lost on white paper; markers repeat what colours say.
 BASELINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#7a4fa3", "#8c6d31")
@@ -65,9 +62,18 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     return written
 
 
-def accuracy_colours(value: float) -> tuple[str, str]:
-    """Fill and text colour (hex) of an accuracy on the fixed scale."""
-    red, green, blue, _ = ACCURACY(value)
+@cache
+def accuracy_scale(chance: float = CHANCE) -> LinearSegmentedColormap:
+    """Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it knows the
+    target."""
+    return LinearSegmentedColormap.from_list("accuracy", [
+        (0, "#b1420c"), (chance / 2, "#e89a68"), (chance, "#f8efda"), (chance + 0.43 * (1 - chance), "#8ab8dc"),
+        (1, "#0c4a80")])
+
+
+def accuracy_colours(value: float, chance: float = CHANCE) -> tuple[str, str]:
+    """Fill and text colour (hex) of an accuracy on the scale of this chance."""
+    red, green, blue, _ = accuracy_scale(chance)(value)
     dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45
     return to_hex((red, green, blue)), "#ffffff" if dark else INK
 

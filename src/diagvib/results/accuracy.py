@@ -1,6 +1,6 @@
 """The set of metrics `accuracy`: each test group's mean per-class accuracy and worst cell, for any roles and groups."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
@@ -19,7 +19,8 @@ KEYS = ["study", "baseline", "binding", "target", "cue", "group", "environment"]
 COLUMNS = [*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"]
 
 
-def accuracy_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> dict[str, pd.DataFrame]:
+def accuracy_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
+                    baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
     """One table, `accuracy`: a row per study, baseline, binding, test group, environment (where named) and metric.
 
     mean, stderr, low, high (95 % t interval) and n over the dataset samples; expected: how many there should be. An

@@ -60,6 +60,18 @@ def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict)
     return found
 
 
+def baseline_settings(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[str, dict]:
+    """Every baseline's settings: as configured, and before that as the first of its runs that is there recorded them.
+
+    Arguments as for `judge_runs`.
+    """
+    recorded: dict[str, dict] = {}
+    for baseline, run in zip(frame["baseline"], made, strict=True):
+        if run and run.get("settings"):
+            recorded.setdefault(baseline, run["settings"])
+    return {name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()}
+
+
 def is_untuned(baseline: str, settings: dict) -> bool:
     """Whether the origin of a baseline's settings says that they, or some of them, are starting points."""
     return NOT_TUNED in _entry(settings, baseline).get("origin", "")
@@ -118,7 +130,8 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
 
 def _flat(settings: dict) -> dict:
     """A baseline's settings with those of model, method and optimiser beside them, the three by their names."""
-    parts = {key: settings.get(key) or {} for key in ("model", "method", "optimiser")}
+    found = {key: settings.get(key) for key in ("model", "method", "optimiser")}
+    parts = {key: part if isinstance(part, dict) else {} for key, part in found.items()}
     inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}
     return {**settings, **inner, **{key: part.get("name") for key, part in parts.items()}}
 

@@ -8,6 +8,7 @@ import pandas as pd
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import SIMULATED, agreement_sentence, marks_sentence, simulated_lines, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED
+from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, describe_missing, metric_titles, paper_percent, percent, points
 from diagvib.results.reference import reference_note, reference_sentences
@@ -100,7 +101,8 @@ def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "", known: Know
         rows = [[f"*{name}*" if name == "paper" else name, *cells] for name, cells in block.rows]
         parts += ["", f"### {known.title(block.study)}", "", *markdown_table(["baseline", *block.factors], rows)]
         parts += ["", *(f"- {line}" for line in block.notes)] if block.notes else []
-    parts += [*_accuracy(tables["accuracy"], known), *_selection(tables["selection"], known)]
+    parts += [*_gaps(tables["gap_methods"], known), *_accuracy(tables["accuracy"], known),
+              *_selection(tables["selection"], known)]
     missing = describe_missing(tables["runs"])
     parts += ["", "## Missing runs", "",
               *([f"- {line}" for line in missing] or ["None: every configured run is there."])]
@@ -118,6 +120,12 @@ def _accuracy(accuracy: pd.DataFrame, known: KnownStudies) -> list[str]:
         return []
     heads, rows = accuracy_lines(accuracy, known)
     return ["", f"## {ACCURACY_TITLE}", "", ACCURACY_NOTE, "", *markdown_table(heads, rows)]
+
+
+def _gaps(methods: pd.DataFrame, known: KnownStudies) -> list[str]:
+    tables = [line for title, rows in gap_blocks(methods, known)
+              for line in ("", f"### {title}", "", *markdown_table(HEADS, rows))]
+    return ["", f"## {GAPS_TITLE}", "", GAPS_NOTE, *tables] if tables else []
 
 
 def markdown_table(heads: list[str], rows: list[list[str]]) -> list[str]:
@@ -258,6 +266,8 @@ def latex_tables(tables: dict[str, pd.DataFrame], note: str = "", known: KnownSt
         heads, rows = accuracy_lines(own, known)
         title = f"{known.title(study)}. {ACCURACY_TITLE}. {ACCURACY_NOTE} {note}".strip()
         parts += ["", *_latex_table(title, heads, [[*map(_latex, row)] for row in rows])]
+    for title, rows in gap_blocks(tables["gap_methods"], known):
+        parts += ["", *_latex_table(f"{title}. {GAPS_NOTE} {note}".strip(), HEADS, [[*map(_latex, r)] for r in rows])]
     return "\n".join(parts) + "\n"
 
 

@@ -8,6 +8,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.studies.study import (
     METRICS,
+    TARGET,
     Contrast,
     Headline,
     Study,
@@ -60,6 +61,10 @@ class KnownStudies:
     def title(self, study: str) -> str:
         """How people are told of a study; its name where no file has it."""
         return self.studies[study].title if study in self.studies else study
+
+    def chance(self, study: str) -> float:
+        """What guessing among the classes of a study's target gives, as `metrics.CHANCE`, which is that of three."""
+        return 1 / self.studies[study].roles[TARGET]
 
     def groups(self, studies: Iterable[str]) -> list[str]:
         """Every test group of these studies, the ones that their metrics need first."""

@@ -14,12 +14,12 @@ DIGITS = 4
 
 
 def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
-    """One JSON file for each baseline and study of the sets `shortcut` and `accuracy`; a further set has none.
+    """One JSON file for each baseline and study of the sets `shortcut`, `accuracy` and `gaps`; a further set has none.
 
     tables: as of `tables.make_tables`.
     """
     Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, whatever is in it
-    for name, scores in (("metrics", score), ("accuracy", accuracy_score)):
+    for name, scores in (("metrics", score), ("accuracy", accuracy_score), ("gaps", gaps_score)):
         for baseline, study in tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False):
             write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))
 
@@ -30,6 +30,14 @@ def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -
     own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["environment"] == "")]
     values = own.groupby(["group", "metric"], sort=False)["mean"].mean().dropna()
     return {f"{group}_{metric}": round(float(value), DIGITS) for (group, metric), value in values.items()}
+
+
+def gaps_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
+    """In-distribution accuracy, gaps and worst group, mean over the bindings."""
+    own = tables["gaps"]
+    own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["binding"] != "")]
+    values = own.groupby("metric", sort=False)["mean"].mean().dropna()
+    return {metric: round(float(value), DIGITS) for metric, value in values.items()}
 
 
 def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:

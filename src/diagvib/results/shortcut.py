@@ -1,6 +1,6 @@
 """The set of metrics `shortcut` (DiagViB-6, Sec. 3.4): P_ij, FAAvg, FAMin, in-distribution accuracy, contrasts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,8 @@ from diagvib.results.uncertainty import baseline_comparisons, overall_table, sam
 ID, OOD = "id", "ood"
 
 
-def shortcut_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> dict[str, pd.DataFrame]:
+def shortcut_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
+                    baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
     """P_ij, the metrics over cues, contrasts of studies, and means over everything with comparisons of baselines."""
     return {"p_matrix": p_matrix(runs), "metrics": metrics_table(runs), "contrasts": contrasts_table(runs, known),
             "overall": overall_table(runs), "baselines": baseline_comparisons(runs)}

@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import open_parquet, read_table, write_json, write_table, write_text
+from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
-from diagvib.results.comparability import judge_runs
+from diagvib.results.comparability import baseline_settings, judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
+from diagvib.results.gap_methods import gap_methods
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import metric_tables
 from diagvib.results.paper import of_paper
@@ -21,13 +23,9 @@ from diagvib.results.selection import selection_table
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
 
-# The tidy tables, each as CSV and as Parquet.
-TIDY = ("runs", "p_matrix", "metrics", "contrasts", "comparison", "summary", "agreement", "reference", "likeness",
-        "overall", "baselines", "selection", "accuracy", "run_times")
-
-# What `tabulate` writes under results/tables.
-TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "cells.parquet", "history.parquet",
-               "versions.json", "tables.md", "tables.tex", "p_matrix.md", "p_matrix.tex")
+# Columns of texts, some of which may be empty; not a number, as an empty field of CSV is read.
+_MAYBE_EMPTY = {"binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources", "mentions",
+                "protocol", "reference", "cue_1_verdict", "cue_2_verdict"}
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -48,13 +46,15 @@ def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
-    made = metric_tables(frame, collected.cells, known)
+    baselines = baseline_settings(frame, collected.made, settings)
+    made = metric_tables(frame, collected.cells, known, baselines)
     judged = judge_runs(frame, collected.made, settings)
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
     made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
              "reference": reference, "likeness": likeness_table(reference),
+             "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
              "selection": _selection(collected, known.judged_by("shortcut", frame["study"]))}
     return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
             "run_times": run_times(collected)}
@@ -82,7 +82,7 @@ def write_tables(collected: Collected, out: Path, settings: dict) -> None:
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1) -> pd.DataFrame:
-    """Read every expected run under `runs`, write TABLE_FILES to `out`; returns the frame of `collect_runs`.
+    """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame of `collect_runs`.
 
     threads: the most processes that read.
     """
@@ -107,7 +107,7 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
         except (OSError, ValueError) as error:
             raise DiagvibError(f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again") from None
         _check_columns(frames[name], path)
-        for column in set(frames[name].columns) & {"cue", "environment", "reason", "sources", "mentions", "protocol"}:
+        for column in set(frames[name].columns) & _MAYBE_EMPTY:
             frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
     return frames
 

@@ -23,7 +23,9 @@ class RunningMetrics:
         if output.logits is None:
             self._classifies = False
         else:
-            self._correct += (output.logits.detach().argmax(1) == batch.labels).sum()
+            labels = batch.labels if output.labels is None else output.labels
+            labels = labels.argmax(1) if labels.is_floating_point() else labels
+            self._correct += (output.logits.detach().argmax(1) == labels).sum()
 
     def means(self, images: int) -> tuple[float, float | None]:
         """Mean loss and share of correct images; None where the phase does not classify."""

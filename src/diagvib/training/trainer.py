@@ -91,7 +91,7 @@ class Trainer:
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
         with (deterministic(self.device, self.protocol.threads), graphs.running() if graphs else nullcontext(),
               Checkpoints(checkpoint, aside=self.device.type == "cuda").finished() as self.checkpoints):
-            self.phases = self._phases()
+            self.phases = self._hook(self.method.phases, self.data)
             if not self._restore(checkpoint):
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -101,9 +101,9 @@ class Trainer:
         best = self.progress.best
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
-    def _phases(self) -> list[Phase]:
+    def _hook(self, hook: Callable, *arguments) -> list[Phase] | None:
         try:
-            return self.method.phases(self.data)
+            return hook(*arguments)
         except DiagvibError as error:
             raise DiagvibError(f"{self.run.name}: {error}") from None
 
@@ -114,7 +114,7 @@ class Trainer:
     def _start_phase(self) -> None:
         torch.manual_seed(self._phase_seed)
         with self._autocast():
-            self.method.start_phase(self.phase.name, self.data)
+            self._hook(self.method.start_phase, self.phase.name, self.data)
         self._make_optimisers()
 
     def _make_optimisers(self) -> None:

@@ -1,0 +1,202 @@
+"""What each method of training costs, beside ERM: images a second of small_cnn at 64 pixels, phase by phase.
+
+ERM and the method take turns (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows both, and seconds are
+those that the processor worked; a round's ratio is that of the method to the mean of ERM's trainings before and behind
+it. Images are rendered from embedded sources,
+with two cues and two environments, for every method that is registered.
+
+    python benchmarks/methods.py                    # writes benchmarks/results/methods-cpu-DATE.json
+    python benchmarks/methods.py lff jtt --rounds 9
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+# In the place of this folder, in which Python would find statistics.py for its own module of that name.
+sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
+
+from collections import Counter  # noqa: E402
+from functools import cache  # noqa: E402
+from tempfile import TemporaryDirectory  # noqa: E402
+from typing import Annotated  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import typer  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from diagvib import stages  # noqa: E402
+from diagvib.bench.results import RESULTS, save_result  # noqa: E402
+from diagvib.images.datasets import RenderedRecipes  # noqa: E402
+from diagvib.methods.method import Method, StepOutput, initialised  # noqa: E402
+from diagvib.methods.registry import METHODS, declaration, make_baseline  # noqa: E402
+from diagvib.methods.told import needs  # noqa: E402
+from diagvib.scenes import load_scene  # noqa: E402
+from diagvib.settings.baselines import complete  # noqa: E402
+from diagvib.settings.grid import Layout, make_run  # noqa: E402
+from diagvib.studies.dataset_sample import dataset_sample  # noqa: E402
+from diagvib.training.batches import Batches  # noqa: E402
+from diagvib.training.callbacks import Callback  # noqa: E402
+from diagvib.training.protocol import Protocol  # noqa: E402
+from diagvib.training.run import load_batches  # noqa: E402
+from diagvib.training.trainer import Trainer  # noqa: E402
+
+CPU = torch.device("cpu")
+# Both cues speak for the target in half of the images; every group of target and cues has some.
+CELLS = [(0.5, "same", "same"), (0.2, "other", "same"), (0.2, "same", "other"), (0.1, "other", "other")]
+STUDY = {"metrics": "accuracy", "roles": [["target", 3], ["cue-1", 3], ["cue-2", 3]], "rows": [
+    {"splits": ["train", "val", "test"], "group": "id", "weight": weight, "environment": environment,
+     "cells": {"cue-1": first, "cue-2": second}}
+    for environment in ("one", "two") for weight, first, second in CELLS]}
+SCENE, BINDING = "digits", "shape-hue-texture"
+# ERM as a bare loop: what the hooks of the interface cost.
+PLAIN = "erm without hooks"
+# Options under which a phase is shorter and an image costs the same.
+SHORTER = {"jtt": {"copies": 4}}
+# Seconds of a first round that is not repeated: of these methods it is a small part that warms up.
+SLOW = 20
+
+
+class Plain(Method):
+    def training_step(self, phase, batch, update):
+        logits = self.model(batch.inputs)
+        loss = torch.nn.functional.cross_entropy(logits.float(), batch.labels, reduction="none")
+        update("model", loss.mean())
+        return StepOutput(loss, logits)
+
+
+class Clock(Callback):
+    """Of each phase: images trained on, the processor's seconds of its steps, and of its start."""
+
+    def __init__(self):
+        self.images, self.seconds, self.starts = [], [], []
+
+    def on_start(self, epochs: int, images: int) -> None:
+        self.images.append(0)
+        self.seconds.append(0.0)
+        self._last = time.process_time()
+
+    def on_step(self, images: int) -> None:
+        now = time.process_time()
+        self.images[-1] += images
+        self.seconds[-1] += now - self._last
+        self._last = now
+
+    def on_epoch(self, row: dict) -> None:
+        self._last = time.process_time()  # validation is none of the training's
+
+
+class Bench:
+    """The data of all trainings, and what is measured on them."""
+
+    def __init__(self, folder: Path, images: int, size: int, batch_size: int):
+        self.images, self.size, self.batch_size = images, size, batch_size
+        self.run, self.scene = make_run("bench", "bench", BINDING, 0), load_scene(SCENE)
+        layout = Layout(folder)
+        self.prepared = layout.prepared(SCENE)
+        stages.prepare(layout, {"sources": "embedded"}, SCENE)
+        sample = dataset_sample(0, self.scene.factors, self.scene.published_samples)
+        stages.draw(layout, {"study": STUDY, "dataset_samples": [sample.model_dump()],
+                             "counts": {"train": images, "val": 2 * batch_size, "id": 1}}, "bench", BINDING)
+        self.datasets = RenderedRecipes(layout.recipes("bench", BINDING), self.scene, self.prepared, size, CPU)
+
+    def settings(self, name: str) -> dict:
+        known = "erm" if name == PLAIN else name
+        model = {} if declaration(known).own_network else {"model": "small_cnn"}
+        return complete({"method": {"name": known, **SHORTER.get(name, {})}, **model, "batch_size": self.batch_size,
+                         "optimiser": {"name": "adam", "lr": 1e-3}, "origin": "benchmarks/methods.py"})
+
+    def trained(self, name: str) -> dict[str, dict]:
+        """Of each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
+        settings = self.settings(name)
+        train, val = self._batches(tuple(needs(settings["method"])))
+        classes = len(self.scene.factors[self.run.target])
+        method = (initialised(lambda: Plain(settings, classes, self.size), 0) if name == PLAIN else
+                  make_baseline(settings, classes, self.size, 0))
+        clock, start = Clock(), method.start_phase
+
+        def timed(phase: str, *arguments: object) -> None:
+            begun = time.process_time()
+            start(phase, *arguments)
+            clock.starts.append(time.process_time() - begun)
+
+        method.start_phase = timed
+        protocol = Protocol(max_epochs=1, patience=None, seed=0)
+        fitted = Trainer(method, train, val, self.run, protocol).fit(callback=clock)
+        epochs = Counter(row["phase"] for row in fitted.history)
+        return {phase: {"images": images / epochs[phase], "seconds": seconds / epochs[phase], "start": started}
+                for phase, images, seconds, started in zip(epochs, clock.images, clock.seconds, clock.starts,
+                                                            strict=True)}
+
+    @cache  # noqa: B019
+    def _batches(self, needed: tuple[str, ...]) -> tuple[Batches, Batches]:
+        """Training and validation images for methods that need these abilities of the scene."""
+        name = next(name for name in METHODS if declaration(name).needs == needed)
+        train = load_batches(self.datasets, self.run, "train", CPU, settings=self.settings(name),
+                             prepared=self.prepared)
+        return train, load_batches(self.datasets, self.run, "val", CPU, like=train)
+
+    def compared(self, name: str, rounds: int) -> list[dict]:
+        """A row for every phase of a method."""
+        begun = time.process_time()
+        erm, own = [self._erm_seconds()], [self.trained(name)]
+        erm.append(self._erm_seconds())
+        if time.process_time() - begun < SLOW:
+            own = []  # it was for warming up
+            del erm[0]
+            for _ in range(rounds):
+                own.append(self.trained(name))
+                erm.append(self._erm_seconds())
+        beside = (np.array(erm[1:]) + np.array(erm[:-1])) / 2
+        return [self._row(name, phase, [each[phase] for each in own], beside) for phase in own[0]]
+
+    def _erm_seconds(self) -> float:
+        """Of an image."""
+        phase, = self.trained("erm").values()
+        return phase["seconds"] / phase["images"]
+
+    def _row(self, name: str, phase: str, measured: list[dict], erm: np.ndarray) -> dict:
+        images = round(measured[0]["images"])
+        seconds, start = (np.array([each[what] for each in measured]) for what in ("seconds", "start"))
+        ratios = erm / (seconds / images)
+        return {"what": f"train {name} {phase}", "method": name, "phase": phase, "device": "cpu",
+                "images_per_second": float(np.median(images / seconds)),
+                "erm_images_per_second": float(np.median(1 / erm)), "ratio_to_erm": float(np.median(ratios)),
+                "lowest_ratio": float(ratios.min()), "highest_ratio": float(ratios.max()), "rounds": len(measured),
+                "images_per_epoch": images, "epoch_in_erm_epochs": float(np.median(seconds / erm / self.images)),
+                "start_seconds": float(np.median(start))}
+
+
+def print_table(rows: list[dict]) -> None:
+    table = Table("what", "images/s (CPU)", "of ERM's", "lowest", "highest", "images an epoch", "ERM epochs an epoch",
+                  "start s")
+    for row in rows:
+        table.add_row(row["what"].removeprefix("train "), f"{row['images_per_second']:,.0f}",
+                      *(f"{row[key]:.2f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
+                      f"{row['images_per_epoch']:,}",
+                      *(f"{row[key]:.2f}" for key in ("epoch_in_erm_epochs", "start_seconds")))
+    Console(width=120).print(table)
+
+
+def main(methods: Annotated[list[str] | None, typer.Argument(help="Default: all that are registered.")] = None,
+         images: Annotated[int, typer.Option(help="Training images, in an epoch of ERM.", min=512)] = 1024,
+         size: Annotated[int, typer.Option(help="Pixels a side.")] = 64,
+         batch_size: Annotated[int, typer.Option(min=2)] = 64, rounds: Annotated[int, typer.Option(min=1)] = 9,
+         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
+    """Measure each method against ERM and write the result."""
+    load, rows = os.getloadavg()[0], []
+    with TemporaryDirectory() as folder:
+        bench = Bench(Path(folder), images, size, batch_size)
+        for name in methods or [PLAIN, *METHODS]:
+            rows += bench.compared(name, rounds)
+            print(name, file=sys.stderr, flush=True)
+    print_table(rows)
+    save_result("methods", "cpu", rows, out, seconds="of the processor", model="small_cnn", image_size=size,
+                batch_size=batch_size, images=images, shorter=SHORTER, load_before=load)
+
+
+if __name__ == "__main__":
+    typer.run(main)

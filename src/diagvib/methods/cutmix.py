@@ -1,0 +1,33 @@
+"""`cutmix`: a box of each image is replaced by another image's, and its label by that share (Yun et al., 2019)."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.method import Batch, Method
+from diagvib.methods.mixup import mixed_labels, random_share
+
+
+class CutMix(Method):
+    """One box for a batch: its sides are sqrt(1 - s) of the image's, s ~ Beta(alpha, alpha), its centre is uniform, and
+    what reaches beyond the edge is cut off. It shows the image before in the batch, and that image's label counts by
+    the share of pixels that the box really covers. Published, also for UrbanCars: alpha 1."""
+
+    options: ClassVar[dict] = {
+        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
+    }
+
+    def augment(self, batch: Batch) -> Batch:
+        side = (1 - random_share(self.chosen["alpha"], batch.inputs.device)).sqrt()
+        box = _span(side, batch.inputs.shape[2])[:, None] & _span(side, batch.inputs.shape[3])
+        return replace(batch, inputs=torch.where(box, batch.inputs.roll(1, 0), batch.inputs),
+                       labels=mixed_labels(batch.labels, 1 - box.float().mean(), self.n_classes))
+
+
+def _span(side: Tensor, size: int) -> Tensor:
+    """Which of `size` pixels lie in a stretch of side x size of them around a random one, bool[size]."""
+    centre, half = torch.randint(size, (), device=side.device), (side * size / 2).floor()
+    at = torch.arange(size, device=side.device)
+    return (at >= centre - half) & (at < centre + half)

@@ -1,0 +1,92 @@
+"""`debian`, Debiasing Alternate Networks: a network looks for what the classifier is biased by (Li et al., 2022)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.models.registry import make_network
+
+
+class Debian(Method):
+    """A classifier, and a second network, the discoverer, whose sigmoid of the label's logit divides each class softly
+    in two: s, and 1 - s.
+
+    With p the probability that the classifier gives to the label, p+ and p- are a class's means of p, weighted by s and
+    by 1 - s. The discoverer minimises the mean over classes of -log(eps + |p+ - p-|) - log(eps + 1 - |mean(s) -
+    mean(1 - s)|): parts on which the classifier differs, of one size. The classifier minimises the mean of (1 + s')
+    times cross entropy, with s' the s or 1 - s of the part that it is worse on. One step each, in turns; the
+    discoverer's batch is one of its own, drawn with replacement.
+    """
+
+    options: ClassVar[dict] = {
+        "eps": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1.0e-6},
+    }
+
+    def build(self) -> None:
+        super().build()
+        self.discoverer = make_network(self.settings["model"], self.n_classes, self.image_size)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        self.data = data
+        return super().phases(data)
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        return {**super().optimisers(phase), "discoverer": self.optimiser(self.discoverer)}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        logits = self.model(batch.inputs)
+        loss = self.losses(logits, batch.labels)
+        part = of_label(_asked(self.discoverer, batch).float().sigmoid(), batch.labels)
+        weight = classifier_weights(logits.detach().float().softmax(1), part, batch.labels, self.chosen["eps"])
+        update("model", (weight * loss).mean())
+        self._discover(len(batch.labels), update)
+        return StepOutput(loss, logits)
+
+    def _discover(self, images: int, update: Update) -> None:
+        labels = self.data.labels
+        batch = self.data.batch(torch.randint(len(labels), (images,), device=labels.device))
+        part = of_label(self.discoverer(batch.inputs).float().sigmoid(), batch.labels)
+        probabilities = _asked(self.model, batch).float().softmax(1)
+        update("discoverer", discoverer_loss(probabilities, part, batch.labels, self.chosen["eps"]))
+
+
+@torch.no_grad()
+def _asked(network: nn.Module, batch: Batch) -> Tensor:
+    """The logits of a network as in evaluation, in the midst of training."""
+    logits = network.eval()(batch.inputs)
+    network.train()
+    return logits
+
+
+def of_label(values: Tensor, labels: Tensor) -> Tensor:
+    """Each row's value of its label: float[B], from float[B, classes] and int64[B]."""
+    return values.gather(1, labels[:, None]).squeeze(1)
+
+
+def part_means(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """p+ and p-, float[classes], from probabilities [B, classes] and s [B]; and membership float[classes, B].
+
+    Of a fixed shape, whatever classes are in the batch, so that a step can be recorded.
+    """
+    member = (labels == torch.arange(probabilities.shape[1], device=labels.device)[:, None]).float()
+    p = of_label(probabilities, labels)
+    inside, outside = ((member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part))
+    return inside, outside, member
+
+
+def discoverer_loss(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """The discoverer's loss float[], over the classes in the batch; arguments as of `part_means`."""
+    inside, outside, member = part_means(probabilities, part, labels, eps)
+    images = member.sum(1)
+    imbalance = ((member * (2 * part - 1)).sum(1) / images.clamp(min=1)).abs()
+    of_classes = -(eps + (inside - outside).abs()).log() - (eps + 1 - imbalance).log()
+    present = (images > 0).float()
+    return (of_classes * present).sum() / present.sum()
+
+
+def classifier_weights(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> Tensor:
+    """1 + s' of each image, float[B]; arguments as of `part_means`."""
+    inside, outside, _ = part_means(probabilities, part, labels, eps)
+    return 1 + torch.where((outside < inside)[labels], 1 - part, part)

@@ -1,0 +1,128 @@
+"""`dfr`, deep feature reweighting: a new last layer, learnt from groups of equal size (Kirichenko et al., 2023)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.groups import equal_groups, group_index
+from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+
+# Inverse strengths of the L1 penalty to choose from; of equally good ones, the first.
+STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
+# The bias of classes of the target that no training image has.
+_NEVER = -1e4
+
+
+class Dfr(Method):
+    """Phase `classify`: plain training. Phase `retrain`: a new head on its features, which no longer change, from as
+    many images of every group as the smallest has. Groups: target x all cues (`told: cues`), or x one (`told: cue-1`).
+
+    head: `logistic`, as published by the authors: of standardised features, with an L1 penalty, one class against the
+    rest, the mean of `resamples` draws of equal groups. c: the inverse strength of the penalty; null: of STRENGTHS the
+    one that is best in the worst group on the half of a draw that it is not fitted to. `sgd`, as in UrbanCars' code:
+    cross entropy on one draw, by the baseline's optimiser, for `retrain_epochs`.
+    """
+
+    told: ClassVar[tuple] = ("cues", "cue")
+    options: ClassVar[dict] = {
+        "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
+        "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e+6, "default": None},
+        "resamples": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
+        "retrain_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
+    }
+    uses_features: ClassVar[bool] = True
+
+    def build(self) -> None:
+        super().build()
+        if self.model.head.bias is None:
+            raise DiagvibError(f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
+                               "which the new head needs")
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        classify, = super().phases(data)
+        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
+        self.logistic = self.chosen["head"] == "logistic"
+        if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
+            raise DiagvibError("method: dfr: the smallest group has one training image, and half of its images are "
+                               "needed to choose c; give c, such as 0.1, or raise counts.train")
+        return [classify, Phase("retrain", 1, "last") if self.logistic
+                else Phase("retrain", self.chosen["retrain_epochs"])]
+
+    @torch.no_grad()
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        if phase == "retrain":
+            subset = equal_groups(self.group, self.groups)
+            self.memory["subset"] = subset.flatten()
+            if self.logistic:
+                self._regress(subset, data)
+            else:
+                self.model.head.reset_parameters()
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        if phase == "classify":
+            return super().optimisers(phase)
+        return {} if self.logistic else {"model": self.optimiser(self.model.head)}
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        return self.memory["subset"] if phase == "retrain" else None
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        """In `retrain` the network evaluates; its regression has been solved before the phase's one epoch, which only
+        measures it."""
+        if phase == "classify":
+            return super().training_step(phase, batch, update)
+        with torch.no_grad():
+            features = self.model.eval().features(batch.inputs)
+        logits = self.model.head(features)
+        losses = self.losses(logits, batch.labels)
+        if not self.logistic:
+            update("model", losses.mean())
+        return StepOutput(losses, logits)
+
+    def _regress(self, subset: Tensor, data: TrainingData) -> None:
+        """Solve for the head. subset: the first draw, int64[groups, images]."""
+        self.eval()
+        features = torch.cat([self.model.features(batch.inputs).cpu().double() for batch in data.in_order()])
+        mean, std = features.mean(0), features.std(0, correction=0)
+        std[std == 0] = 1
+        features, labels = features.sub_(mean).div_(std), data.labels.cpu()
+        c = self.chosen["c"] or _best_strength(features, labels, subset.cpu())
+        draws = [subset, *(equal_groups(self.group, self.groups) for _ in range(self.chosen["resamples"] - 1))]
+        chosen = [draw.flatten().cpu() for draw in draws]
+        fitted = torch.stack([regression(features[index], labels[index], c) for index in chosen])
+        weight, bias = fitted.mean(0).tensor_split([-1], 1)
+        weight, classes, head = weight / std, labels.unique(), self.model.head
+        head.weight.zero_()
+        head.bias.fill_(_NEVER)
+        head.weight[classes] = weight.to(head.weight)
+        head.bias[classes] = (bias[:, 0] - weight @ mean).to(head.bias)
+
+
+def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
+    """Weights and, last, bias of every class that occurs, float64[classes, D + 1]: L1 logistic regressions with C = c
+    of each class against the rest; of two classes half, so that their difference is the regression's.
+
+    features: float64[N, D]; labels: int64[N].
+    """
+    from sklearn.linear_model import LogisticRegression  # here, as it takes long to load
+
+    classes = labels.unique()
+    rows = []
+    for label in classes:
+        solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
+        solver.fit(features.numpy(), (labels == label).numpy())
+        rows.append(torch.cat([torch.from_numpy(solver.coef_[0]), torch.from_numpy(solver.intercept_)]))
+    return torch.stack(rows) / (2 if len(classes) == 2 else 1)
+
+
+def _best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
+    """Of STRENGTHS; subset: int64[groups, images], the first half of which is fitted, the second half judged."""
+    fitted, judged = subset.tensor_split(2, 1)
+    classes, worst = labels.unique(), []
+    for c in STRENGTHS:
+        weight, bias = regression(features[fitted.flatten()], labels[fitted.flatten()], c).tensor_split([-1], 1)
+        predicted = classes[(features[judged] @ weight.T + bias[:, 0]).argmax(-1)]
+        worst.append((predicted == labels[judged]).double().mean(1).min())
+    return STRENGTHS[int(torch.stack(worst).argmax())]

@@ -1,0 +1,37 @@
+"""`di`, domain-independent training: a linear head for each domain, and their mean to predict (Wang et al., 2020)."""
+
+from copy import deepcopy
+from typing import ClassVar
+
+import torch
+
+from diagvib.methods.groups import domain_index
+from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.models.network import Heads
+
+
+class DomainIndependent(Method):
+    """A domain is a combination of the classes of the cues that are told, all or one (`cues`, `cue-1`).
+
+    An image trains the shared features and its own domain's head by cross entropy; to predict, when no domain is known,
+    the logits of all heads are averaged. All heads begin as the network's own; a domain that does not occur has none.
+    """
+
+    told: ClassVar[tuple] = ("cues", "cue")
+    uses_features: ClassVar[bool] = True
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = super().phases(data)
+        self.domain, self.domains = domain_index(data, self.chosen["told"])
+        # Copies of weights that depend on the seed: nothing is drawn, and a checkpoint finds its shapes.
+        self.model.head = Heads(deepcopy(self.model.head) for _ in range(self.domains))
+        return phases
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        logits = self.model.head.each(self.model.features(batch.inputs))
+        # A product with the membership [B, domains]: sums in a fixed order.
+        own = self.domain[batch.index][:, None] == torch.arange(self.domains, device=logits.device)
+        logits = (own[:, :, None] * logits).sum(1)
+        losses = self.losses(logits, batch.labels)
+        update("model", losses.mean())
+        return StepOutput(losses, logits)

@@ -1,0 +1,81 @@
+"""`eiil`, Environment Inference for Invariant Learning: group DRO on inferred groups (Creager et al., 2021)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from diagvib.methods.group_dro import GroupDro
+from diagvib.methods.method import Phase, TrainingData
+
+# Of Adam, which moves the assignment of images to environments.
+_BETAS, _EPSILON = (0.9, 0.999), 1e-8
+
+
+class Eiil(GroupDro):
+    """Phase `reference`: plain training for a few epochs. Then the training images of each class are divided into two
+    environments, on which this model is as far from invariant as can be (`inferred_environments`). Phase `classify`:
+    group DRO from the initial weights; the groups are class x environment.
+
+    Where all images of a class are in one environment, the other makes no group.
+    """
+
+    told: ClassVar[tuple] = ("nothing",)
+    options: ClassVar[dict] = {
+        "reference_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
+        "inference_steps": {"type": "integer", "minimum": 1, "maximum": 10_000_000, "default": 10_000},
+        "inference_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
+    }
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        classify, = super().phases(data)
+        # Called on the new weights, hence they need no place in a checkpoint.
+        self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
+        return [Phase("reference", self.chosen["reference_epochs"], selection="last"), classify]
+
+    def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
+        # One group of all images, on which group DRO is plain training.
+        return torch.zeros_like(data.labels), 1
+
+    @torch.no_grad()
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        if phase == "classify":
+            self.eval()
+            logits = torch.cat([self.predict(batch) for batch in data.in_order()])
+            environment = inferred_environments(logits, data.labels, self.chosen["inference_steps"],
+                                                self.chosen["inference_lr"])
+            found, group = (2 * data.labels + environment).unique(return_inverse=True)
+            self.start_with(group, len(found))
+            self.model.load_state_dict(self.initial)
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        return None if phase == "reference" else super().sampling(phase, data)
+
+
+def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float) -> Tensor:
+    """An environment, 0 or 1, for each image: int64[N], from logits [N, classes] and labels int64[N].
+
+    With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam climbs the sum over classes of
+    the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with the inner means over a class's images; e
+    starts standard normal. The environment is s > 0.5.
+    """
+    logits = logits.float()
+    # dl/dw at w = 1: what the softmax expects of the logits, minus the label's.
+    slope = (logits.softmax(1) * logits).sum(1) - logits.gather(1, labels[:, None]).squeeze(1)
+    member = F.one_hot(labels, logits.shape[1]).T.float()
+    weighted = member / member.sum(1, keepdim=True).clamp(min=1) * slope  # [classes, N]
+    own = weighted.sum(0)
+    e = torch.randn_like(slope)
+    mean, square = torch.zeros_like(e), torch.zeros_like(e)
+    for step in range(1, steps + 1):
+        s = e.sigmoid()
+        # Of the class, d/dw mean(s l) - d/dw mean((1 - s) l).
+        with torch.autocast(s.device.type, enabled=False):
+            contrast = (weighted @ (2 * s - 1))[labels]
+        gradient = own * contrast * s * (1 - s)
+        mean.lerp_(gradient, 1 - _BETAS[0])
+        square.lerp_(gradient.square(), 1 - _BETAS[1])
+        root = (square / (1 - _BETAS[1]**step)).sqrt_().add_(_EPSILON)
+        e.addcdiv_(mean, root, value=lr / (1 - _BETAS[0]**step))
+    return (e > 0).long()

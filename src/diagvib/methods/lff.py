@@ -1,0 +1,62 @@
+"""`lff`, Learning from Failure: what a biased network finds hard weighs more (Nam et al., 2020)."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.models.registry import make_network
+
+
+class Lff(Method):
+    """Two networks. The biased one learns by generalised cross entropy: the cross entropy of an image, times the q-th
+    power of the probability that the network gives to its label, which is times q. The other, which predicts, learns by
+    cross entropy times W = l_B / (l_B + l_D + 1e-8), with l_B and l_D the losses of the biased and of this network.
+
+    These l are moving averages over an image's visits, `decay` times the old plus 1 - decay times the new, divided by
+    the largest that any image of the class has had.
+    """
+
+    options: ClassVar[dict] = {
+        "q": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.7},
+        "decay": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0.7},
+    }
+
+    def build(self) -> None:
+        super().build()
+        self.biased = make_network(self.settings["model"], self.n_classes, self.image_size)
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        device = data.labels.device
+        self.memory |= {"averages": torch.zeros(2, len(data), device=device),
+                        "largest": torch.zeros(2, self.n_classes, device=device),
+                        "visited": torch.zeros(len(data), dtype=torch.bool, device=device)}
+        return super().phases(data)
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        return {**super().optimisers(phase), "biased": self.optimiser(self.biased)}
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
+        loss_biased, loss = self.losses(biased, batch.labels), self.losses(logits, batch.labels)
+        weight = self.weights(torch.stack([loss_biased, loss]).detach(), batch)
+        update("biased", generalised(loss_biased, self.chosen["q"]).mean())
+        update("model", (weight * loss).mean())
+        return StepOutput(loss, logits)
+
+    def weights(self, losses: Tensor, batch: Batch) -> Tensor:
+        """W float[B], from losses [2, B] of the biased network and the other, which enter the averages."""
+        averages, largest, visited = (self.memory[name] for name in ("averages", "largest", "visited"))
+        index, labels = batch.index, batch.labels.expand(2, -1)
+        current = torch.where(visited[index], averages[:, index].lerp(losses, 1 - self.chosen["decay"]), losses)
+        averages.index_copy_(1, index, current)
+        visited.index_fill_(0, index, True)
+        largest.scatter_reduce_(1, labels, current, "amax")
+        of_biased, of_other = current / largest.gather(1, labels).clamp(min=1e-8)
+        return of_biased / (of_biased + of_other + 1e-8)
+
+
+def generalised(losses: Tensor, q: float) -> Tensor:
+    """Cross entropies float[B], each times q p^q, with p = exp(-loss), through which no gradient passes."""
+    return losses * q * (-q * losses.detach()).exp()

@@ -1,0 +1,37 @@
+"""`mixup`: images and labels are blended with those of another image (Zhang et al., 2018)."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+from diagvib.methods.method import Batch, Method
+
+
+class Mixup(Method):
+    """x = s x_i + (1 - s) x_j, and the same of the one-hot labels, with one s ~ Beta(alpha, alpha) for a batch; j is
+    the image before i in the batch, whose order is random. Published for UrbanCars: alpha 0.1."""
+
+    options: ClassVar[dict] = {
+        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.1},
+    }
+
+    def augment(self, batch: Batch) -> Batch:
+        share = random_share(self.chosen["alpha"], batch.inputs.device)
+        return replace(batch, inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),
+                       labels=mixed_labels(batch.labels, share, self.n_classes))
+
+
+def random_share(alpha: float, device: torch.device) -> Tensor:
+    """A draw of Beta(alpha, alpha), float[]."""
+    alpha = torch.full((), alpha, device=device)
+    return Beta(alpha, alpha, validate_args=False).sample()
+
+
+def mixed_labels(labels: Tensor, share: Tensor, n_classes: int) -> Tensor:
+    """float[B, n_classes]: `share`, float[], of each image's own label int64[B], the rest of the one before it."""
+    # Not one_hot, which looks at the values on the CPU.
+    own = (labels[:, None] == torch.arange(n_classes, device=labels.device)).float()
+    return share * own + (1 - share) * own.roll(1, 0)

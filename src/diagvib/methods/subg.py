@@ -1,0 +1,28 @@
+"""`subg`: plain training on as many images of every group as the smallest group has (Idrissi et al., 2022)."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from diagvib.methods.groups import equal_groups, group_index
+from diagvib.methods.method import Method, Phase, TrainingData
+
+
+class SubG(Method):
+    """The subset is drawn once, and an epoch is that subset: with a small group few images, in few steps.
+
+    Groups: target x all cues (`told: cues`), or target x one (`told: cue-1`).
+    """
+
+    told: ClassVar[tuple] = ("cues", "cue")
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = super().phases(data)
+        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
+        return phases
+
+    def start_phase(self, phase: str, data: TrainingData) -> None:
+        self.memory["subset"] = equal_groups(self.group, self.groups).flatten()
+
+    def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
+        return self.memory["subset"]

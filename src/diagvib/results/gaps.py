@@ -1,0 +1,200 @@
+"""The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): what accuracy loses where one cue of two misleads, or both."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import t
+
+from diagvib.results.cells import RUN_KEYS, worst_cell
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metrics import estimate
+from diagvib.results.uncertainty import LEVEL, sample_interval
+from diagvib.studies.needs import GAP_GROUPS
+from diagvib.studies.study import Study
+
+# Metric -> the test group whose accuracy is compared with the in-distribution accuracy.
+GAPS = {"cue_1_gap": "no-cue-1", "cue_2_gap": "no-cue-2", "joint_gap": "neither"}
+CUE_GAPS = {1: "cue_1_gap", 2: "cue_2_gap"}
+MEASURES = ("id_accuracy", *GAPS, "worst_group")
+# What a baseline is, as every table says it.
+BASELINE = ["baseline", "model", "method", "told", "selection"]
+KEYS = ["study", *BASELINE, "binding", "target", "cue"]
+# Of two dataset samples an interval is hardly ever of use.
+FEWEST = 3
+REFERENCE = "erm"
+VERDICTS = ("worse", "better", "cannot tell", "no verdict")
+# What a reference should share with the method that it is for; its model it must.
+_ALIKE = {"batch_size": "batch size", "optimiser": "optimiser", "normalise": "normalisation",
+          "selection": "selection of the epoch"}
+
+
+def gaps_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
+                baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
+    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps judged beside ERM's."""
+    values = run_gaps(runs, cells, known)
+    return {"gaps": gaps_table(values, baselines), "whac_a_mole": whac_a_mole(values, baselines)}
+
+
+def training_shares(study: Study) -> dict[str, float]:
+    """How much of the training images agrees with the target as each test group's cells do: group -> share."""
+    cells = study.cells("train")
+    agree = zip(*(cells[f"{cue}_class"] == cells["target_class"] for cue in study.cues), strict=True)
+    share = cells["weight"].groupby([GAP_GROUPS[one] for one in agree]).sum()
+    return {group: float(share.get(group, 0.0)) for group in GAP_GROUPS.values()}
+
+
+def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    """Every run's RUN_KEYS and MEASURES, NaN where it is missing.
+
+    With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training share times a; a gap
+    is a of its group minus id_accuracy; worst_group is the accuracy of the worst target x cue 1 x cue 2 cell.
+    """
+    worst = worst_cell(cells, RUN_KEYS)
+    worst = dict(zip(worst[RUN_KEYS].itertuples(index=False, name=None), worst["accuracy"], strict=True))
+    parts = []
+    for study, own in runs.groupby("study", sort=False):
+        accuracy = {group: own[f"{group}_accuracy"].astype(float) for group in GAP_GROUPS.values()}
+        inside = sum(share * accuracy[group] for group, share in training_shares(known.studies[study]).items())
+        parts.append(own[RUN_KEYS].assign(
+            id_accuracy=inside, **{name: accuracy[group] - inside for name, group in GAPS.items()},
+            worst_group=[worst.get(run, np.nan) for run in own[RUN_KEYS].itertuples(index=False, name=None)]))
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RUN_KEYS, *MEASURES])
+
+
+def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
+    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 % t interval), n, expected.
+
+    values: of `run_gaps`; baselines: name -> settings. The unit is the dataset sample. Where a baseline has several
+    bindings, rows with an empty binding are the mean over them: within each sample first, which counts if it has them
+    all, then over the samples.
+    """
+    rows = []
+    for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
+        about = {"study": study, **describe(baseline, baselines)}
+        for (binding, target, cue), part in _by_binding(own):
+            for metric in MEASURES:
+                found = _by_sample(part, metric)
+                mean, stderr, n = estimate(found)
+                low, high = sample_interval(found, (-1, 1) if metric in GAPS else (0, 1))
+                rows.append({**about, "binding": binding, "target": target, "cue": cue, "metric": metric, "mean": mean,
+                             "stderr": stderr, "low": low, "high": high, "n": n, "expected": len(found)})
+    return pd.DataFrame(rows, columns=[*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"])
+
+
+def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    """The runs of each binding; then, of several, all of them."""
+    yield from own.groupby(["binding", "target", "cue"], sort=False)
+    if own["binding"].nunique() > 1:
+        yield ("", "", ""), own
+
+
+def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
+    """The mean over the bindings of each dataset sample; NaN where a run is missing."""
+    return own.pivot(index="sample", columns="binding", values=metric).astype(float).mean(axis=1, skipna=False)
+
+
+def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
+    """A baseline's name, model, method, what the method is told, and the rule that selects its epoch."""
+    settings = baselines.get(baseline, {})
+    method = part_of(settings, "method")
+    return {"baseline": baseline, "model": str(part_of(settings, "model").get("name", "")),
+            "method": str(method.get("name", "")), "told": str(method.get("told", "")),
+            "selection": str(settings.get("selection", "val_loss"))}
+
+
+def part_of(settings: Mapping, key: str) -> Mapping:
+    """A baseline's model or method with its options; empty where a run of another's making recorded anything else."""
+    return settings[key] if isinstance(settings.get(key), Mapping) else {}
+
+
+def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
+    """Each method's two cue gaps beside those of its reference, ERM, which itself has no rows.
+
+    A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2: gap and
+    reference_gap over the n samples that both have, factor with its 95 % interval, difference (below zero: the gap is
+    worse) with its own (low, high), verdict, and a reason for none or for what the reference does not share.
+    """
+    rows = []
+    for study, of_study in values.groupby("study", sort=False):
+        runs = dict(iter(of_study.groupby("baseline", sort=False)))
+        for baseline, own in runs.items():
+            if describe(baseline, baselines)["method"] == REFERENCE:
+                continue
+            reference, reason = reference_of(baseline, list(runs), baselines)
+            about = {"study": study, **describe(baseline, baselines), "reference": reference}
+            other = runs.get(reference, own[:0])
+            both = own[own["binding"].isin(other["binding"])] if reference else own
+            other = other[other["binding"].isin(both["binding"])]
+            for (binding, *_), part in _by_binding(both):
+                beside = other[other["binding"] == binding] if binding else other
+                for cue, metric in CUE_GAPS.items():
+                    pair = [_by_sample(runs_of, metric).rename(None) for runs_of in (part, beside)]
+                    mine, its = pair[0].align(pair[1])
+                    judged = judge_gap(mine.to_numpy(), its.to_numpy()) if reference else NO_VERDICT
+                    why = "; ".join(filter(None, (reason, judged["reason"])))
+                    rows.append({**about, "binding": binding, "cue": cue, **judged, "reason": why})
+    columns = ["study", *BASELINE, "binding", "cue", "gap", "reference", "reference_gap", "factor", "factor_low",
+               "factor_high", "difference", "low", "high", "n", "verdict", "reason"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def reference_of(baseline: str, others: Sequence[str], baselines: Mapping[str, dict]) -> tuple[str, str]:
+    """The ERM baseline that a method is judged by, and what it does not share with it; or '', and why there is none.
+
+    Of those with the same model the one that shares batch size, optimiser and normalisation; of these the one that
+    selects its epoch alike. If none shares the three, one of the same model.
+    """
+    own = baselines.get(baseline, {})
+    model = part_of(own, "model")
+    alike = [name for name in others if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
+             and part_of(baselines[name], "model") == model]
+    if not alike or not model:
+        return "", f"no baseline of method {REFERENCE} and model {model.get('name', 'of its own')} beside it"
+
+    def unlike(name: str) -> list[str]:
+        return [words for key, words in _ALIKE.items() if baselines[name].get(key) != own.get(key)]
+    best = min(alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name))))
+    return best, f"{best} has another {' and '.join(unlike(best))}" if unlike(best) else ""
+
+
+NO_VERDICT = {**dict.fromkeys(["gap", "reference_gap", "factor", "factor_low", "factor_high", "difference", "low",
+                               "high"], np.nan), "n": 0, "verdict": VERDICTS[3], "reason": ""}
+
+
+def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
+    """A method's gap beside ERM's, paired by dataset sample: float[samples] each, NaN where a run is missing.
+
+    difference = mean gap - mean reference gap, with the t interval of the paired differences, from FEWEST samples on.
+    worse: the interval lies below zero; better: above. factor = |gap| / |reference gap|, where both are below zero, and
+    its interval, where it has bounds. How often these hold the truth: `python benchmarks/statistics.py gaps`.
+    """
+    there = ~np.isnan(gap - reference)
+    n = int(there.sum())
+    if not n:
+        return NO_VERDICT | {"verdict": VERDICTS[2], "reason": "no dataset sample has runs of both"}
+    gap, reference = gap[there], reference[there]
+    mine, its, enough = float(gap.mean()), float(reference.mean()), n >= FEWEST
+    factor = mine / its if mine < 0 and its < 0 else np.nan
+    # From -1 to 1 each, so up to 2 apart.
+    low, high = sample_interval(gap - reference, (-2, 2)) if enough else (np.nan, np.nan)
+    factor_low, factor_high = ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
+    return {"gap": mine, "reference_gap": its, "factor": factor, "factor_low": factor_low, "factor_high": factor_high,
+            "difference": mine - its, "low": low, "high": high, "n": n,
+            "verdict": VERDICTS[0] if high < 0 else VERDICTS[1] if low > 0 else VERDICTS[2],
+            "reason": "" if enough else f"fewer than {FEWEST} dataset samples"}
+
+
+def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
+    """95 % interval of the ratio of two paired means, float[samples] each (Fieller, 1954).
+
+    (nan, nan) where it has no bounds, since the second mean may be zero.
+    """
+    n, mine, its = len(first), first.mean(), second.mean()
+    (var, both), (_, var_its) = np.cov(first, second) / n
+    squared = t.ppf((1 + LEVEL) / 2, n - 1)**2
+    a, b, c = its**2 - squared * var_its, mine * its - squared * both, mine**2 - squared * var
+    if a <= 0:
+        return np.nan, np.nan
+    half = max(b**2 - a * c, 0)**0.5  # below zero by rounding alone
+    return float((b - half) / a), float((b + half) / a)

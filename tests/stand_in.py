@@ -1,0 +1,48 @@
+"""The real Snakefile and rules in a copy of the repository; only the command that their jobs call is a stand-in."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from conftest import REPOSITORY
+from test_workflow import copy_of_the_repository, environment
+
+sys.path.insert(0, str(REPOSITORY / "benchmarks"))
+
+from full_workflow import environment_with_stand_in
+
+
+def repository_with_stand_in(top: Path, config: str, before_training: str = "") -> Path:
+    """The copy, `top/repository`, with the configuration `toy.yaml`.
+
+    before_training: shell commands that a training of the stand-in begins with.
+    """
+    (top / "repository").mkdir()
+    folder = copy_of_the_repository(top / "repository")
+    (folder / "toy.yaml").write_text(config)
+    environment_with_stand_in(top / "environment")
+    if before_training:
+        change_stand_in(folder, "  train) ", f"  train) {before_training}; ")
+    return folder
+
+
+def change_stand_in(repository: Path, old: str, new: str) -> None:
+    """In the stand-in, a shell script, other text."""
+    path = repository.parent / "environment/bin/diagvib"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def python(repository: Path) -> Path:
+    """The Python in whose environment the stand-in is."""
+    return repository.parent / "environment/bin/python"
+
+
+def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
+    """Run `toy.yaml`; returns what Snakemake said."""
+    done = subprocess.run([python(repository), "-m", "snakemake", "--cores", str(cores), *arguments, "--configfile",
+                           "toy.yaml"], cwd=repository, env=environment(repository), check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout

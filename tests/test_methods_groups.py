@@ -1,0 +1,205 @@
+"""Methods that are told cues, each against a case worked by hand or a library that solves the same."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import StandardScaler
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods import dfr
+from diagvib.methods.groups import domain_index, equal_groups
+from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.trainer import Trainer
+from test_methods import PROTOCOL, RUN, annotated, fit, known, made
+from test_trainer import Interrupted, Interruption
+
+
+@pytest.fixture(scope="module")
+def data():
+    train = annotated(96, 0)
+    return train, annotated(24, 1, scaling=train.scaling)
+
+
+def test_domains_are_the_combinations_of_cues_that_occur():
+    data = known([0, 0, 0, 2, 2, 2], [[1, 0], [1, 1], [2, 0], [1, 0], [2, 0], [2, 0]])
+    index, domains = domain_index(data, "cues")
+    assert domains == 3 and index.tolist() == [0, 1, 2, 0, 2, 2], "no image has 2 and 1"
+    index, domains = domain_index(data, "cue-2")
+    assert domains == 2 and index.tolist() == [0, 1, 0, 0, 0, 0]
+
+
+def test_an_image_trains_its_own_domains_head_alone(data):
+    method, train = made("di"), data[0]
+    plain = made("erm").eval()
+    method.phases(train.training_data())
+    method.eval()
+    heads = method.model.head
+    assert len(heads) == 3 and len(set(map(id, heads))) == 3
+    index = (train.cues[:, 0] == 1).nonzero()[:5, 0]
+    batch = train.batch(index)
+    assert torch.allclose(method.predict(batch), plain.predict(batch), atol=1e-6), "all begin as the network's own"
+    with torch.no_grad():
+        for shift, head in enumerate(heads):
+            head.bias.add_(torch.arange(6) * shift)
+    features = method.model.features(batch.inputs)
+    output = method.training_step("classify", batch, lambda name, loss: loss.backward())
+    assert torch.allclose(output.logits, heads[1](features), atol=1e-6)
+    assert torch.allclose(output.loss, F.cross_entropy(heads[1](features), batch.labels, reduction="none"), atol=1e-6)
+    assert [bool(head.weight.grad.any()) for head in heads] == [False, True, False]
+    mean = sum(head(features) for head in heads) / 3
+    assert torch.allclose(method.predict(batch), mean, atol=1e-6)
+    blind = replace(batch, cues=None, index=None, labels=None, environment=None)
+    assert torch.equal(method.predict(blind), method.predict(batch))
+
+
+def test_equal_groups_are_random_images_of_every_group():
+    index = torch.tensor([0] * 50 + [1] * 3 + [2] * 20)
+    torch.manual_seed(0)
+    first, second = equal_groups(index, 3), equal_groups(index, 3)
+    for drawn in (first, second):
+        assert drawn.shape == (3, 3) and (index[drawn] == torch.arange(3)[:, None]).all()
+        assert len(drawn.unique()) == 9
+    assert not torch.equal(first[0], second[0])
+
+
+def test_subg_trains_on_one_subset_of_equal_groups(data, tmp_path):
+    train, val = data
+    method = made("subg")
+    Trainer(method, train, val, RUN, PROTOCOL).fit()
+    subset = method.memory["subset"]
+    groups = torch.stack([train.labels, train.cues[:, 0]], 1)
+    _, counts = groups.unique(dim=0, return_counts=True)
+    _, in_subset = groups[subset].unique(dim=0, return_counts=True)
+    assert in_subset.tolist() == [counts.min()] * 9 and len(subset.unique()) == len(subset)
+    assert torch.equal(method.sampling("classify", train.training_data()), subset)
+    checkpoint = Checkpoint(tmp_path / "c.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(made("subg"), data, checkpoint, Interruption(epoch=1))
+    torch.manual_seed(99)
+    resumed = made("subg")
+    fit(resumed, data, checkpoint)
+    assert torch.equal(resumed.memory["subset"], subset)
+    other = made("subg")
+    Trainer(other, train, val, replace(RUN, sample=1), PROTOCOL).fit()
+    assert not torch.equal(other.memory["subset"], subset), "another dataset, another draw"
+
+
+@pytest.mark.parametrize("name", ["subg", "dfr"])
+def test_an_empty_group_is_named(name):
+    with pytest.raises(DiagvibError, match=f"method: {name} needs images of every group, but none .* target blue and "
+                                           "cue 1 y$"):
+        made(name).phases(known([0, 0, 2, 2], [[1], [2], [2], [2]]))
+
+
+@pytest.mark.parametrize("name", ["di", "subg", "dfr"])
+def test_a_cue_that_the_study_lacks(name):
+    with pytest.raises(DiagvibError, match=f"method: {name} is told cue-2, but the study has 1 cue only"):
+        made(name, told="cue-2").phases(known([0, 1], [[0], [1]]))
+
+
+def features_of(method, train):
+    with torch.no_grad():
+        return torch.cat([method.eval().model.features(batch.inputs) for batch in train.in_order()])
+
+
+def decisions(train, features, index, c):
+    """What scikit-learn says to all images after learning from those of `index`: [N, classes], or [N] of two."""
+    x, y = StandardScaler().fit_transform(features.double().numpy()), train.labels.numpy()
+    solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
+    solver = OneVsRestClassifier(solver).fit(x[index.numpy()], y[index.numpy()])
+    return torch.from_numpy(solver.decision_function(x)).float()
+
+
+@pytest.mark.parametrize("resamples", [1, 3])
+def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, resamples):
+    train = data[0]
+    method = made("dfr", c=0.3, resamples=resamples)
+    given = train.training_data()
+    method.phases(given)
+    features = features_of(method, train)
+    torch.manual_seed(5)
+    method.start_phase("retrain", given)
+    torch.manual_seed(5)
+    draws = [equal_groups(method.group, 9).flatten() for _ in range(resamples)]
+    assert torch.equal(method.memory["subset"], draws[0])
+    expected = sum(decisions(train, features, draw, 0.3) for draw in draws) / resamples
+    assert expected.std() > 0.5
+    logits = method.model.head(features)
+    assert torch.allclose(logits[:, :3], expected, atol=1e-3)
+    assert logits.argmax(1).max() < 3, "the classes that no image has are never predicted"
+    assert torch.equal(features_of(method, train), features), "the features stay"
+
+
+def test_of_two_classes_dfr_gives_the_regressions_probabilities():
+    train = annotated(96, 0)
+    train.labels = train.labels.clamp(max=1)
+    method = made("dfr", c=1.0, resamples=1)
+    method.phases(train.training_data())
+    method.start_phase("retrain", train.training_data())
+    features = features_of(method, train)
+    expected = decisions(train, features, method.memory["subset"], 1.0).sigmoid()
+    assert torch.allclose(method.model.head(features).softmax(1)[:, 1], expected, atol=1e-3)
+
+
+def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
+    """A weak cue among noise, in two groups of each of two classes: a weak penalty learns the noise too."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(160) // 80
+    features = torch.randn(160, 40, generator=generator, dtype=torch.float64)
+    features[:, 0] += 0.8 * (2 * labels - 1)
+    subset = torch.arange(160).view(4, 40)
+    fitted, judged = subset[:, :20], subset[:, 20:]
+    worst = []
+    for c in dfr.STRENGTHS:
+        solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
+        solver.fit(features[fitted.flatten()].numpy(), labels[fitted.flatten()].numpy())
+        worst.append(min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judged))
+    assert len(set(worst)) > 2 and worst[0] < max(worst)
+    assert dfr._best_strength(features, labels, subset) == dfr.STRENGTHS[worst.index(max(worst))]
+
+
+def test_dfr_cannot_choose_on_groups_of_one_image():
+    made("dfr").phases(known([0, 0, 2, 2], [[1]] * 4))
+    data = known([0, 0, 0, 2], [[1]] * 4)
+    with pytest.raises(DiagvibError, match="the smallest group has one training image.* give c, such as 0.1"):
+        made("dfr").phases(data)
+    assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
+
+
+def weights(method):
+    return {name: value.clone() for name, value in method.model.state_dict().items()}
+
+
+def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
+    """Batch norm learns in the first phase only, also where the second is resumed."""
+    seen = {}
+
+    class Watched(Interruption):
+        def on_epoch(self, row):
+            seen[row["epoch"]] = weights(self.method)
+            super().on_epoch(row)
+
+    def watched(method, epoch=None):
+        callback = Watched(epoch=epoch)
+        callback.method = method
+        return callback
+
+    options = {"head": "sgd", "retrain_epochs": 2}
+    whole = made("dfr", **options)
+    history, final = fit(whole, data, None, watched(whole))
+    assert [row["phase"] for row in history] == ["classify"] * 2 + ["retrain"] * 2
+    best = min(history[:2], key=lambda row: row["val_loss"])["epoch"]
+    for name, value in seen[best].items():
+        moved = not torch.equal(seen[4][name], value)
+        assert moved == name.startswith("head."), name
+        assert torch.equal(seen[3][name], seen[4][name]) != name.startswith("head.")
+    assert not torch.equal(seen[1]["body.1.running_mean"], seen[2]["body.1.running_mean"])
+    for epoch in range(1, 5):
+        checkpoint, method = Checkpoint(tmp_path / f"{epoch}.pt", "d"), made("dfr", **options)
+        with pytest.raises(Interrupted):
+            fit(method, data, checkpoint, watched(method, epoch))
+        assert fit(made("dfr", **options), data, checkpoint) == (history, final), f"behind epoch {epoch}"
