@@ -18,14 +18,15 @@ class Needs(NamedTuple):
 GAP_GROUPS = {(True, True): "common", (False, True): "no-cue-1", (True, False): "no-cue-2", (False, False): "neither"}
 
 METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
-           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2)}
+           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2), "average": Needs(("id", "ood"), cues=1)}
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
     """Misplaced unless a study of these cues and test groups can be judged by a set of metrics."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
-        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound roles beside the target, not "
+        noun = "role" if needs.cues == 1 else "roles"
+        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound {noun} beside the target, not "
                                  f"{len(cues)}")
     needed = needs.groups if cues else needs.groups[:1]
     absent = [group for group in needed if group not in groups]
