@@ -21,6 +21,7 @@ from diagvib.report.matrix import matrix_data
 from diagvib.report.page_tables import (
     accuracy_rows,
     agreement_rows,
+    average_rows,
     comparison_rows,
     folded_tables,
     gap_rows,
@@ -75,6 +76,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
                    for chance in map(known.chance, p["study"].unique())},
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
         "accuracy": accuracy_rows(frames["accuracy"], known), "gaps": gap_rows(frames["gap_methods"], known),
+        "average": average_rows(frames["average_methods"], known), "confusion": _confusion(figures, runs, known),
         "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
         "versions": made["versions"],
@@ -139,6 +141,14 @@ def _overviews(figures: Path, baselines: Iterable[str], study: str, known: Known
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
+
+
+def _confusion(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:
+    """The bars of each study judged by `average`, as far as they were drawn."""
+    paths = {study: figures / "confusion" / f"{study}.svg" for study in known.judged_by("average", runs["study"])}
+    titles = {study: f"{known.title(study)}: wrong predictions of a class that the cue speaks for" for study in paths}
+    return [{"title": titles[study], "svg": inline_svg(path, titles[study])}
+            for study, path in paths.items() if path.exists()]
 
 
 def _visualisations(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:

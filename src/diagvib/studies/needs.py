@@ -7,18 +7,21 @@ from diagvib.foundation.validation import Misplaced
 
 
 class Needs(NamedTuple):
-    """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number."""
+    """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number;
+    misled: whether wrong predictions count that follow the cue."""
 
     groups: tuple[str, ...]
     others: bool = False
     cues: int | None = None
+    misled: bool = False
 
 
 # Where cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
 GAP_GROUPS = {(True, True): "common", (False, True): "no-cue-1", (True, False): "no-cue-2", (False, False): "neither"}
 
 METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
-           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2), "average": Needs(("id", "ood"), cues=1)}
+           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
+           "average": Needs(("id", "ood"), cues=1, misled=True)}
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
