@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_table, write_json, write_table
+from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
@@ -23,6 +23,7 @@ from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.prepare import Catalogue
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import all_bindings, bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import spoken_for, spoken_for_among
@@ -427,3 +428,9 @@ def test_the_page_of_environments_alone(tmp_path, there):
     assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue speaks for" in page) == there
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
         assert f'id="{section}"' not in page, section
+
+
+def test_the_configuration_on_digits_has_all_six_with_exact_shares():
+    config = load_config(definition_path("environments.yaml"))
+    assert set(config["studies"]) == set(SIX) and config["counts"]["train"] % 6336 == 0
+    assert {run.cues for run in grid_runs(config)} == {("hue",), ("position",)} and len(grid_runs(config)) == 36
