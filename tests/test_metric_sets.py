@@ -246,5 +246,5 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
 
 def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp_path):
     none = pd.DataFrame(columns=["baseline", "study"])
-    write_scores({"metrics": none, "accuracy": none, "gaps": none}, tmp_path / "metrics")
+    write_scores({"metrics": none, "accuracy": none, "gaps": none, "average": none}, tmp_path / "metrics")
     assert list((tmp_path / "metrics").iterdir()) == []

@@ -79,10 +79,13 @@ def test_frequencies_match_the_studys_cells(study, pool):
     recipes, sample = draw(study, "shape-hue", pool), dataset_sample(0)
     for split in ("train", "val", "test"):
         cells = load_study(study).cells(split, sample.added_cue)
+        cells = cells.groupby(["target_class", "cue_class", "group"], as_index=False)["weight"].sum()
         rows = recipes[recipes["split"] == split]
         for group, expected in cells.groupby("group") if split == "test" else [(None, cells)]:
             drawn = rows if group is None else rows[rows["group"] == group]
-            names = [(sample.classes["shape"][t], sample.classes["hue"][c], g) for t, c, g in
+            named = {factor: sample.chosen(factor, load_study(study).roles[role], DIGITS.factors[factor])
+                     for role, factor in (("target", "shape"), ("cue", "hue"))}
+            names = [(named["shape"][t], named["hue"][c], g) for t, c, g in
                      zip(expected["target_class"], expected["cue_class"], expected["group"], strict=True)]
             found = drawn.groupby(["shape", "hue", "group"]).size()
             assert set(found.index) == set(names), "cells outside the study were drawn, or cells of it were not"

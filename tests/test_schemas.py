@@ -8,7 +8,7 @@ from diagvib.foundation.files import definition_path
 from diagvib.settings.schemas import schema_texts
 
 SHIPPED = [("config", "config.yaml"), ("config", "demo.yaml"), ("config", "ci.yaml"), ("sources", "sources.yaml"),
-           ("studies", "studies/diagvib6.yaml")]
+           ("studies", "studies/diagvib6.yaml"), ("studies", "studies/spawrious.yaml")]
 
 
 @pytest.mark.parametrize("name", schema_texts())

@@ -36,6 +36,8 @@ PAPER = {
 TRAINED = {"whac-95": (0.9025, 0.0475, 0.0475, 0.0025), "whac-100": (1, 0, 0, 0),
            "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
            "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3)}
+# Studies with two environments (test_average.py).
+ENVIRONMENTS_OF = [f"{kind}-{level}" for kind in ("o2o", "m2m") for level in ("easy", "medium", "hard")]
 QUADRANTS = {"common": (True, True), "no-cue-1": (False, True), "no-cue-2": (True, False), "neither": (False, False)}
 
 
@@ -47,8 +49,8 @@ def as_dict(cells) -> dict[tuple[int, int], float]:
     return {(row.target_class, row.cue_class): row.weight for row in cells.itertuples()}
 
 
-def test_there_are_nine_studies_of_the_paper_and_four_of_two_cues():
-    assert list(load_studies()) == [*PAPER, *TRAINED]
+def test_there_are_nine_studies_of_the_paper_six_with_environments_and_four_of_two_cues():
+    assert list(load_studies()) == [*PAPER, *ENVIRONMENTS_OF, *TRAINED]
 
 
 @pytest.mark.parametrize("study", PAPER)
@@ -200,9 +202,9 @@ def test_a_factor_of_too_few_classes_is_named():
 def test_studies_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
-    assert list(load_studies(["mine.yaml"])) == [*PAPER, *TRAINED, "two"]
+    assert list(load_studies(["mine.yaml"])) == [*PAPER, *ENVIRONMENTS_OF, *TRAINED, "two"]
     assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
-    assert [str(path) for path in study_files(["mine.yaml"])][2:] == ["mine.yaml"]
+    assert [str(path) for path in study_files(["mine.yaml"])][3:] == ["mine.yaml"]
     assert read_study_file("mine.yaml")[0].title == "Mine"
     write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
     with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: there is another study of this name"):

@@ -72,11 +72,14 @@ class Job:
             load_scene(scene)
         return chosen
 
-    def check_binding(self, study: str, binding: str) -> None:
-        """DiagvibError if a study of the configuration has no such binding; settings alone do not tell."""
-        if self._config:
-            definition = study_of(self._config, study)
-            bind(definition, binding, load_scene(definition.scene).factors)
+    def check_binding(self, study: str, binding: str) -> str:
+        """The study's own name, which may be given by another. DiagvibError if a study of the configuration has no
+        such binding; settings alone do not tell."""
+        if not self._config:
+            return study
+        definition = study_of(self._config, study)
+        bind(definition, binding, load_scene(definition.scene).factors)
+        return definition.name
 
     def device(self, device: str | None) -> str:
         return device or self._config.get("device", "auto")
@@ -113,7 +116,7 @@ def draw(study: StudyName, binding: BindingName, config: Config = None, override
          settings: Settings = None, root: Root = None) -> None:
     """Draw the recipes of a study and binding, all dataset samples."""
     job = Job("draw", config, override, settings, root, study=study)
-    job.check_binding(study, binding)
+    study = job.check_binding(study, binding)
     stages.draw(job.layout, job.settings, study, binding)
 
 
@@ -122,7 +125,7 @@ def render(study: StudyName, binding: BindingName, config: Config = None, overri
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
     """Render the recipes of a study and binding to image files."""
     job = Job("render", config, override, settings, root, study=study)
-    job.check_binding(study, binding)
+    study = job.check_binding(study, binding)
     stages.render(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
 
 
@@ -137,7 +140,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
               help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
     """Train and test a baseline on a study and binding, all dataset samples."""
     job = Job("train", config, override, settings, root, study=study, baseline=baseline)
-    job.check_binding(study, binding)
+    study = job.check_binding(study, binding)
     stages.train(job.layout, job.settings, baseline, study, binding, job.device(device),
                  job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
                  job.switch("cuda_graphs", cuda_graphs, True))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from diagvib.foundation.parallel import in_processes
 from diagvib.report.cell_sheets import cell_sheet
+from diagvib.report.confusion import confusion_bars
 from diagvib.report.curves import shown_routes, study_curves
 from diagvib.report.examples import factor_sheet, is_prepared, write_examples
 from diagvib.report.gap_figures import gap_bars, gap_pareto
@@ -54,7 +55,7 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict,
                        _training(frames["runs"], Path(tables), known), _gaps(frames, Path(images), known),
                        visualisations(frames["runs"], runs, binding, known) if runs else (),
                        _curves(frames["metrics"], frames["reference"], known), _overviews(frames, known),
-                       _sheets(p, binding, images, known), _heat_maps(p, known)))
+                       _confusion(frames["average"], known), _sheets(p, binding, images, known), _heat_maps(p, known)))
     return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
 
 
@@ -78,6 +79,11 @@ def _overviews(frames: dict[str, pd.DataFrame], known: KnownStudies) -> Iterator
         yield f"dominance/{study}", partial(dominance, frames["runs"], study, known)
         for name in baselines:
             yield f"asymmetry/{study}_{name}", partial(asymmetry, p, name, study, known)
+
+
+def _confusion(average: pd.DataFrame, known: KnownStudies) -> Iterator[Task]:
+    for study in filter(None, average["study"].unique()):
+        yield f"confusion/{study}", partial(confusion_bars, average, study, known)
 
 
 def _training(runs: pd.DataFrame, tables: Path, known: KnownStudies) -> Iterator[Task]:

@@ -22,6 +22,7 @@ from diagvib.report.matrix import matrix_data
 from diagvib.report.page_tables import (
     accuracy_rows,
     agreement_rows,
+    average_rows,
     comparison_rows,
     folded_tables,
     gap_rows,
@@ -77,6 +78,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "tables": result_tables(frames, known), "folded_tables": folded_tables(frames, known),
         "accuracy": accuracy_rows(frames["accuracy"], known), "gaps": gap_rows(frames["gap_methods"], known),
         "moles": gap_section(frames, figures, known, inline_svg),
+        "average": average_rows(frames["average_methods"], known), "confusion": _confusion(figures, runs, known),
         "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0, "paper_cues": PAPER_CUES,
         "versions": made["versions"],
@@ -149,6 +151,14 @@ def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudie
                for name in alone]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
+
+
+def _confusion(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:
+    """The bars of each study judged by `average`, as far as they were drawn."""
+    paths = {study: figures / "confusion" / f"{study}.svg" for study in known.judged_by("average", runs["study"])}
+    titles = {study: f"{known.title(study)}: wrong predictions of a class that the cue speaks for" for study in paths}
+    return [{"title": titles[study], "svg": inline_svg(path, titles[study])}
+            for study, path in paths.items() if path.exists()]
 
 
 def _visualisations(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import SIMULATED, simulated_lines
+from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.formats import (
     UNTUNED,
     agreement_lines,
@@ -112,8 +113,17 @@ def gap_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
     return {"title": GAPS_TITLE, "note": GAPS_NOTE, "heads": ["study", *HEADS], "rows": rows}
 
 
+def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
+    """Accuracies on the test environment, each binding's and the mean over them; the paper's in small print."""
+    heads, lines, notes = average_table(methods, known, of_all=False)
+    rows = [[*map(_cell, names), *(
+        _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
+        for text, paper in zip(ours, theirs or [""] * len(ours), strict=True))] for names, ours, theirs in lines]
+    return {"title": AVERAGE_TITLE, "note": AVERAGE_NOTE, "heads": heads, "rows": rows, "notes": notes}
+
+
 def _first_number(text: str) -> float:
-    return float("nan") if text == "-" else float(text.split()[0])
+    return float("nan") if text in ("", "-") else float(text.split()[0])
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:

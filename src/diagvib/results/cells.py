@@ -1,6 +1,6 @@
 """The long table of results: run x environment x group x cell, with n and correct. Every metric is a group-by on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,9 @@ from diagvib.foundation.files import open_parquet
 
 RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
 CELL = ["environment", "group", "target_class", "cue_class"]
-CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct"]
+# misled: how many predictions are wrong and a class that the cue speaks for; missing where it speaks for none but the
+# cell's own, and in studies whose metrics do not ask.
+CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled"]
 
 
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
@@ -28,10 +30,12 @@ def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
         return file.read(columns=wanted, use_threads=False).unify_dictionaries()
 
 
-def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path) -> dict[str, list]:
-    """A run's part of the long table, CELL, n and correct; of each group, environment and class the first comes first.
+def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path,
+                spoken: Mapping[str, Set[str]] | None = None) -> dict[str, list]:
+    """A run's part of the long table, CELL and counts; of each group, environment and class the first comes first.
 
-    table: of `read_predictions`; path: of the file, for the DiagvibError where an image lacks something.
+    table: of `read_predictions`; path: of the file, for the DiagvibError where an image lacks something; spoken: class
+    of the first cue -> classes that it speaks for, if `misled` is to be counted.
     """
     if any(table[column].null_count for column in table.column_names):
         raise DiagvibError(f"{path}: an image lacks its group, {target}, a cue's class or prediction; "
@@ -50,9 +54,17 @@ def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path) -
                for column, own, place in zip(by, names, np.unravel_index(there, shape), strict=True)}
     empty = [""] * len(there)
     cue_class = ["-".join(cell) for cell in zip(*(columns[cue] for cue in cues), strict=True)] if cues else empty
-    return {"environment": columns.get("environment", empty), "group": columns["group"],
-            "target_class": columns[target], "cue_class": cue_class, "n": n[there].tolist(),
-            "correct": np.bincount(index[right], minlength=len(n))[there].tolist()}
+    found = {"environment": columns.get("environment", empty), "group": columns["group"],
+             "target_class": columns[target], "cue_class": cue_class, "n": n[there].tolist(),
+             "correct": np.bincount(index[right], minlength=len(n))[there].tolist(), "misled": [None] * len(there)}
+    if spoken is not None and len(index):
+        cue = by.index(cues[0])
+        wrongly = np.array([[[name in spoken.get(of, ()) and name != own for name in predicted] for of in names[cue]]
+                            for own in label])
+        misled = index[wrongly[codes[by.index(target)], codes[cue], prediction]]
+        found["misled"] = [count if spoken.get(of, set()) - {own} else None for count, of, own in zip(
+            np.bincount(misled, minlength=len(n))[there].tolist(), columns[cues[0]], columns[target], strict=True)]
+    return found
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list]:
@@ -67,7 +79,7 @@ def cells_table(frame: pd.DataFrame, counted: Sequence[dict | None]) -> pd.DataF
     keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), lengths)].reset_index(drop=True)
     values = {column: [value for cells in counted if cells for value in cells[column]]
               for column in CELL_COLUMNS[len(RUN_KEYS):]}
-    return keys.assign(**values).astype({"n": "int64", "correct": "int64"})
+    return keys.assign(**values).astype({"n": "int64", "correct": "int64", "misled": "Int64"})
 
 
 def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -8,10 +8,10 @@ import pandas as pd
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import SIMULATED, agreement_sentence, marks_sentence, simulated_lines, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED
-from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, describe_missing, metric_titles, paper_percent, percent, points
 from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.sections import sections
 from diagvib.results.selection import AS_RUN, RULES
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
@@ -101,7 +101,7 @@ def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "", known: Know
         rows = [[f"*{name}*" if name == "paper" else name, *cells] for name, cells in block.rows]
         parts += ["", f"### {known.title(block.study)}", "", *markdown_table(["baseline", *block.factors], rows)]
         parts += ["", *(f"- {line}" for line in block.notes)] if block.notes else []
-    parts += [*_gaps(tables["gap_methods"], known), *_accuracy(tables["accuracy"], known),
+    parts += [*_sections(tables, known), *_accuracy(tables["accuracy"], known),
               *_selection(tables["selection"], known)]
     missing = describe_missing(tables["runs"])
     parts += ["", "## Missing runs", "",
@@ -122,10 +122,12 @@ def _accuracy(accuracy: pd.DataFrame, known: KnownStudies) -> list[str]:
     return ["", f"## {ACCURACY_TITLE}", "", ACCURACY_NOTE, "", *markdown_table(heads, rows)]
 
 
-def _gaps(methods: pd.DataFrame, known: KnownStudies) -> list[str]:
-    tables = [line for title, rows in gap_blocks(methods, known)
-              for line in ("", f"### {title}", "", *markdown_table(HEADS, rows))]
-    return ["", f"## {GAPS_TITLE}", "", GAPS_NOTE, *tables] if tables else []
+def _sections(tables: dict[str, pd.DataFrame], known: KnownStudies) -> Iterator[str]:
+    for title, note, parts in sections(tables, known):
+        yield from ("", f"## {title}", "", note)
+        for part in parts:
+            yield from ("", f"### {part.title}", "", *markdown_table(part.heads, part.rows))
+            yield from ("", *(f"- {line}" for line in part.notes)) if part.notes else ()
 
 
 def markdown_table(heads: list[str], rows: list[list[str]]) -> list[str]:
@@ -266,8 +268,9 @@ def latex_tables(tables: dict[str, pd.DataFrame], note: str = "", known: KnownSt
         heads, rows = accuracy_lines(own, known)
         title = f"{known.title(study)}. {ACCURACY_TITLE}. {ACCURACY_NOTE} {note}".strip()
         parts += ["", *_latex_table(title, heads, [[*map(_latex, row)] for row in rows])]
-    for title, rows in gap_blocks(tables["gap_methods"], known):
-        parts += ["", *_latex_table(f"{title}. {GAPS_NOTE} {note}".strip(), HEADS, [[*map(_latex, r)] for r in rows])]
+    for _, text, found in sections(tables, known):
+        parts += [line for one in found for line in ("", *_latex_table(
+            f"{one.title}. {text} {note}".strip(), one.heads, [[*map(_latex, row)] for row in one.rows], one.notes))]
     return "\n".join(parts) + "\n"
 
 

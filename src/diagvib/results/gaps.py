@@ -69,14 +69,20 @@ def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFr
     bindings, rows with an empty binding are the mean over them: within each sample first, which counts if it has them
     all, then over the samples.
     """
+    return measures_table(values, baselines, {metric: (-1, 1) if metric in GAPS else (0, 1) for metric in MEASURES})
+
+
+def measures_table(values: pd.DataFrame, baselines: Mapping[str, dict],
+                   measures: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
+    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the most that it can be."""
     rows = []
     for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
         about = {"study": study, **describe(baseline, baselines)}
         for (binding, target, cue), part in _by_binding(own):
-            for metric in MEASURES:
+            for metric, within in measures.items():
                 found = _by_sample(part, metric)
                 mean, stderr, n = estimate(found)
-                low, high = sample_interval(found, (-1, 1) if metric in GAPS else (0, 1))
+                low, high = sample_interval(found, within)
                 rows.append({**about, "binding": binding, "target": target, "cue": cue, "metric": metric, "mean": mean,
                              "stderr": stderr, "low": low, "high": high, "n": n, "expected": len(found)})
     return pd.DataFrame(rows, columns=[*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"])
@@ -90,8 +96,8 @@ def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.Da
 
 
 def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
-    """The mean over the bindings of each dataset sample; NaN where a run is missing."""
-    return own.pivot(index="sample", columns="binding", values=metric).astype(float).mean(axis=1, skipna=False)
+    """The mean over all runs of each dataset sample; NaN where one is missing."""
+    return own[metric].astype(float).groupby(own["sample"]).agg(lambda values: values.mean(skipna=False))
 
 
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:

@@ -1,11 +1,13 @@
 """What study files say that tables and figures are made by: titles, factors, groups, routes, contrasts, headlines."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
+from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.study import (
     METRICS,
     TARGET,
@@ -87,6 +89,29 @@ class KnownStudies:
         """Those of these studies that are judged by a set of metrics."""
         return [study for study in dict.fromkeys(studies)
                 if study in self.studies and self.studies[study].metrics == metrics]
+
+    def spoken(self, study: str, factors: Sequence[str], sample: int) -> dict[str, frozenset[str]] | None:
+        """Class of a study's first cue -> classes of its target that it speaks for in training, by the names of a
+        dataset sample; None for a study whose metrics do not ask. factors: as bound, the target first."""
+        own = self.studies.get(study)
+        if own is None or not METRICS[own.metrics].misled:
+            return None
+        drawn, known = _sample(own.scene, sample), load_scene(own.scene).factors
+        target, cue = (drawn.chosen(factor, own.roles[role], known[factor])
+                       for role, factor in zip(own.bound[:2], factors[:2], strict=True))
+        among = _spoken(self, study, drawn.added_cue)
+        return {name: frozenset(target[at] for at in its) for name, its in zip(cue, among, strict=True)}
+
+
+@cache
+def _sample(scene: str, number: int) -> DatasetSample:
+    found = load_scene(scene)
+    return dataset_sample(number, found.factors, found.published_samples)
+
+
+@cache
+def _spoken(known: KnownStudies, study: str, added_cue: tuple[int, ...]) -> tuple[frozenset[int], ...]:
+    return spoken_for_among(known.studies[study], known.studies[study].cues[0], added_cue)
 
 
 # No configuration's own files.

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 import pandas as pd
 
 from diagvib.results.accuracy import accuracy_tables
+from diagvib.results.average import average_tables
 from diagvib.results.gaps import gaps_tables
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.shortcut import shortcut_tables
 
 # Each makes its tables from the runs, the long table of cells, what is known of their studies, and the settings of each
 # baseline.
-METRIC_SETS = {"shortcut": shortcut_tables, "accuracy": accuracy_tables, "gaps": gaps_tables}
+METRIC_SETS = {"shortcut": shortcut_tables, "accuracy": accuracy_tables, "gaps": gaps_tables,
+               "average": average_tables}
 
 
 def metric_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,

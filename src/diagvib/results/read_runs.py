@@ -83,8 +83,7 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     groups = known.groups(run["study"] for run in expected)
     cues = max((len(known.studies[run["study"]].cues) for run in expected if run["study"] in known.studies), default=0)
     history = [*NOTED, *(f"{group}_accuracy" for group in groups), *on_validation(cues)]
-    tested = {name: study.groups for name, study in known.studies.items()}
-    found = in_processes(partial(_read_run, Path(runs), tested, history), expected, threads, RUNS_A_PROCESS)
+    found = in_processes(partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS)
     read = list(_progress(found, len(expected)))
     # Runs of studies that are not known name their groups themselves.
     groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
@@ -141,15 +140,15 @@ def _progress(found: Iterable, total: int) -> Iterable:
                  disable=not sys.stderr.isatty())
 
 
-def _read_run(runs: Path, tested: dict[str, Sequence[str]], history: list[str], run: dict) -> _Read:
-    """tested: the test groups of each study; history: the columns of the epochs."""
+def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) -> _Read:
+    """history: the columns of the epochs."""
     folder = run_folder(runs, run)
     absent = [name for name in RUN_FILES if not (folder / name).exists()]
     if absent:
         unfinished = folder.exists() and len(absent) < len(RUN_FILES)
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
-        counted = _read_cells(folder, run, tested.get(run["study"]))
+        counted = _read_cells(folder, run, known)
         made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
         # Whose pictures they are; whether they can be shown is for the figures to find out.
         with _reading(folder / "exhibits.parquet") as path:
@@ -186,8 +185,8 @@ def _read_made(path: Path) -> dict:
     return made
 
 
-def _read_cells(folder: Path, run: dict, tested: Sequence[str] | None) -> dict:
-    """The fields sources to noted of a run. tested: its study's test groups, None for an unknown study."""
+def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
+    """The fields sources to noted of a run. An unknown study's test groups are those of the predictions."""
     with _reading(folder / "predictions.parquet") as path:
         cues = run["cue"].split("-") if run["cue"] else []
         table = read_predictions(path, run["target"], cues)
@@ -196,8 +195,10 @@ def _read_cells(folder: Path, run: dict, tested: Sequence[str] | None) -> dict:
         origin = {key: noted.get(key) for key in ("sources", "comparable")}
         if not isinstance(origin["sources"], str) or not isinstance(origin["comparable"], bool):
             raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
-        cells = count_cells(table, run["target"], cues, path)
-        groups = list(dict.fromkeys(cells["group"])) if tested is None else tested
+        cells = count_cells(table, run["target"], cues, path,
+                            known.spoken(run["study"], [run["target"], *cues], run["sample"]))
+        study = known.studies.get(run["study"])
+        groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
         absent = next((group for group in groups if group not in cells["group"]), None)
         if absent:
             raise DiagvibError(f"{path}: holds no image of group {absent}; delete this folder and run again")

@@ -14,14 +14,16 @@ DIGITS = 4
 
 
 def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
-    """One JSON file for each baseline and study of the sets `shortcut`, `accuracy` and `gaps`; a further set has none.
+    """One JSON file for each baseline and study of the sets `shortcut`, `accuracy`, `gaps` and `average`.
 
     tables: as of `tables.make_tables`.
     """
     Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, whatever is in it
-    for name, scores in (("metrics", score), ("accuracy", accuracy_score), ("gaps", gaps_score)):
+    for name, scores in (("metrics", score), ("accuracy", accuracy_score), ("gaps", gaps_score),
+                         ("average", average_score)):
         for baseline, study in tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False):
-            write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))
+            if study:
+                write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))
 
 
 def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
@@ -34,7 +36,15 @@ def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -
 
 def gaps_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
     """In-distribution accuracy, gaps and worst group, mean over the bindings."""
-    own = tables["gaps"]
+    return _mean_of_bindings(tables["gaps"], baseline, study)
+
+
+def average_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
+    """Accuracies on the test and the training environments, worst cell and confusion, mean over the bindings."""
+    return _mean_of_bindings(tables["average"], baseline, study)
+
+
+def _mean_of_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str, float]:
     own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["binding"] != "")]
     values = own.groupby("metric", sort=False)["mean"].mean().dropna()
     return {metric: round(float(value), DIGITS) for metric, value in values.items()}

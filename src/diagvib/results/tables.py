@@ -11,6 +11,7 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import open_parquet, read_table, write_json, write_table, write_text
 from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
+from diagvib.results.average_methods import average_methods
 from diagvib.results.comparability import baseline_settings, judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
@@ -24,8 +25,8 @@ from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
 
 # Columns of texts, some of which may be empty; not a number, as an empty field of CSV is read.
-_MAYBE_EMPTY = {"binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources", "mentions",
-                "protocol", "reference", "cue_1_verdict", "cue_2_verdict"}
+_MAYBE_EMPTY = {"study", "binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources",
+                "mentions", "protocol", "reference", "note", "cue_1_verdict", "cue_2_verdict"}
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -55,6 +56,7 @@ def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]
     made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
              "reference": reference, "likeness": likeness_table(reference),
              "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
+             "average_methods": average_methods(made["average"], frame, known, baselines),
              "selection": _selection(collected, known.judged_by("shortcut", frame["study"]))}
     return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
             "run_times": run_times(collected)}

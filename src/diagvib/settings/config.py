@@ -15,7 +15,7 @@ from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import study_bindings, study_of
+from diagvib.settings.grid import own_names, study_bindings, study_of
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
@@ -93,8 +93,9 @@ def resolve(config: dict, where: str) -> dict:
     config = checked.model_dump()
     check_root(config["root"], where)
     studies = load_studies(config["studies_from"])
-    _check_names("study", config["studies"], studies, f"{where}: studies")
-    _check_scenes([studies[name] for name in (*config["studies"], config["tuning"]["study"]) if name in studies], where)
+    config["studies"] = own_names(config["studies"], config, f"{where}: studies")
+    config["tuning"]["study"], = own_names([config["tuning"]["study"]], config, f"{where}: tuning.study")
+    _check_scenes([studies[name] for name in (*config["studies"], config["tuning"]["study"])], where)
     _check_counts(config, studies, where)
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
     config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
@@ -196,7 +197,6 @@ def _check_tuning(config: dict, studies: dict[str, Study], where: str) -> None:
         if number >= config["samples"]:
             raise DiagvibError(f"{where}.samples: {number} is not among the dataset samples that `samples: "
                                f"{config['samples']}` makes, which count from 0")
-    _check_names("study", [tuning["study"]], studies, f"{where}.study")
     if studies[tuning["study"]].cues:
         raise DiagvibError(f"{where}.study: {tuning['study']} binds cues; a study that binds a target only is needed")
     _check_names("factor", tuning["factors"], load_scene(studies[tuning["study"]].scene).factors, f"{where}.factors")
@@ -207,9 +207,9 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
     entry = BaselineChoice(name=entry) if isinstance(entry, str) else entry
     where = f"{where}: baselines"
     _check_names("baseline", [entry.name], baseline_names(config["baselines_from"]), where)
-    studies, bindings = entry.studies or config["studies"], entry.bindings or config["bindings"]
-    _check_names("study", entry.studies or [], load_studies(config["studies_from"]), f"{where}: {entry.name}: studies")
-    for key, chosen in (("studies", entry.studies), ("bindings", entry.bindings)):
+    own = entry.studies and own_names(entry.studies, config, f"{where}: {entry.name}: studies")
+    studies, bindings = own or config["studies"], entry.bindings or config["bindings"]
+    for key, chosen in (("studies", own), ("bindings", entry.bindings)):
         absent = sorted(set(chosen or []) - set(config[key])) if config[key] != "all" else []
         if absent:
             raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")

@@ -1,8 +1,10 @@
 """The grid: which datasets and runs a configuration asks for, and where their files stand under its root."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import Binding, chosen_bindings
@@ -29,6 +31,20 @@ class Run:
 def study_of(config: dict, name: str) -> Study:
     """A study of a resolved configuration."""
     return load_study(name, config["studies_from"])
+
+
+def own_names(names: Sequence[str], config: dict, where: str) -> list[str]:
+    """The own names of a configuration's studies, which may be given by aliases. DiagvibError for an unknown study, or
+    one that is given by two names."""
+    try:
+        found = [study_of(config, name).name for name in names]
+    except DiagvibError as error:
+        raise DiagvibError(f"{where}: {error}") from None
+    alias = next((name for name, own in zip(names, found, strict=True) if own != name and found.count(own) > 1), None)
+    if alias is not None:
+        raise DiagvibError(f"{where}: {alias} is another name of {study_of(config, alias).name}, so that this study is "
+                           "listed twice; list it once")
+    return found
 
 
 def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Binding]:

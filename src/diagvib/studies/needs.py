@@ -7,25 +7,29 @@ from diagvib.foundation.validation import Misplaced
 
 
 class Needs(NamedTuple):
-    """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number."""
+    """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number;
+    misled: whether wrong predictions count that follow the cue."""
 
     groups: tuple[str, ...]
     others: bool = False
     cues: int | None = None
+    misled: bool = False
 
 
 # Where cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
 GAP_GROUPS = {(True, True): "common", (False, True): "no-cue-1", (True, False): "no-cue-2", (False, False): "neither"}
 
 METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
-           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2)}
+           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
+           "average": Needs(("id", "ood"), cues=1, misled=True)}
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
     """Misplaced unless a study of these cues and test groups can be judged by a set of metrics."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
-        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound roles beside the target, not "
+        noun = "role" if needs.cues == 1 else "roles"
+        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound {noun} beside the target, not "
                                  f"{len(cues)}")
     needed = needs.groups if cues else needs.groups[:1]
     absent = [group for group in needed if group not in groups]

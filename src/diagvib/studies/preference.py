@@ -12,15 +12,26 @@ def spoken_for(study: Study, cue: str, added_cue: Sequence[int] | None = None) -
     Of several equally often, the one of the cue class's own index, where cue and target have as many classes; else
     None. added_cue: see `Study.cells`.
     """
+    alike = study.roles[cue] == study.roles[TARGET]
+    return tuple(most[0] if len(most) == 1 else index if alike and index in most else None
+                 for index, most in enumerate(_most_often(study, cue, added_cue)))
+
+
+def spoken_for_among(study: Study, cue: str, added_cue: Sequence[int] | None = None) -> tuple[frozenset[int], ...]:
+    """For each class of a cue the target classes that it accompanies most often in training, all environments together.
+
+    Two or more that it accompanies equally often, as in a many-to-many shortcut, are all there; none where it is with
+    every class equally often, or in no training image.
+    """
+    return tuple(frozenset(most if len(most) < study.roles[TARGET] else ())
+                 for most in _most_often(study, cue, added_cue))
+
+
+def _most_often(study: Study, cue: str, added_cue: Sequence[int] | None) -> list[list[int]]:
     cells = study.cells("train", added_cue)
     weights = cells.pivot_table("weight", f"{cue}_class", f"{TARGET}_class", "sum", fill_value=0).round(12)
     weights = weights.reindex(index=range(study.roles[cue]), columns=range(study.roles[TARGET]), fill_value=0)
-    found = []
-    for index, row in weights.iterrows():
-        most = [int(target) for target in row.index[row == row.max()]]
-        own = index if study.roles[cue] == study.roles[TARGET] and index in most else None
-        found.append(most[0] if len(most) == 1 else own)
-    return tuple(found)
+    return [[int(target) for target in row.index[row == row.max()]] for _, row in weights.iterrows()]
 
 
 def speaks_for(study: Study, roles: Mapping[str, str], sample: DatasetSample,

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.validation import Name, Strict, unique
+from diagvib.foundation.validation import Misplaced, Name, Strict, unique
 
+TARGET = "target"
 SPLITS = ("train", "val", "test")
 MAIN = "main"  # the environment of a row that names none
 
@@ -43,6 +44,36 @@ class Row(Strict):
     def adds(self) -> bool:
         """Whether its cells depend on the dataset sample."""
         return isinstance(self.cells, list) and any("added" in cell for cell in self.cells)
+
+
+def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
+    """Misplaced unless a row's cells are of a study's roles. roles: role -> number of classes."""
+    if row.cells == "others":
+        if "train" in row.splits:
+            raise Misplaced(where, "`others` are the cells that no training row names, so a row with the split train "
+                                   "cannot have them; list its cells")
+    elif isinstance(row.cells, dict):
+        others = [role for role in roles if role != TARGET]
+        unknown = next((role for role in row.cells if role not in others), None)
+        if unknown is not None:
+            raise Misplaced(where, f"{unknown} is no role beside `{TARGET}`; there is {', '.join(others) or 'none'}")
+    else:
+        for number, cell in enumerate(row.cells):
+            _check_cell(f"{where}.{number}", cell, roles)
+
+
+def _check_cell(where: str, cell: Cell, roles: Mapping[str, int]) -> None:
+    if len(cell) != len(roles):
+        raise Misplaced(where, f"{cell} has {len(cell)} class indices; {len(roles)} roles ({', '.join(roles)}) need "
+                               f"{len(roles)}")
+    for number, ((role, classes), index) in enumerate(zip(roles.items(), cell, strict=True)):
+        if index == "added":
+            if role == TARGET or list(roles.values()) != [3, 3]:
+                raise Misplaced(f"{where}.{number}", "`added` stands for a cue's class, in studies of two roles with "
+                                                     "three classes each; give a class index")
+        elif index >= classes:
+            raise Misplaced(f"{where}.{number}", f"{role} has {classes} classes, so its indices are 0 to "
+                                                 f"{classes - 1}, not {index}")
 
 
 def row_cells(row: Row, rows: Sequence[Row], roles: Mapping[str, int],

@@ -18,12 +18,10 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
-from diagvib.studies.rows import MAIN, SPLITS, Cell, Row, row_cells
+from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row, row_cells
 
 if TYPE_CHECKING:
     import pandas as pd
-
-TARGET = "target"
 
 
 class Study(Strict):
@@ -39,7 +37,7 @@ class Study(Strict):
         "digits", description="what images are of: a scene of the program, or one's own as package.module:Class")
     metrics: Literal[tuple(METRICS)] = Field(
         "shortcut", description="how results are judged: shortcut, P_ij, FAAvg and FAMin on the group ood; accuracy, "
-                                "each group and its worst cell")
+                                "each group and its worst cell; gaps, two cues; average, environments")
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         description="role -> number of classes, `target` first. Of a factor's classes the dataset sample chooses so "
                     "many: its own three, or, for another number, that many drawn from the sample's number")
@@ -72,7 +70,7 @@ class Study(Strict):
             raise Misplaced("bound", f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
                                      f"the roles are {', '.join(self.roles)}")
         for number, row in enumerate(self.rows):
-            self._check_row(f"rows.{number}.cells", row)
+            check_row(f"rows.{number}.cells", row, self.roles)
         for split in SPLITS:
             if not any(split in row.splits for row in self.rows):
                 raise Misplaced("rows", f"no row names the split {split}")
@@ -82,39 +80,17 @@ class Study(Strict):
             self._check_cells(added_cue)
         return self
 
-    def _check_row(self, where: str, row: Row) -> None:
-        if row.cells == "others":
-            if "train" in row.splits:
-                raise Misplaced(where, "`others` are the cells that no training row names, so a row with the split "
-                                       "train cannot have them; list its cells")
-        elif isinstance(row.cells, dict):
-            others = [role for role in self.roles if role != TARGET]
-            unknown = next((role for role in row.cells if role not in others), None)
-            if unknown is not None:
-                raise Misplaced(where, f"{unknown} is no role beside `{TARGET}`; there is "
-                                       f"{', '.join(others) or 'none'}")
-        else:
-            for number, cell in enumerate(row.cells):
-                self._check_cell(f"{where}.{number}", cell)
-
-    def _check_cell(self, where: str, cell: Cell) -> None:
-        if len(cell) != len(self.roles):
-            raise Misplaced(where, f"{cell} has {len(cell)} class indices; {len(self.roles)} roles "
-                                   f"({', '.join(self.roles)}) need {len(self.roles)}")
-        for number, ((role, classes), index) in enumerate(zip(self.roles.items(), cell, strict=True)):
-            if index == "added":
-                if role == TARGET or list(self.roles.values()) != [3, 3]:
-                    raise Misplaced(f"{where}.{number}", "`added` stands for a cue's class, in studies of two roles "
-                                                         "with three classes each; give a class index")
-            elif index >= classes:
-                raise Misplaced(f"{where}.{number}", f"{role} has {classes} classes, so its indices are 0 to "
-                                                     f"{classes - 1}, not {index}")
-
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
         """For one choice of added cue classes: no row without cells or with one twice, no cell in two test groups, no
         target class that is not trained."""
         tested: dict[tuple[int, ...], str] = {}
         trained = {cell[0] for row in self.rows if "train" in row.splits for cell in self._row_cells(row, added_cue)}
+        for environment in self.environments:
+            its = {cell[0] for row in self.rows if "train" in row.splits and row.environment == environment
+                   for cell in self._row_cells(row, added_cue)}
+            if its != trained:
+                raise Misplaced("rows", f"the environment {environment} has no training images of target class "
+                                        f"{min(trained - its)}, which others have; add a training cell of it")
         for number, row in enumerate(self.rows):
             cells, where = self._row_cells(row, added_cue), f"rows.{number}.cells"
             if not cells:
@@ -215,6 +191,8 @@ class StudyFile(Strict):
         default_factory=dict, description="a study's accuracy on held-out cells minus that of a reference study")
     headline: Headline | None = Field(None, description="which studies the report's first sentence compares")
     studies: Annotated[dict[Name, Study], Field(min_length=1)]
+    aliases: dict[Name, Name] = Field(default_factory=dict, description="further names of the file's studies, such as "
+                                                                        "a source's own: alias -> study")
 
     @model_validator(mode="before")
     @classmethod
@@ -232,6 +210,7 @@ class StudyFile(Strict):
     def _names_are_studies(self) -> StudyFile:
         named = {f"routes.{name}": route for name, route in self.routes.items()}
         named |= {f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()}
+        named |= {f"aliases.{alias}": [study] for alias, study in self.aliases.items()}
         named |= {"headline": [self.headline.without, self.headline.shortcut]} if self.headline else {}
         for where, studies in named.items():
             unknown = next((study for study in studies if study not in self.studies), None)
@@ -273,12 +252,26 @@ def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
     return found
 
 
+def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
+    """Further names of studies, each with the study's own. DiagvibError for one that is another name already."""
+    studies, found = load_studies(further), {}
+    for path in study_files(further):
+        for alias, name in read_study_file(path)[0].aliases.items():
+            if alias in studies or alias in found:
+                raise DiagvibError(f"{path}: aliases.{alias}: there is another study of this name; choose another name")
+            found[alias] = name
+    return found
+
+
 def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
-    """A study by name. DiagvibError, suggesting the nearest, if there is none of that name."""
+    """A study by its name or an alias. DiagvibError, suggesting the nearest, if there is none of that name."""
     studies = load_studies(further)
-    if name not in studies:
-        raise unknown_name("study", name, studies)
-    return studies[name]
+    if name in studies:
+        return studies[name]
+    aliases = study_aliases(further)
+    if name not in aliases:
+        raise unknown_name("study", name, [*studies, *aliases])
+    return studies[aliases[name]]
 
 
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:

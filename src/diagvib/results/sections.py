@@ -1,0 +1,32 @@
+"""The sections of the formatted tables that further sets of metrics have, in the forms of their papers."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
+from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
+from diagvib.results.known_studies import KnownStudies
+
+
+@dataclass(frozen=True)
+class Block:
+    """One table: its title, heads and rows of texts; notes stand below."""
+
+    title: str
+    heads: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[tuple[str, str, list[Block]]]:
+    """Title, note and tables of each section that has any."""
+    gaps = [Block(title, HEADS, rows) for title, rows in gap_blocks(tables["gap_methods"], known)]
+    if gaps:
+        yield GAPS_TITLE, GAPS_NOTE, gaps
+    if len(tables["average_methods"]):
+        heads, lines, notes = average_table(tables["average_methods"], known)
+        rows = [row for names, ours, theirs in lines
+                for row in ([*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else []))]
+        yield AVERAGE_TITLE, AVERAGE_NOTE, [Block("All studies", heads, rows, notes)]
