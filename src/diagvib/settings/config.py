@@ -213,7 +213,7 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
         absent = sorted(set(chosen or []) - set(config[key])) if config[key] != "all" else []
         if absent:
             raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")
-    _check_bindings(config, bindings, studies, f"{where}: {entry.name}: bindings")
+    _check_bindings(config, entry.bindings or "all", studies, f"{where}: {entry.name}: bindings")
     settings = load_settings(entry.name, config["baselines_from"])
     _check_told(settings["method"], config, studies, f"{where}: {entry.name}")
     if entry.max_epochs is not None:
