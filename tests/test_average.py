@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from diagvib.cli import Job
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
 from diagvib.report.figures import draw_figures
@@ -132,6 +133,8 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     given = ["studies=[paper_table2_m2m_easy, o2o-easy]", "bindings=[shape-hue]", "tuning.study=zso"]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
+    job = Job("draw", None, given, None, None, study="paper_table2_m2m_easy")
+    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", "folders bear a study's own name"
     assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == ["m2m-hard"]
     for overrides, says in (
             (["studies=[paper_table2_m2m_easi]"], "studies: unknown study 'paper_table2_m2m_easi'; did you mean pap"),
