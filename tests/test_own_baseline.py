@@ -9,14 +9,14 @@ import pytest
 from test_workflow import copy_of_the_repository, snakemake
 
 FILES = {
-    "mine/models.py": """
+    "lab/models.py": """
 from torch import nn
 
 def tiny(n_classes, image_size, width=4):
     return nn.Sequential(nn.AvgPool2d(8), nn.Conv2d(3, width, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(),
                          nn.Linear(4 * width, n_classes))
 """,
-    "mine/methods.py": """
+    "lab/methods.py": """
 from typing import ClassVar
 
 from diagvib.methods.method import Method
@@ -27,9 +27,9 @@ class Focal(Method):
     def combine(self, losses, batch):
         return ((1 - (-losses).exp()) ** self.chosen["gamma"] * losses).mean()
 """,
-    "mine/baselines.yaml": """
+    "lab/baselines.yaml": """
 tiny:
-  model: {name: "mine.models:tiny", options: {width: 8}}
+  model: {name: "lab.models:tiny", options: {width: 8}}
   method: erm
   optimiser: {name: adam, lr: 1.0e-3}
   batch_size: 16
@@ -37,14 +37,14 @@ tiny:
 
 focal:
   model: small_cnn
-  method: {name: "mine.methods:Focal", gamma: 1.0}
+  method: {name: "lab.methods:Focal", gamma: 1.0}
   optimiser: {name: adam, lr: 1.0e-3}
   batch_size: 16
   origin: mine
 
 both:
-  model: mine.models:tiny
-  method: mine.methods:Focal
+  model: lab.models:tiny
+  method: lab.methods:Focal
   optimiser: {name: adam, lr: 1.0e-3}
   batch_size: 16
   origin: mine
@@ -58,7 +58,7 @@ samples: 1
 counts: {train: 36, val: 18, id: 18, ood: 18}
 image_size: 64
 baselines: [small_cnn, tiny, focal, both]
-baselines_from: [mine/baselines.yaml]
+baselines_from: [lab/baselines.yaml]
 training: {max_epochs: 1}
 """,
 }
@@ -81,7 +81,7 @@ def planned(folder: Path) -> set[str]:
 def folder(tmp_path_factory) -> Path:
     """A copy of the repository in which model and method have been run."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("own"))
-    (folder / "mine").mkdir()
+    (folder / "lab").mkdir()
     for name, text in FILES.items():
         (folder / name).write_text(text)
     run(folder)
@@ -100,9 +100,9 @@ def test_runs_and_tables_name_them(folder):
 
 
 @pytest.mark.parametrize(("file", "old", "new", "trained"), [
-    ("mine/methods.py", ".mean()", ".sum()", {"focal", "both"}),
-    ("mine/models.py", "nn.ReLU()", "nn.Tanh()", {"tiny", "both"}),
-    ("mine/baselines.yaml", "gamma: 1.0", "gamma: 3.0", {"focal"})])
+    ("lab/methods.py", ".mean()", ".sum()", {"focal", "both"}),
+    ("lab/models.py", "nn.ReLU()", "nn.Tanh()", {"tiny", "both"}),
+    ("lab/baselines.yaml", "gamma: 1.0", "gamma: 3.0", {"focal"})])
 def test_a_change_trains_again_what_uses_it_and_nothing_else(folder, file, old, new, trained):
     usual = FILES[file]
     assert old in usual
