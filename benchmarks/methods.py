@@ -33,7 +33,6 @@ from diagvib.bench.results import RESULTS, save_result  # noqa: E402
 from diagvib.images.datasets import RenderedRecipes  # noqa: E402
 from diagvib.methods.method import Method, StepOutput, initialised  # noqa: E402
 from diagvib.methods.registry import METHODS, declaration, make_baseline  # noqa: E402
-from diagvib.methods.told import needs  # noqa: E402
 from diagvib.scenes import load_scene  # noqa: E402
 from diagvib.settings.baselines import complete  # noqa: E402
 from diagvib.settings.grid import Layout, make_run  # noqa: E402
@@ -112,7 +111,7 @@ class Bench:
     def trained(self, name: str) -> dict[str, dict]:
         """Of each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
         settings = self.settings(name)
-        train, val = self._batches(name if needs(settings["method"]) else "erm")
+        train, val = self._batches(name if declaration(settings["method"]["name"]).needs else "erm")
         classes = len(self.scene.factors[self.run.target])
         method = (initialised(lambda: Plain(settings, classes, self.size), 0) if name == PLAIN else
                   make_baseline(settings, classes, self.size, 0))

@@ -1,8 +1,11 @@
 """The benchmark command writes a file that others can read; no figure is judged here."""
 
 import os
+import subprocess
+import sys
 import time
 from datetime import date
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +17,8 @@ from diagvib.bench.training import GpuUse, bench_train
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
+
+REPOSITORY = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -141,3 +146,9 @@ def test_what_nvidia_smi_says_is_averaged(tmp_path, monkeypatch):
 def test_an_unknown_baseline_is_named(tmp_path):
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
         bench_train(["resnet81"], "cpu", out=tmp_path)
+
+
+@pytest.mark.parametrize("script", sorted((REPOSITORY / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_every_script_can_be_asked_how_it_is_used(script):
+    done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
