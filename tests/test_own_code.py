@@ -12,11 +12,11 @@ from stand_in import change_stand_in, repository_with_stand_in, snakemake
 from test_workflow import add_baseline, count
 
 FILES = {
-    "mine/__init__.py": "raise SystemExit('must not run')\n",
-    "mine/models.py": "import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n",
-    "mine/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
-    "mine/constants.py": "from mine import models\n",
-    "mine/unused.py": "",
+    "atelier/__init__.py": "raise SystemExit('must not run')\n",
+    "atelier/models.py": "import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n",
+    "atelier/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
+    "atelier/constants.py": "from atelier import models\n",
+    "atelier/unused.py": "",
     "shapes/round.py": "this is no Python",
     "single.py": "import numpy\n",
 }
@@ -37,9 +37,9 @@ def write(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("model", "files"), [
-    ("mine.models:make", ["mine/__init__.py", "mine/constants.py", "mine/layers.py", "mine/models.py",
+    ("atelier.models:make", ["atelier/__init__.py", "atelier/constants.py", "atelier/layers.py", "atelier/models.py",
                           "shapes/round.py"]),
-    ("single:make", ["single.py"]), ("absent.module:make", []), ("mine.absent:make", ["mine/__init__.py"]),
+    ("single:make", ["single.py"]), ("absent.module:make", []), ("atelier.absent:make", ["atelier/__init__.py"]),
     ("small_cnn", [])])
 def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, model, files):
     write(tmp_path)
@@ -58,14 +58,14 @@ def test_of_an_installed_package_only_its_own_files_are_taken():
 def repository(tmp_path) -> Path:
     folder = repository_with_stand_in(tmp_path, CONFIG)
     write(folder)
-    add_baseline(folder, "own", "mine.models:make")
+    add_baseline(folder, "own", "atelier.models:make")
     return folder
 
 
 def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository):
     snakemake(repository, "runs")
     assert "Nothing to be done" in snakemake(repository, "-n", "runs")
-    (repository / "mine/constants.py").write_text("from mine import models  # changed\n")
+    (repository / "atelier/constants.py").write_text("from atelier import models  # changed\n")
     assert count(snakemake(repository, "-n", "runs")) == {"train": 1, "runs": 1}
 
 
