@@ -8,7 +8,7 @@ from torch.distributions import Beta, Dirichlet
 from torch.nn import functional as F
 from torchvision.transforms.v2 import functional as changes
 
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
 class AugMix(Method):
@@ -29,10 +29,6 @@ class AugMix(Method):
         "js_weight": {"type": "number", "minimum": 0, "maximum": 1000, "default": 12.0},
         "flip": {"description": "mirror every other image, left to right", "type": "boolean", "default": False},
     }
-
-    def phases(self, data: TrainingData) -> list[Phase]:
-        self.data = data
-        return super().phases(data)
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         pixels = batch.pixels

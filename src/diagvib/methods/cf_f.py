@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
 class CounterfactualAndFactual(Method):
@@ -21,10 +21,6 @@ class CounterfactualAndFactual(Method):
     told: ClassVar[tuple] = ("cue_types",)
     options: ClassVar[dict] = {"noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}}
     needs: ClassVar[tuple] = ("object_boxes",)
-
-    def phases(self, data: TrainingData) -> list[Phase]:
-        self.data = data
-        return super().phases(data)
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The factual and the counterfactual inputs, float[B, 3, H, W] each."""

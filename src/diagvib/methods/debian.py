@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, Update
 from diagvib.models.registry import make_network
 
 
@@ -27,10 +27,6 @@ class Debian(Method):
     def build(self) -> None:
         super().build()
         self.discoverer = make_network(self.settings["model"], self.n_classes, self.image_size)
-
-    def phases(self, data: TrainingData) -> list[Phase]:
-        self.data = data
-        return super().phases(data)
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {**super().optimisers(phase), "discoverer": self.optimiser(self.discoverer)}

@@ -24,7 +24,6 @@ class Lisa(ByEnvironment):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases, name = super().phases(data), self.chosen["name"]
-        self.data = data
         self.of_label = Partners(data.labels, data.environment)
         self.of_environment = Partners(data.environment, data.labels)
         for label, at in self.of_label.lonely():

@@ -30,7 +30,7 @@ class Lle(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
-        self.data, self.donors = data, Partners(torch.zeros_like(data.labels), data.labels)
+        self.donors = Partners(torch.zeros_like(data.labels), data.labels)
         head, shifts = self.model.head, 1 + data.cues.shape[1]
         self.heads = Heads(deepcopy(head) for _ in range(shifts))
         self.shift = nn.Linear(head.in_features, shifts, device=data.labels.device)

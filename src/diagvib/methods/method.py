@@ -189,8 +189,9 @@ class Method(nn.Module):
     def phases(self, data: TrainingData) -> list[Phase]:
         """Called once, on the new weights, before anything else, also when a run continues.
 
-        DiagvibError where the data lack what the method is told.
+        Keeps the data as `self.data`, for the steps. DiagvibError where they lack what the method is told.
         """
+        self.data = data
         check_told(self.chosen, len(data.cue_classes), len(data.environments))
         return [Phase("classify", self.settings.get("max_epochs"))]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, part_of, training_shares
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.paper import percent, points
+from diagvib.results.paper import percent, points, with_paper
 from diagvib.results.shortcut import is_comparable
 
 SHOWN = {"id_accuracy": "I.D. Acc", "cue_1_gap": "cue-1 gap", "cue_2_gap": "cue-2 gap", "joint_gap": "joint gap"}
@@ -113,7 +113,5 @@ def gap_blocks(methods: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str
     single = [pair not in of_all for pair in methods[["study", "baseline"]].itertuples(index=False, name=None)]
     shown = methods[(methods["binding"] == "") | np.array(single, dtype=bool)]
     for (study, table), own in shown.groupby(["study", "table"], sort=False):
-        rows = []
-        for names, ours, theirs in gap_lines(own):
-            rows += [[*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else [])]
+        rows = [row for line in gap_lines(own) for row in with_paper(*line)]
         yield f"{known.title(study)}: {TABLES[table]} (Table {table} of the paper in form)", rows

@@ -106,3 +106,8 @@ def describe_missing(runs: pd.DataFrame) -> list[str]:
 def _samples(rows: pd.DataFrame) -> str:
     names = ", ".join(str(s) for s in rows["sample"])
     return f"sample{'s' if len(rows) > 1 else ''} {names}"
+
+
+def with_paper(names: list[str], ours: list[str], theirs: list[str]) -> list[list[str]]:
+    """A line of texts, and below it the paper's, if it has any."""
+    return [[*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else [])]

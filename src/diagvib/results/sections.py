@@ -8,6 +8,7 @@ import pandas as pd
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import KnownStudies
+from diagvib.results.paper import with_paper
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,5 @@ def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
         yield GAPS_TITLE, GAPS_NOTE, gaps
     if len(tables["average_methods"]):
         heads, lines, notes = average_table(tables["average_methods"], known)
-        rows = [row for names, ours, theirs in lines
-                for row in ([*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else []))]
+        rows = [row for line in lines for row in with_paper(*line)]
         yield AVERAGE_TITLE, AVERAGE_NOTE, [Block("All studies", heads, rows, notes)]
