@@ -1,6 +1,7 @@
 """The ledger in real git and DVC repositories at toy size, asserted on what Snakemake plans and DVC says."""
 
 import base64
+import contextlib
 import importlib.util
 import json
 import os
@@ -299,8 +300,9 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
     wait_for(lambda: changed_since(worked_in / RUN, recorded / RUN) or first.poll() is not None)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
+    left = locks(worked_in)  # those of the first stay until the second has looked behind them
     second = start(worked_in)
-    wait_for(lambda: any((worked_in / ".snakemake/locks").glob("*")) or second.poll() is not None)
+    wait_for(lambda: locks(worked_in) - left or second.poll() is not None)
     assert "cannot be locked" in snakemake(worked_in, fails=True)
     said = second.communicate()[0]
     assert second.returncode == 0 and "ledger: recorded" in said, said
@@ -312,6 +314,15 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
 def start(folder: Path) -> subprocess.Popen:
     return subprocess.Popen([sys.executable, "-m", "snakemake", "--cores", "1"], cwd=folder, env=environment(folder),
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def locks(folder: Path) -> set[tuple[str, int]]:
+    """Snakemake's locks, each with the process that signed it in its last line."""
+    found = set()
+    for path in (folder / ".snakemake/locks").glob("*.lock"):
+        with contextlib.suppress(FileNotFoundError):  # gone since it was listed
+            found.add((path.name, path.read_text().rstrip("\n").rpartition("\n")[2]))
+    return found
 
 
 def changed_since(path: Path, copy: Path) -> bool:
