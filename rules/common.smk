@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES
-from diagvib.operations.code_inputs import own_code, renders, shared_code
+from diagvib.operations.stage_code import renders, stage_digest
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
@@ -42,10 +42,10 @@ def stage(name):
 
 
 def code(name):
-    """A rule's inputs `shared` and `code`: the files that decide what all of its jobs make, and what one makes."""
-    files = cache(lambda *names: own_code(CONFIG, name, *names))
-    return {"shared": shared_code(name), "code": lambda wildcards: files(
-        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline"))}
+    """A rule's `code`: a digest of the files that decide what one of its jobs makes."""
+    digest = cache(lambda *names: stage_digest(CONFIG, name, *names))
+    return lambda wildcards: digest(
+        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline"))
 
 
 def fetched(scene):

@@ -1,7 +1,6 @@
 rule draw:
     input:
         lambda wildcards: prepared(wildcards.study),
-        **code("draw"),
     output:
         RECIPE_FILE,
     log:
@@ -11,6 +10,7 @@ rule draw:
     threads: 1
     params:
         settings=stage("draw"),
+        code=code("draw"),
     message:
         "draw {wildcards.study} {wildcards.binding}"
     shell:

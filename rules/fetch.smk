@@ -1,6 +1,4 @@
 rule fetch:
-    input:
-        **code("fetch"),
     output:
         RAW_DIGESTS,
     log:
@@ -10,6 +8,7 @@ rule fetch:
     threads: 1
     params:
         settings=stage("fetch"),
+        code=code("fetch"),
         scene=lambda wildcards: SCENES[wildcards.scene],
     message:
         "fetch the source files of {wildcards.scene}"

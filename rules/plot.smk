@@ -4,7 +4,6 @@ rule plot:
         # Snakemake would read all of them each time.
         TABLES,
         [file for file in RUNS if file.endswith("/0/exhibits.parquet")],
-        **code("plot"),
     output:
         page=report(REPORT, category="Report", caption="report.rst"),
         figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",
@@ -16,6 +15,7 @@ rule plot:
     threads: 4
     params:
         settings=stage("plot"),
+        code=code("plot"),
     message:
         "plot"
     shell:

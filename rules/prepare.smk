@@ -1,7 +1,6 @@
 rule prepare:
     input:
         lambda wildcards: fetched(wildcards.scene),
-        **code("prepare"),
     output:
         PREPARED_DIGESTS,
     log:
@@ -11,6 +10,7 @@ rule prepare:
     threads: 1
     params:
         settings=stage("prepare"),
+        code=code("prepare"),
         scene=lambda wildcards: SCENES[wildcards.scene],
     message:
         "prepare what images of {wildcards.scene} are rendered from"

@@ -2,7 +2,6 @@ rule render:
     input:
         lambda wildcards: prepared(wildcards.study),
         recipes=RECIPE_FILE,
-        **code("render"),
     output:
         IMAGE_OUTPUTS,
     log:
@@ -14,6 +13,7 @@ rule render:
         gpu_share=GPU_SHARE // 4,
     params:
         settings=stage("render"),
+        code=code("render"),
     message:
         "render {wildcards.study} {wildcards.binding}"
     shell:

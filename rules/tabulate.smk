@@ -1,7 +1,6 @@
 rule tabulate:
     input:
         RUNS,
-        **code("tabulate"),
     output:
         report(TABLES, category="Tables", caption="tables.rst"),
         metrics=directory(METRICS),
@@ -12,6 +11,7 @@ rule tabulate:
     threads: 4
     params:
         settings=stage("tabulate"),
+        code=code("tabulate"),
     message:
         "tabulate"
     shell:

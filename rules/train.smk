@@ -1,7 +1,6 @@
 rule train:
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
-        **code("train"),
     output:
         RUN_OUTPUTS,
         WEIGHT_OUTPUTS,
@@ -14,6 +13,7 @@ rule train:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("train"),
+        code=code("train"),
     message:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
     shell:

@@ -2,7 +2,6 @@ rule tune:
     input:
         lambda wildcards: [file for factor in CONFIG["tuning"]["factors"]
                            for file in images(TUNING_STUDY, factor, wildcards.baseline)],
-        **code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:
@@ -14,6 +13,7 @@ rule tune:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("tune"),
+        code=code("tune"),
     message:
         "tune {wildcards.baseline}"
     shell:

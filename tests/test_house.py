@@ -11,7 +11,7 @@ import yaml
 from diagvib import stages
 from diagvib.cli import app
 from diagvib.foundation.code import code_of
-from diagvib.operations.code_inputs import stage_code
+from diagvib.operations.stage_code import stage_code
 from diagvib.scenes import SCENES
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import STAGE_KEYS, load_config
@@ -130,8 +130,8 @@ def test_rules_are_alike(stage):
     rule = (REPOSITORY / "rules" / f"{stage}.smk").read_text()
     keys = re.findall(r"^    (\w+):", rule, re.M)
     assert keys == [key for key in KEYS if key in keys]
-    assert set(KEYS) - set(keys) <= {"resources"}
-    assert f'**code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
+    assert set(KEYS) - set(keys) <= {"resources"} | ({"input"} if stage == "fetch" else set())
+    assert f'code=code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
     assert "src/" not in rule and not re.search(r"^(if|for|run)\b", rule, re.M)
 
 

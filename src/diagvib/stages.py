@@ -2,7 +2,7 @@
 
 `settings` is `config.stage_settings` of the stage; `layout` says where files stand. Heavy modules are imported where
 they are needed, so that drawing does not wait for torch. What a function here uses is what its rule's jobs depend on
-(`operations.code_inputs`); this module itself is not, so whatever decides a result belongs elsewhere.
+(`operations.stage_code`); this module itself is not, so whatever decides a result belongs elsewhere.
 """
 
 from __future__ import annotations

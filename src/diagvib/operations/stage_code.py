@@ -1,8 +1,10 @@
-"""The files of code and definitions that a stage's jobs depend on: inputs of its rule."""
+"""The files of code and definitions that a stage's jobs depend on, and their digest: a parameter of its rule."""
 
+import hashlib
 from functools import cache
 
 from diagvib.foundation.code import code_of, from_here
+from diagvib.foundation.files import file_sha256
 from diagvib.methods.registry import declaration
 from diagvib.scenes import SCENES
 from diagvib.settings.baselines import load_settings
@@ -41,18 +43,21 @@ def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
     return bool(declaration(load_settings(baseline, further)["method"]["name"]).needs)
 
 
-def shared_code(stage: str) -> list[str]:
-    """The part of `stage_code` that every job of a stage has, whatever its scene, model and method.
+def stage_digest(config: dict, stage: str, *names: str | None) -> str:
+    """One digest of `stage_code`, which takes the same names: another where a file of code changes, comes or goes.
 
-    To be named by the rule itself: Snakemake needs far longer for files that a function names for each job.
+    A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each of a run's files.
     """
-    return _files(stage, (), ())
+    return _digest(tuple(stage_code(config, stage, *names)))
 
 
-def own_code(config: dict, stage: str, *names: str | None) -> list[str]:
-    """The rest of `stage_code`, which takes the same names."""
-    shared = set(shared_code(stage))
-    return [file for file in stage_code(config, stage, *names) if file not in shared]
+@cache
+def _digest(files: tuple[str, ...]) -> str:
+    text = "".join(f"{_file_digest(file)}  {file}\n" for file in files)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+_file_digest = cache(file_sha256)
 
 
 @cache
