@@ -1,3 +1,22 @@
-"""DiagViB-6 from the raw sources to the paper's tables: draw recipes, render images, train baselines, tabulate."""
+"""Measures when vision models learn shortcuts instead of the task, and what helps.
+
+`diagvib.load("zgo", "shape-hue", split="train")` gives a data set for PyTorch that knows its metrics; `studies()`,
+`models()` and `methods()` list what there is. Nothing heavy is imported before it is used.
+"""
+
+import importlib
 
 __version__ = "0.1.0"
+__all__ = ["StudyDataset", "__version__", "load", "methods", "models", "studies"]
+
+
+def __getattr__(name: str):
+    if name in ("load", "StudyDataset"):
+        return getattr(importlib.import_module("diagvib.library"), name)
+    if name in ("studies", "models", "methods"):
+        return importlib.import_module(f"diagvib.{name}")
+    raise AttributeError(f"module 'diagvib' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return __all__

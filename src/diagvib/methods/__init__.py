@@ -1,0 +1,12 @@
+"""Methods: how a network learns. `methods()` lists them."""
+
+from diagvib.foundation.listing import callable_package
+
+
+def known() -> dict[str, tuple[str, ...]]:
+    """The methods: name -> what they can be told of the training images, the default first."""
+    from diagvib.methods.registry import METHODS, declaration
+    return {name: declaration(name).told for name in METHODS}
+
+
+callable_package(__name__)

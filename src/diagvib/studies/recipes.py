@@ -78,11 +78,11 @@ def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> 
 
 
 def draw_recipes(study: Study, binding: Binding, samples: Sequence[DatasetSample], counts: dict[str, int],
-                 scene: Scene, catalogue: Catalogue) -> pa.Table:
+                 scene: Scene, catalogue: Catalogue, splits: Sequence[str] = SPLITS) -> pa.Table:
     """All recipes of a (study, binding): every dataset sample and split, each seeded by its name."""
     parts = []
     for sample in samples:
-        for split in SPLITS:
+        for split in splits:
             generator = named_generator(study.name, binding.name, sample.number, split)
             frame = draw_split(study, binding, sample, split, counts, scene, catalogue, generator)
             parts.append(frame.assign(sample=sample.number, split=split))

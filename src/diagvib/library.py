@@ -1,0 +1,178 @@
+"""diagvib as a library: a data set of any study in one line, and the metrics that go with it.
+
+What is not to be found under a `root` of the workflow is drawn and rendered here. The same names and numbers give the
+same images as the workflow's files, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pooch
+import torch
+from pydantic import BaseModel, create_model
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from diagvib import __version__, stages
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import DIGESTS_FILE, read_yaml
+from diagvib.foundation.validation import Strict, validated
+from diagvib.images.datasets import ImageFiles
+from diagvib.images.files import Images, render_batches
+from diagvib.results.evaluation import evaluate
+from diagvib.results.known_studies import KnownStudies
+from diagvib.scenes import load_scene
+from diagvib.settings.config import default_path
+from diagvib.settings.configuration import Configuration
+from diagvib.settings.grid import Layout
+from diagvib.studies.binding import Binding, bind, chosen_bindings
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.study import SPLITS, Study, load_study
+
+# Names the folder in which prepared sources are kept.
+CACHE_VARIABLE = "DIAGVIB_CACHE"
+
+
+class StudyDataset(Dataset):
+    """One split of a study's dataset: `image, target, metadata = dataset[i]`.
+
+    image: uint8[3, size, size], or what `transform` makes of it. target: index of the class in `classes`. metadata:
+    group, environment where the study names any, and for each cue the index of its class in `cue_classes[cue]`.
+    A DataLoader collates all three. `pixels`, `targets` and `table` hold all images at once: uint8[N, size, size, 3],
+    int64[N], and a pyarrow table that describes each image.
+    """
+
+    def __init__(self, study: Study, binding: Binding, split: str, sample: int, images: Images,
+                 known: KnownStudies, transform: Callable[[Tensor], object] | None = None):
+        self.study, self.binding, self.split, self.sample = study.name, binding.name, split, sample
+        self.classes = images.factors[binding.target]
+        self.cue_classes: Mapping[str, tuple[str, ...]] = {cue: images.factors[cue] for cue in binding.cues}
+        self.pixels, self.table = images.pixels.cpu(), images.table
+        self.targets = images.labels(binding.target)
+        self.metadata: dict[str, Sequence] = {
+            **{name: self.table[name].to_pylist() for name in ("group", "environment")
+               if name in self.table.column_names},
+            **{cue: images.labels(cue).tolist() for cue in binding.cues}}
+        self.comparable: bool = images.metadata["comparable"]
+        self.transform, self._known = transform, known
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def __getitem__(self, index: int) -> tuple[object, int, dict]:
+        image = self.pixels[index].permute(2, 0, 1)
+        return (self.transform(image) if self.transform else image, int(self.targets[index]),
+                {name: values[index] for name, values in self.metadata.items()})
+
+    def __repr__(self) -> str:
+        return (f"StudyDataset({self.study}, {self.binding}, {self.split}, sample {self.sample}: {len(self)} images of "
+                f"{self.pixels.shape[1]} pixels, {len(self.classes)} classes)")
+
+    def evaluate(self, predictions: Tensor | np.ndarray | Sequence[int]) -> dict[str, float]:
+        """The metrics of predictions, class indices int[N] in the order of the images, as fractions.
+
+        See `results.evaluation.evaluate` for their names. DiagvibError if there is not one index of a class for each
+        image.
+        """
+        given = torch.as_tensor(predictions)
+        if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
+            raise DiagvibError(f"predictions must be class indices int[{len(self)}], not {str(given.dtype)[6:]}"
+                               f"{list(given.shape)}; of logits take argmax(1)")
+        wrong = ((given < 0) | (given >= len(self.classes))).nonzero()
+        if len(wrong):
+            row = int(wrong[0])
+            raise DiagvibError(f"prediction {row} is {int(given[row])}, which is no class: these are numbered from 0 "
+                               f"to {len(self.classes) - 1}")
+        return evaluate(self.study, self.binding, self.sample, self.split, self.table,
+                        np.array(self.classes)[given.cpu().numpy()].tolist(), self._known)
+
+
+def load(study: str, binding: str, split: str = "train", sample: int = 0, *, root: str | Path | None = None,
+         sources: str = "official", mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
+         image_size: int = 128, device: str = "cpu", transform: Callable[[Tensor], object] | None = None,
+         studies_from: Sequence[str | Path] = ()) -> StudyDataset:
+    """A split of a study's dataset, in memory (49,152 bytes an image of 128 pixels).
+
+    study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`; split: train, val or
+    test; sample: number of the dataset sample.
+
+    root: the folder in which a workflow has made images, or into which they were pulled. Without it the images are
+    drawn and rendered now, from sources official (downloaded once and checked by hash, or taken from the folder
+    `mirror`) or embedded (no download; results are not comparable to a paper's). What was prepared from the sources is
+    kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
+    counts: images of the splits train and val, and of each test group; those left out are config/config.yaml's.
+    device: where images are rendered. studies_from: further files of studies.
+    DiagvibError for unknown names, sources that are not to be had, or files that are absent or damaged.
+    """
+    further = tuple(str(path) for path in studies_from)
+    definition = load_study(study, further)
+    factors = load_scene(definition.scene).factors
+    binding = chosen_bindings(definition, [binding], factors)[0] if not definition.cues else bind(
+        definition, binding, factors)
+    if split not in SPLITS:
+        raise unknown_name("split", split, SPLITS)
+    if root is not None:
+        images = _from_files(Path(root), definition, binding, split, sample)
+    else:
+        given = validated(_Given, {"sources": sources, "counts": _counts(definition, split, counts or {}),
+                                   "image_size": image_size}, "diagvib.load")
+        images = _rendered(definition, binding, split, sample, given, Path(mirror) if mirror else None,
+                           resolve_device(device))
+    return StudyDataset(definition, binding, split, sample, images, KnownStudies(further), transform)
+
+
+_Given = create_model("_Given", __base__=Strict, **{
+    key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
+    for key in ("sources", "counts", "image_size")})
+
+
+def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
+    """How many images a split has, by the configuration's keys: those given, or config/config.yaml's."""
+    known = [*SPLITS, *study.groups]
+    unknown = next((key for key in given if key not in known), None)
+    if unknown is not None:
+        raise unknown_name("count", unknown, known)
+    groups = () if "test" in given else study.groups
+    usual = {key: count for key, count in read_yaml(default_path())["counts"].items() if key in (*SPLITS, *groups)}
+    counts = {**usual, **given}
+    absent = next((group for group in groups if group not in counts), None)
+    if split == "test" and absent:
+        raise DiagvibError(f"counts: the group {absent} of study {study.name} has no number of images; give "
+                           "counts={'test': ...}, one number for all groups")
+    return counts
+
+
+def _from_files(root: Path, study: Study, binding: Binding, split: str, sample: int) -> Images:
+    files = ImageFiles(Layout(root).images(study.name, binding.name))
+    path = files.place(sample, split)
+    if not path.exists():
+        raise DiagvibError(f"{path}: no such file; `snakemake --cores all images` makes it, `dvc pull` brings it, and "
+                           "without `root` the images are rendered now")
+    return files.load(sample, split)
+
+
+def _rendered(study: Study, binding: Binding, split: str, sample: int, how: BaseModel, mirror: Path | None,
+              device: torch.device) -> Images:
+    """As `diagvib draw` and `diagvib render` make them, of one dataset sample and split. how: a `_Given`."""
+    scene, prepared = load_scene(study.scene), _prepared(study.scene, how.sources, mirror)
+    catalogue = scene.catalogue(prepared)
+    one = dataset_sample(sample, scene.factors, scene.published_samples)
+    recipes = draw_recipes(study, binding, [one], how.counts, scene, catalogue, [split])
+    pixels = torch.cat(list(render_batches(recipes, scene.renderer(prepared, how.image_size, device))))
+    return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
+
+
+def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
+    """The folder of what a scene renders from, made if it is not there."""
+    cache = Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("diagvib"))
+    layout = Layout(cache / __version__ / sources)
+    if not (layout.prepared(scene) / DIGESTS_FILE).exists():
+        stages.fetch(layout, {"sources": sources}, scene, mirror)
+        stages.prepare(layout, {"sources": sources}, scene)
+    return layout.prepared(scene)

@@ -1,0 +1,50 @@
+"""The metrics of one set of predictions: what a study's tables say of a run, as plain numbers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.results.average import run_averages
+from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
+from diagvib.results.gaps import run_gaps
+from diagvib.results.known_studies import KnownStudies
+
+# Sets of metrics that have numbers of their own for each run, beside the accuracies of its groups.
+_OF_RUNS = {"gaps": run_gaps, "average": lambda runs, cells, known: run_averages(runs, cells)}
+
+
+def evaluate(study: str, binding: str, sample: int, split: str, table: pa.Table, prediction: Sequence[str],
+             known: KnownStudies) -> dict[str, float]:
+    """The metrics of a study for predictions on one split of a dataset.
+
+    table: of the images in their order, with group, the binding's factors and environment where there is one.
+    prediction: a class name for each image. Every value is a fraction.
+
+    `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` that of all images and
+    `worst_cell` the accuracy of the worst combination of target and cues. On the test split follow the numbers that the
+    study's own set of metrics gives a run (docs/gaps.md, docs/average.md), such as the gaps. DiagvibError if there is
+    not a prediction for each image.
+    """
+    if len(prediction) != len(table):
+        raise DiagvibError(f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "
+                           f"{split}; give one for each, in the data set's order")
+    target, *cues = binding.split("-")
+    run = {"baseline": "", "study": study, "binding": binding, "target": target, "cue": "-".join(cues),
+           "sample": sample}
+    counted = table.append_column("prediction", pa.array(prediction, pa.string()))
+    wanted = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues, "prediction"]
+    cells = cells_table(pd.DataFrame([run], columns=RUN_KEYS), [
+        count_cells(counted.select(wanted), target, cues, f"{study} {binding}",
+                    known.spoken(study, [target, *cues], sample))])
+    by_group = mean_per_class(cells, ["group"])
+    groups = {f"{row.group}_accuracy": float(row.accuracy) for row in by_group.itertuples()}
+    found = {"accuracy": float(mean_per_class(cells, RUN_KEYS)["accuracy"].iloc[0]), **groups,
+             "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0])}
+    own = _OF_RUNS.get(known.studies[study].metrics) if split == "test" else None
+    if own:
+        values = own(pd.DataFrame([{**run, **groups}]), cells, known).iloc[0].drop(RUN_KEYS)
+        found |= {name: float(value) for name, value in values.items() if not np.isnan(value)}
+    return found

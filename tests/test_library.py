@@ -1,0 +1,154 @@
+"""diagvib as a library: the same images as the workflow's, the study's metrics, and an import that costs nothing."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import diagvib
+from diagvib import stages
+from diagvib.foundation.errors import DiagvibError
+from diagvib.images.files import read_images
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout
+
+COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DIAGVIB_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def dataset(cache):
+    return diagvib.load("zgo", "shape-hue", split="test", sources="embedded", counts=COUNTS, image_size=64)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Image files of the workflow's stages."""
+    folder = tmp_path_factory.mktemp("root")
+    config = load_config(overrides=["sources=embedded", "studies=[zgo]", "bindings=[shape-hue]", "samples=2",
+                                    f"counts={json.dumps(COUNTS)}", "image_size=64", "baselines=[small_cnn]",
+                                    "tuning={study: zso, factors: [shape], samples: [0]}"])
+    layout = Layout(folder)
+    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
+    stages.draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    stages.render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
+    return folder
+
+
+@pytest.mark.parametrize(("sample", "split"), [(0, "train"), (1, "val"), (1, "test")])
+def test_images_are_those_of_the_workflow(root, sample, split):
+    made = diagvib.load("zgo", "shape-hue", split, sample, sources="embedded", counts=COUNTS, image_size=64)
+    read = diagvib.load("zgo", "shape-hue", split, sample, root=root)
+    file = read_images(Layout(root).images("zgo", "shape-hue") / f"{sample}/{split}.parquet")
+    for one in (made, read):
+        assert torch.equal(one.pixels, file.pixels) and torch.equal(one.targets, file.labels("shape"))
+        assert not one.comparable
+    assert made.metadata == read.metadata
+
+
+def test_counts_that_are_left_out_are_the_papers():
+    part = diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64, counts={"train": 90})
+    assert len(part) == len(diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64)) > 90
+
+
+def test_it_feeds_a_data_loader(dataset):
+    image, target, metadata = dataset[5]
+    assert image.shape == (3, 64, 64) and image.dtype == torch.uint8
+    assert torch.equal(image.permute(1, 2, 0), dataset.pixels[5]) and target == dataset.targets[5]
+    row = dataset.table.slice(5, 1).to_pylist()[0]
+    assert dataset.classes[target] == row["shape"] and metadata["group"] == row["group"]
+    assert dataset.cue_classes["hue"][metadata["hue"]] == row["hue"]
+    images, targets, described = next(iter(torch.utils.data.DataLoader(dataset, batch_size=8)))
+    assert images.shape == (8, 3, 64, 64) and targets.tolist() == dataset.targets[:8].tolist()
+    assert described["hue"].tolist() == dataset.metadata["hue"][:8] and len(described["group"]) == 8
+
+
+def test_a_transform_is_applied():
+    halved = diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=COUNTS, image_size=64,
+                          transform=lambda image: image.float() / 2)
+    assert torch.equal(halved[0][0], halved.pixels[0].permute(2, 0, 1).float() / 2)
+
+
+def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
+    assert set(dataset.evaluate(dataset.targets).values()) == {1.0}
+    assert dataset.evaluate(dataset.targets.tolist()) == dataset.evaluate(dataset.targets.numpy())
+    known = {hue: shape for hue, shape, group in zip(
+        dataset.metadata["hue"], dataset.targets.tolist(), dataset.metadata["group"], strict=True) if group == "id"}
+    found = dataset.evaluate([known[hue] for hue in dataset.metadata["hue"]])
+    assert found == {"accuracy": pytest.approx(1 / 3), "id_accuracy": 1.0, "ood_accuracy": 0.0, "worst_cell": 0.0}
+
+
+def test_gaps_of_two_cues():
+    counts = {"train": 120, "val": 27, "test": 270}
+    dataset = diagvib.load("whac-95", "shape-position-hue", "test", sources="embedded", counts=counts, image_size=64)
+    assert {dataset.metadata["position"][0], dataset.metadata["hue"][0]} <= set(range(9))
+    perfect = dataset.evaluate(dataset.targets)
+    assert perfect["id_accuracy"] == 1 and perfect["joint_gap"] == perfect["cue_1_gap"] == 0
+    by_cue = {place: target for place, target, group in zip(
+        dataset.metadata["position"], dataset.targets.tolist(), dataset.metadata["group"], strict=True)
+        if group == "common"}
+    found = dataset.evaluate([by_cue[place] for place in dataset.metadata["position"]])
+    # It is right wherever cue 1 agrees, which is in 95 % of the training images.
+    assert found["id_accuracy"] == pytest.approx(0.95) and found["cue_1_gap"] == pytest.approx(-0.95)
+    assert found["cue_2_gap"] == pytest.approx(0.05) and found["joint_gap"] == pytest.approx(-0.95)
+
+
+def test_environments_are_in_the_metadata():
+    counts = {"train": 64, "val": 16, "id": 16, "ood": 16}
+    dataset = diagvib.load("o2o-hard", "shape-hue", "train", sources="embedded", counts=counts, image_size=64)
+    assert set(dataset.metadata["environment"]) == {"env-1", "env-2"}
+    assert {"id_accuracy", "accuracy", "worst_cell"} == set(dataset.evaluate(dataset.targets))
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"study": "zg"}, "unknown study 'zg'; did you mean zgo?"),
+    ({"binding": "shape-hues"}, "unknown factor 'hues'; did you mean hue?"),
+    ({"split": "tests"}, "unknown split 'tests'; did you mean test?"),
+    ({"sources": "embeded"}, "diagvib.load: sources: "),
+    ({"counts": {"trian": 3}}, "unknown count 'trian'; did you mean train?"),
+    ({"image_size": 32}, "diagvib.load: image_size: must be greater than or equal to 64, not 32"),
+    ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: "),
+    ({"study": "whac-95", "binding": "shape-hue-scale", "split": "test", "counts": {}},
+     "counts: the group common of study whac-95 has no number of images; give counts="),
+    ({"sample": -1}, "dataset sample -1: numbers start at 0"),
+    ({"root": "nowhere"}, "nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"),
+])
+def test_what_is_wrong_is_said(change, message):
+    asked = {"study": "zgo", "binding": "shape-hue", "sources": "embedded", "counts": COUNTS, "image_size": 64} | change
+    with pytest.raises(DiagvibError, match="^.*" + message.replace("?", r"\?")):
+        diagvib.load(**asked)
+
+
+@pytest.mark.parametrize(("predictions", "message"), [
+    ([0, 1], r"2 predictions for the 108 images of the split test"),
+    (np.zeros((108, 10)), r"must be class indices int\[108\], not float64\[108, 10\]; of logits take argmax\(1\)"),
+    ([0] * 107 + [10], r"prediction 107 is 10, which is no class: these are numbered from 0 to 9"),
+])
+def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
+    with pytest.raises(DiagvibError, match=message):
+        dataset.evaluate(predictions)
+
+
+def test_what_there_is_can_be_listed():
+    assert diagvib.studies()["zgo"].endswith(".") is False and "whac-95" in diagvib.studies()
+    assert diagvib.methods()["erm"] == ("nothing",) and len(diagvib.methods()) >= 29
+    assert {"small_cnn", "resnet18"} <= set(diagvib.models())
+    from diagvib.studies import study_cells
+    assert len(study_cells("zgo", "train")) == 3
+
+
+def test_importing_it_imports_nothing_heavy():
+    said = subprocess.run([sys.executable, "-c", "import sys, diagvib; diagvib.studies; print(*sys.modules)"],
+                          capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(said)
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        diagvib.lod  # noqa: B018
