@@ -14,6 +14,7 @@ import torch
 from diagvib.bench import rendering as bench
 from diagvib.bench import training as bench_train_module
 from diagvib.bench.training import GpuUse, bench_train
+from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
@@ -99,13 +100,13 @@ def test_two_processes_are_counted_together(tmp_path, monkeypatch):
 
 def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path, capsys):
     path = bench_train(["small_cnn"], "cpu", [8, 4], images=16, out=tmp_path)
-    rates = measured_rates("cpu", tmp_path)
+    rates, precision = measured_rates("cpu", tmp_path), "bf16" if has_bf16(torch.device("cpu")) else "fp32"
     assert rates.files == (path.name,)
     rows = read_json(path)["rows"]
     assert {row["what"] for row in rows} == {"train small_cnn", "predict small_cnn"}
     assert {row["batch_size"] for row in rows} == {8, 4}
     assert all(row["images_per_second"] > 0 and row["peak_memory_mib"] > 0 for row in rows)
-    assert {row["full_run"] for row in rows} == {"computed"} and {row["precision"] for row in rows} == {"fp32"}
+    assert {row["full_run"] for row in rows} == {"computed"} and {row["precision"] for row in rows} == {precision}
     train, test = rows[0]["images_per_second"], rows[1]["images_per_second"]
     assert rows[0]["later_run_seconds"] == pytest.approx(30 * (43_740 / train + 8_748 / test) + 20_000 / test, rel=0.01)
     assert "computed from the rates" in capsys.readouterr().out

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from diagvib.training.protocol import deterministic
+from diagvib.training.protocol import Protocol, deterministic
 
 CPU = torch.device("cpu")
 
@@ -38,3 +38,13 @@ def test_what_was_set_before_comes_back_also_behind_an_error(tf32_everywhere):
         assert tf32() == [False] * 3
         raise KeyError
     assert tf32() == [True] * 3
+
+
+@pytest.mark.parametrize(("avx512", "amx", "used"), [
+    (True, False, "bf16"), (False, True, "bf16"), (False, False, "fp32")])
+def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)
+    protocol = Protocol(max_epochs=1, patience=None, seed=0)
+    assert protocol.on(CPU) == used and protocol.on(torch.device("cuda")) == "bf16"
+    assert Protocol(max_epochs=1, patience=None, seed=0, precision="fp32").on(CPU) == "fp32"

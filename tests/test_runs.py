@@ -75,7 +75,8 @@ def test_run_folder(root, capsys):
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert min(row["val_loss"] for row in history) == metrics["val_loss"]
     facts = read_json(out / "1" / "run.json")
-    assert facts["settings"] == SETTINGS and facts["precision"] == "fp32" and facts["device"] == "cpu"
+    assert facts["settings"] == SETTINGS and facts["device"] == "cpu"
+    assert facts["precision"] == Protocol(**TRAINING).on(torch.device("cpu"))
     assert facts["train_images"] == 48 and facts["versions"]["torch"]
 
     assert not (root / "checkpoints").exists(), "a job that succeeded leaves no checkpoint"

@@ -260,7 +260,7 @@ def bench_train(baselines: Annotated[list[str] | None,
                 batch_size: Annotated[list[int] | None, typer.Option(
                     min=2, help="Instead of the baseline's; repeatable.")] = None,
                 images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
-                precision: Annotated[str, typer.Option(help="bf16 or fp32, on CUDA.")] = "bf16",
+                precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
                 full_run: Annotated[bool, typer.Option(
                     "--full-run", help="Also train two runs of the paper's size, which takes their time.")] = False,
                 out: Out = Path("benchmarks/results")) -> None:

@@ -283,7 +283,7 @@ def main() -> None:
                 device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
                 batch_size: BatchSizes = None,
                 images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
-                precision: Annotated[str, typer.Option(help="bf16 or fp32, on CUDA.")] = "bf16",
+                precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
                 full_run: FullRun = False, out: Annotated[Path, typer.Option(help="Folder of the result.")] = RESULTS,
                 ) -> None:
         """Measure the training and prediction of baselines."""

@@ -21,3 +21,9 @@ def resolve_device(name: str):
 def likely_gpu(name: str) -> bool:
     """Whether `resolve_device(name)` will probably be a GPU, without the seconds that importing torch takes."""
     return name == "cuda" or (name == "auto" and Path("/proc/driver/nvidia/version").exists())
+
+
+def has_bf16(device) -> bool:
+    """Whether a torch device computes faster in bfloat16: CUDA, and CPUs with AVX512-BF16 or AMX."""
+    import torch
+    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

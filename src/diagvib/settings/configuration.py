@@ -23,7 +23,8 @@ class Training(Strict):
     patience: Count | None = Field(description="epochs without a lower validation loss after which training stops; "
                                                "null, never")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    precision: Literal["bf16", "fp32"] = Field(description="on CUDA; a CPU always computes in fp32")
+    precision: Literal["bf16", "fp32"] = Field(description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
+                                                           "AMX; on other CPUs fp32")
     threads: Annotated[int, Field(ge=1, le=1024)] = Field(
         description="CPU threads of one training; part of the result, since sums depend on it")
     track_test: bool = Field(description="runs also note their test accuracies after every epoch, for curves and other "

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import name_digest
 from diagvib.settings.grid import Run
@@ -26,8 +27,8 @@ class Protocol:
     track_test: bool = False
 
     def on(self, device: torch.device) -> str:
-        """The precision used: bf16 only on CUDA, where it is fast."""
-        return self.precision if device.type == "cuda" else "fp32"
+        """The precision used: bf16 only where the device has instructions for it."""
+        return self.precision if has_bf16(device) else "fp32"
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:

@@ -116,7 +116,8 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
 def _digest(job: Job, run: Run, metadata: dict) -> str:
     """Of everything that decides a run: a checkpoint made with anything else cannot be continued."""
     return digest({"run": asdict(run), "settings": job.settings, "protocol": asdict(job.protocol),
-                   "device": job.device.type, "images": metadata, "code": job.code, "torch": torch.__version__})
+                   "device": job.device.type, "precision": job.protocol.on(job.device), "images": metadata,
+                   "code": job.code, "torch": torch.__version__})
 
 
 def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> None:

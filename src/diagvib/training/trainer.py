@@ -272,8 +272,8 @@ class Trainer:
                 raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower lr of "
                                f"{self.run.baseline} in config/baselines (now "
                                f"{self.method.settings['optimiser']['lr']})"
-                               + (", or set training.precision: fp32" if self.device.type == "cuda"
-                                  and self.protocol.precision != "fp32" else ""))
+                               + (", or set training.precision: fp32" if self.protocol.on(self.device) != "fp32"
+                                  else ""))
 
     @property
     def _phase_seed(self) -> int:

@@ -136,8 +136,8 @@ def _try_dataset(trial: Trial, run: Run, datasets: Datasets, metadata: dict) -> 
     for candidate in trial.candidates:
         settings = candidate.applied(trial.settings)
         made_by = digest({"run": asdict(run), "settings": settings, "protocol": asdict(trial.protocol),
-                          "device": trial.device.type, "images": metadata, "code": trial.code,
-                          "torch": torch.__version__})
+                          "device": trial.device.type, "precision": trial.protocol.on(trial.device),
+                          "images": metadata, "code": trial.code, "torch": torch.__version__})
         name = f"batch{candidate.batch_size}-lr{candidate.lr!r}"
         result, checkpoint = folder / f"{name}.json", Checkpoint(folder / f"{name}.pt", made_by)
         outcome = read_json(result) if result.exists() else {}
