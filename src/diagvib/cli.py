@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from diagvib import __version__, stages
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.bench.commands import bench
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, scenes, study_of
@@ -207,6 +208,14 @@ def plan(config: Config = None, override: Override = None,
 
 
 @app.command()
+def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards and the data card go.")],
+           config: Config = None, override: Override = None) -> None:
+    """Write a configuration's datasets in the layout of the Hugging Face Hub, with a data card."""
+    from diagvib.operations.export import export
+    export(load_config(config, override), folder)
+
+
+@app.command()
 def record(config: Config = None, root: Root = None) -> None:
     """Record finished results as `snakemake` does: of config/config.yaml in dvc.lock, of another root in SHA256SUMS."""
     from diagvib.operations.ledger import record
@@ -239,37 +248,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
-bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
 app.add_typer(bench, name="bench")
-Out = Annotated[Path, typer.Option(help="Folder of the JSON result.")]
-
-
-@bench.command("render")
-def bench_render(device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-                 images: Annotated[int | None, typer.Option(min=1, help="How many for each figure.")] = None,
-                 out: Out = Path("benchmarks/results")) -> None:
-    """Rendering, writing and reading images, beside a plain implementation."""
-    from diagvib.bench.rendering import bench_render
-    bench_render(device, images, out)
-
-
-@bench.command("train")
-def bench_train(baselines: Annotated[list[str] | None,
-                                     typer.Argument(help="Default: those of the default configuration.")] = None,
-                device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-                batch_size: Annotated[list[int] | None, typer.Option(
-                    min=2, help="Instead of the baseline's; repeatable.")] = None,
-                images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
-                precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
-                full_run: Annotated[bool, typer.Option(
-                    "--full-run", help="Also train two runs of the paper's size, which takes their time.")] = False,
-                out: Out = Path("benchmarks/results")) -> None:
-    """Training and prediction of baselines."""
-    from diagvib.bench.training import bench_train
-    if precision not in ("bf16", "fp32"):
-        raise unknown_name("precision", precision, ("bf16", "fp32"), "--precision")
-    names = baselines or [baseline["name"] for baseline in load_config()["baselines"]]
-    bench_train(names, device, batch_size or (), images, precision, full_run, out)
 
 
 @app.command()

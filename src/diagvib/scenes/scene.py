@@ -51,6 +51,7 @@ class Scene(Protocol):
     exchange(recipes, factor, donors) -> recipes: each with `factor`, its class and all columns that realize it, from
     the donor in its row, and else as it was. object_boxes(recipes, size) -> int64[N, 4]: a box around the object
     in an image of that size: first row, first column, and the ones behind the last.
+    licences(sources) -> [(SPDX identifier, citation)], of what its images are made from, for data cards.
     """
 
     name: str

@@ -12,6 +12,9 @@ from diagvib.scenes.digits.digits import RAW_SIZE, TRAIN_FRACTION, RawDigits, sp
 from diagvib.scenes.digits.textures import TEXTURE_SIZE, equalise
 
 DIGITS_NAME = "sklearn.datasets.load_digits"
+LICENCES = [("CC-BY-4.0", "E. Alpaydin and C. Kaynak. Optical Recognition of Handwritten Digits. UCI Machine Learning "
+                          "Repository, 1998; as scikit-learn ships them"),
+            ("Apache-2.0", "textures computed by diagvib")]
 # Strokes of 8 x 8 digits are mere shades; without more contrast the renderer's threshold would break them apart.
 STROKE_GAIN = 1.6
 

@@ -58,6 +58,13 @@ class Digits:
         from diagvib.scenes.digits.fetch import fetch
         fetch(raw, mirror)
 
+    def licences(self, sources: str) -> list[tuple[str, str]]:
+        from diagvib.scenes.digits.embedded import LICENCES
+        from diagvib.scenes.digits.fetch import load_sources
+        if sources == "embedded":
+            return LICENCES
+        return list(dict.fromkeys((source.licence, source.citation) for source in load_sources()))
+
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
         from diagvib.scenes.digits.prepare import prepare
         prepare(raw, prepared, sources)

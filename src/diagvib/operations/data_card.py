@@ -1,0 +1,59 @@
+"""The data card of exported datasets: README.md in the form that the Hugging Face Hub reads."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+import yaml
+
+from diagvib import __version__
+from diagvib.foundation.files import write_text
+from diagvib.scenes.scene import Scene
+from diagvib.settings.grid import study_of
+
+_TEMPLATE = Path(__file__).parent / "data_card.md.j2"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """One dataset of an export: `name` is what `load_dataset` asks for. images: of each split."""
+
+    study: str
+    binding: str
+    sample: int
+    images: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.study}-{self.binding}-{self.sample}"
+
+    @property
+    def folder(self) -> str:
+        return f"{self.study}/{self.binding}/{self.sample}"
+
+
+def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
+    """Write `out`/README.md. exported: every dataset that it is about."""
+    licences = scene.licences(config["sources"]) if hasattr(scene, "licences") else []
+    ids = sorted({licence.lower() for licence, _ in licences})
+    front = {
+        "pretty_name": f"diagvib: {', '.join(config['studies'])}",
+        "license": ids[0] if len(ids) == 1 else "other",
+        "task_categories": ["image-classification"],
+        "tags": ["shortcut-learning", "spurious-correlation", "distribution-shift", "synthetic"],
+        "configs": [{"config_name": one.name, "data_files": [
+            {"split": _SPLITS[split], "path": f"{one.folder}/{split}-*.parquet"} for split in one.images]}
+            for one in exported],
+    }
+    studies = {name: study_of(config, name) for name in config["studies"]}
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+                                     keep_trailing_newline=True)
+    text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
+        front=yaml.safe_dump(front, sort_keys=False, width=118), exported=exported, studies=studies, scene=scene,
+        licences=licences, config=config, version=__version__, images=sum(sum(one.images.values()) for one in exported))
+    write_text(out / "README.md", text)
+
+
+# The Hub's names.
+_SPLITS = {"train": "train", "val": "validation", "test": "test"}

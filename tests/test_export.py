@@ -1,0 +1,104 @@
+"""Datasets in the Hub's layout: read back by the Hub's own library, with the same pixels and classes."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from diagvib import stages
+from diagvib.foundation.errors import DiagvibError
+from diagvib.images.files import read_images
+from diagvib.operations import export as module
+from diagvib.operations.export import export
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout, datasets
+
+COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory) -> dict:
+    """A configuration whose images have been rendered."""
+    root = tmp_path_factory.mktemp("root")
+    found = load_config(overrides=[
+        "sources=embedded", "studies=[zso, zgo]", "bindings=[shape-hue]", "samples=2", "image_size=64",
+        f"counts={json.dumps(COUNTS)}", "baselines=[small_cnn]", "tuning={study: zso, factors: [shape], samples: [0]}",
+        f"root={root}"])
+    layout = Layout(root)
+    stages.prepare(layout, stage_settings(found, "prepare"), "digits")
+    for study, binding in datasets(found):
+        stages.draw(layout, stage_settings(found, "draw", study=study), study, binding)
+        stages.render(layout, stage_settings(found, "render", study=study), study, binding, "cpu", 1)
+    return found
+
+
+@pytest.fixture(scope="module")
+def exported(config, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("export")
+    with pytest.MonkeyPatch.context() as patch:  # so that a split has several shards, and these several row groups
+        patch.setattr(module, "SHARD", 20)
+        patch.setattr(module, "GROUP", 10)
+        made = export(config, folder)
+    return folder, made
+
+
+@pytest.mark.parametrize("name", ["zgo-shape-hue-1", "zso-shape-0"])
+def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, name, tmp_path):
+    from datasets import load_dataset
+    found = load_dataset(str(exported[0]), name, cache_dir=tmp_path)
+    study, *binding, sample = name.split("-")
+    assert set(found) == {"train", "validation", "test"}
+    for split, own in {"train": "train", "validation": "val", "test": "test"}.items():
+        images = read_images(Layout(Path(config["root"])).images(study, "-".join(binding)) / f"{sample}/{own}.parquet")
+        assert found[split].num_rows == len(images.table)
+        assert np.array_equal(np.stack([np.asarray(image) for image in found[split]["image"]]), images.pixels)
+        assert found[split].features["shape"].names == list(images.factors["shape"])
+        assert found[split]["shape"] == images.labels("shape").tolist()
+        assert found[split]["group"] == images.table["group"].to_pylist()
+        assert found[split]["hue_degrees"] == images.table["hue_degrees"].to_pylist()
+        assert not {"sample", "split"} & set(found[split].column_names)
+
+
+def test_the_card_names_every_dataset(exported):
+    folder, made = exported
+    _, front, text = (folder / "README.md").read_text().split("---\n", 2)
+    card = yaml.safe_load(front)
+    assert [entry["config_name"] for entry in card["configs"]] == [one.name for one in made] and len(made) == 4
+    assert all(list(folder.glob(files["path"])) for entry in card["configs"] for files in entry["data_files"])
+    for words in ("# 222 images", "zgo-shape-hue-1 | 30 | 12 | 18", "CC-BY-4.0: E. Alpaydin", "`hue_degrees`",
+                  "cannot be compared with a paper's"):
+        assert words in text, words
+
+
+def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported, monkeypatch):
+    folder, _ = exported
+    monkeypatch.setattr(module, "SHARD", 20)
+    monkeypatch.setattr(module, "GROUP", 10)
+    shards = sorted(folder.rglob("*.parquet"))
+    before = {path: path.stat().st_mtime_ns for path in shards}
+    content = shards[0].read_bytes()
+    shards[0].write_bytes(content[:100])
+    export(config, folder)
+    assert shards[0].read_bytes() == content
+    assert [path for path in sorted(folder.rglob("*.parquet")) if path.stat().st_mtime_ns != before[path]] == [
+        path for path in shards if path.name.partition("-")[0] == shards[0].name.partition("-")[0]
+        and path.parent == shards[0].parent]
+
+
+def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SHARD", 10)
+    monkeypatch.setattr(module, "GROUP", 10)
+    config = {**config, "studies": ["zgo"], "samples": 1}
+    export(config, tmp_path)
+    assert len(list(tmp_path.rglob("train-*"))) == 3
+    monkeypatch.setattr(module, "SHARD", 30)
+    export(config, tmp_path)
+    assert [path.name for path in tmp_path.rglob("train-*")] == ["train-00000-of-00001.parquet"]
+
+
+def test_images_that_are_not_there_are_named(config, tmp_path):
+    with pytest.raises(DiagvibError, match=r"zgo/shape-hue/2/train.parquet: no such file"):
+        export({**config, "studies": ["zgo"], "samples": 3}, tmp_path)
+    assert not (tmp_path / "README.md").exists()
