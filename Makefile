@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo demo-shortcuts test lint bench schema clean
+.PHONY: demo demo-shortcuts test lint bench docs schema clean
 
 demo: .venv/installed
 	$(BIN)/snakemake --cores all --configfile config/demo.yaml
@@ -20,6 +20,10 @@ lint: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/diagvib bench render
+
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "Open outputs/site/index.html"
 
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas

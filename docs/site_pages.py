@@ -1,0 +1,149 @@
+"""What mkdocs needs beside the pages of this folder: pages made from the code and from README, and links that work.
+
+A link to a page of the repository leads to its page of the site, one to a file to a page that shows it, one to a table
+of results to the table.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import typer
+from mkdocs.structure.files import File, Files
+
+from diagvib.cli import app
+from diagvib.foundation.files import read_yaml
+from diagvib.settings.config import default_path
+from diagvib.settings.configuration import Configuration
+
+REPOSITORY = Path(__file__).parent.parent
+# Pages of the repository that stand outside of docs/ -> where they stand on the site.
+OUTSIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "benchmarks/README.md": "benchmarks.md",
+           "profiles/README.md": "cluster.md"}
+SHOWN = {".py": "python", ".yaml": "yaml", ".smk": "python", ".cff": "yaml", ".sh": "bash", ".md": "markdown"}
+_LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
+
+# What the page of the library shows -> where it stands.
+NAMES = {"diagvib.load": "diagvib.library.load", "diagvib.StudyDataset": "diagvib.library.StudyDataset",
+         "diagvib.studies()": "diagvib.studies.known", "diagvib.models()": "diagvib.models.known",
+         "diagvib.methods()": "diagvib.methods.known", "Metrics of predictions": "diagvib.results.evaluation.evaluate",
+         "diagvib.studies.study_cells": "diagvib.studies.study.study_cells",
+         "diagvib.metrics": "diagvib.results.metrics",
+         "diagvib.renderer.Renderer": "diagvib.scenes.digits.renderer.Renderer",
+         "diagvib.digits.prepare_digit": "diagvib.scenes.digits.digits.prepare_digit",
+         "A scene": "diagvib.scenes.scene.Scene", "A method": "diagvib.methods.method.Method"}
+
+
+def on_files(files: Files, config) -> Files:
+    """Add the pages that are made here, and every file that a page links to."""
+    made = {site: (REPOSITORY / page).read_text() for page, site in OUTSIDE.items()}
+    made |= {"commands.md": commands(), "configuration.md": configuration(), "api.md": api()}
+    texts = {**{page: (REPOSITORY / page).read_text() for page in OUTSIDE},
+             **{f"docs/{path.name}": path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}}
+    for page, text in texts.items():
+        for target in {link.partition("#")[0] for _, link in _LINK.findall(text) if not _leads_away(link)}:
+            path = _in_repository(page, target)
+            if path.is_file() and _on_site(path) not in made and not str(path).startswith("docs/"):
+                made[_on_site(path)] = _shown(path) if path.suffix in SHOWN or not path.suffix else path.read_bytes()
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page, config, files: Files) -> str:
+    """Let the links of a page of the repository lead to the site's."""
+    site = page.file.src_uri
+    own = next((name for name, uri in OUTSIDE.items() if uri == site), f"docs/{site}")
+
+    def lead(match: re.Match) -> str:
+        text, link = match.groups()
+        target, _, anchor = link.partition("#")
+        if _leads_away(link) or not target:
+            return match[0]
+        path = _in_repository(own, target)
+        if path.is_dir():
+            return text.strip("[]")
+        where = os.path.relpath(_on_site(path), Path(site).parent)
+        return f"{text}({where}{'#' + anchor if anchor else ''})"
+
+    # Code is left as it is.
+    parts = re.split(r"(```.*?```)", markdown, flags=re.S)
+    return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
+
+
+def _leads_away(link: str) -> bool:
+    return link.startswith(("http:", "https:", "mailto:", "#"))
+
+
+def _in_repository(page: str, target: str) -> Path:
+    return Path(os.path.normpath(Path(page).parent / target))
+
+
+def _on_site(path: Path) -> str:
+    """Where a file of the repository stands on the site."""
+    if str(path) in OUTSIDE:
+        return OUTSIDE[str(path)]
+    if path.parts[0] == "docs":
+        return str(path.relative_to("docs"))
+    return f"files/{path}.md" if path.suffix in SHOWN or not path.suffix else f"files/{path}"
+
+
+def _shown(path: Path) -> str:
+    return f"# {path}\n\n````{SHOWN.get(path.suffix, 'text')}\n{(REPOSITORY / path).read_text()}\n````\n"
+
+
+def api() -> str:
+    """The library and the interfaces, for mkdocstrings to fill in."""
+    parts = [f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n"
+             for name, where in NAMES.items()]
+    return "\n".join(["# Python", "", "What `import diagvib` offers, and the interfaces that your own code meets.", "",
+                      *parts])
+
+
+def commands() -> str:
+    """Every command with its arguments and options, as `--help` has them."""
+    lines = ["# Commands", "", "`diagvib COMMAND --help` says the same. `snakemake` calls those of the stages itself.",
+             ""]
+    group = typer.main.get_command(app)
+    for name, command in sorted(group.commands.items()):
+        for words, one in ([(f"{name} {sub}", under) for sub, under in sorted(command.commands.items())]
+                           if hasattr(command, "commands") else [(name, command)]):
+            lines += [f"## diagvib {words}", "", one.help or "", ""]
+            rows = [(_names(parameter), getattr(parameter, "help", None) or "") for parameter in one.params
+                    if parameter.name != "help"]
+            if rows:
+                lines += ["| argument, option | meaning |", "|---|---|",
+                          *(f"| {left} | {_cell(right)} |" for left, right in rows), ""]
+    return "\n".join(lines)
+
+
+def _names(parameter) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    return ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts))
+
+
+def configuration() -> str:
+    """Every key of a configuration with what it means and the paper's value."""
+    schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
+    lines = ["# Configuration", "",
+             "What a file for `--configfile` may say. What it leaves out is as in `config/config.yaml`, the paper's "
+             "protocol, whose values stand in the second column.", "", "| key | there | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *_keys(schema, schema["$defs"], usual, "")]) + "\n"
+
+
+def _keys(schema: dict, definitions: dict, usual: object, before: str):
+    for key, about in schema["properties"].items():
+        value = usual.get(key) if isinstance(usual, dict) else None
+        yield f"| `{before}{key}` | {_value(value)} | {_cell(about.get('description', ''))} |"
+        name = about.get("$ref", "").rpartition("/")[2]
+        if name:
+            yield from _keys(definitions[name], definitions, value, f"{before}{key}.")
+
+
+def _value(value: object) -> str:
+    return "" if isinstance(value, dict) else f"`{str(value).replace('|', '/')}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
