@@ -11,6 +11,7 @@ rule fetch:
     params:
         settings=stage("fetch"),
         scene=lambda wildcards: SCENES[wildcards.scene],
+        state=lambda wildcards: source_state(SCENES[wildcards.scene], CONFIG["mirror"]),
     message:
         "fetch the source files of {wildcards.scene}"
     shell:

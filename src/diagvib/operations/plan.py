@@ -8,7 +8,7 @@ from rich.table import Table
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
-from diagvib.settings.grid import datasets, runs, study_of, train_jobs
+from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
 from diagvib.studies.recipes import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -37,13 +37,13 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
     chosen, all_runs = datasets(config), runs(config)
-    images = config["samples"] * sum(sum(_dataset_size(config, study).values()) for study, _ in chosen)
+    images = dataset_count(config) * sum(sum(_dataset_size(config, study).values()) for study, _ in chosen)
     stored = images if config["images"] == "parquet" else 0
     stages = _job_seconds(config, device, rates)
     return {
         "device": device, "gpus": gpus if device == "cuda" else 0,
         "jobs": {"draw": len(chosen), "render": len(chosen) if stored else 0, "train": len(train_jobs(config))},
-        "datasets": config["samples"] * len(chosen), "images": images, "runs": len(all_runs),
+        "datasets": dataset_count(config) * len(chosen), "images": images, "runs": len(all_runs),
         "runs_per_baseline": {b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]},
         "disk": _disk(config, images, stored, all_runs),
         "weights_not_known": [b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)],
@@ -97,7 +97,7 @@ def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[floa
     render = rates.best("render to Parquet")
     if config["images"] == "render":
         return {"render": [], **training}
-    return {"render": [config["samples"] * sum(_dataset_size(config, study).values()) / render["images_per_second"]
+    return {"render": [dataset_count(config) * sum(_dataset_size(config, study).values()) / render["images_per_second"]
                        for study, _ in datasets(config)] if render else None, **training}
 
 
@@ -151,7 +151,8 @@ def print_plan(plan: dict, config: dict) -> None:
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     disk, own = plan["disk"], plan["weights_not_known"]
     return [
-        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {config['samples']} samples)"),
+        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {dataset_count(config)} "
+                     f"samples)"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),

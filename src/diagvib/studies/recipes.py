@@ -65,7 +65,8 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
     index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
     placed = drawn[[key for key in ("group", "environment") if key in drawn]]
-    return pd.DataFrame({**placed, **names, **scene.realize(names, split, catalogue, generator)})
+    environment = drawn["environment"].to_numpy() if "environment" in drawn else None
+    return pd.DataFrame({**placed, **names, **scene.realize(names, split, catalogue, generator, environment)})
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -32,7 +32,7 @@ from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state
 from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, enough_memory
+from diagvib.training.protocol import Protocol, enough_memory, run_seed
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
@@ -69,22 +69,23 @@ class Job:
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
-    """Train a baseline on each run's images and write the run's folder. runs: samples of one (baseline, study,
-    binding).
+    """Train a baseline on each run's images and write the run's folder. runs: samples, or replicates on one, of a
+    (baseline, study, binding).
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
     """
     if folders.curves:
         summary_writer()
-    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.sample) for run in runs]
+    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
     checkpoints = []
-    with _read_ahead(job.datasets, [run.sample for run in runs], job.device) as source:
+    with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
         job = replace(job, datasets=source, code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]))
         for run, made_from in zip(runs, metadata, strict=True):
-            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(job, run, made_from)))
+            own = replace(job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed)))
+            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from)))
             with enough_memory(run, job.settings["batch_size"]):
-                _train_run(job, run, folders, checkpoints[-1])
+                _train_run(own, run, folders, checkpoints[-1])
     for checkpoint in checkpoints:
         checkpoint.remove()
 
@@ -171,7 +172,7 @@ def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
 
 def load_images(datasets: Datasets, run: Run, split: str) -> Images:
     """A split's images. DiagvibError, naming the file, if it holds none, or an unknown class of the target or a cue."""
-    images, path = datasets.load(run.sample, split), datasets.place(run.sample, split)
+    images, path = datasets.load(run.dataset, split), datasets.place(run.dataset, split)
     if not len(images.table):
         raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
     try:
