@@ -1,8 +1,8 @@
 """How photos are best kept without loss: bytes an image, and images a second to encode and decode, codec by codec.
 
-224-pixel tiles of photos that scikit-image and scikit-learn ship, each scaled so that a tile shows about half of it. The
-codecs take turns, round by round, each on one core; seconds are those that the processor worked, so that a busy machine is
-felt little, and every figure is the best of the rounds. JPEG, which loses, stands beside them.
+224-pixel tiles of photos that scikit-image and scikit-learn ship, each scaled so that a tile shows about half of it.
+The codecs take turns, round by round, each on one core; seconds are those that the processor worked, so that a busy
+machine is felt little, and every figure is the best of the rounds. JPEG, which loses, stands beside them.
 
     python benchmarks/codecs.py                     # writes benchmarks/results/codecs-cpu-DATE.json
 """
@@ -96,7 +96,8 @@ def measure(images: list[np.ndarray], rounds: int) -> list[dict]:
     for name, data in encoded.items():
         rows.append({"what": name, "device": "cpu", "bytes_per_image": round(sum(map(len, data)) / len(data)),
                      "parquet_bytes_per_image": _in_parquet(data),
-                     "encoded_per_second": len(data) / encoding[name], "decoded_per_second": len(data) / decoding[name]})
+                     "encoded_per_second": len(data) / encoding[name],
+                     "decoded_per_second": len(data) / decoding[name]})
     return rows
 
 

@@ -8,7 +8,9 @@ from rich.table import Table
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
-from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
+from diagvib.settings.grid import dataset_count, datasets, runs, scenes, study_of, train_jobs
 from diagvib.studies.recipes import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -19,6 +21,8 @@ RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = 60_000_000
+# Photos, of which nothing is background: this share of their raw bytes (benchmarks/codecs.py).
+PHOTO_SHARE = 0.78
 # `diagvib bench` measures images of this size.
 _MEASURED_SIZE = 128
 
@@ -61,8 +65,13 @@ def _dataset_size(config: dict, study: str) -> dict[str, int]:
 def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, int]:
     """Bytes by what they hold. DVC keeps a second copy of all of it, unless the file system can share blocks."""
     predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
-    disk = {"recipes": images * RECIPE_BYTES, "images": int(stored * IMAGE_BYTES * config["image_size"] / 128),
-            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES, "sources": SOURCE_BYTES}
+    side, chosen = config["image_size"], [load_scene(name) for name in scenes(config)]
+    photos = any(replicates(scene) == "seeds" for scene in chosen)
+    disk = {"recipes": images * RECIPE_BYTES,
+            "images": int(stored * (PHOTO_SHARE * 3 * side**2 if photos else IMAGE_BYTES * side / 128)),
+            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
+            "sources": sum(scene.prepared_bytes(config["sources"]) if hasattr(scene, "prepared_bytes") else SOURCE_BYTES
+                           for scene in chosen)}
     if not config["keep_weights"]:
         return disk
     weights = {b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])

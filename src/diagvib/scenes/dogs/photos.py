@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -64,11 +63,7 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     """
     if sources not in ("official", "embedded"):
         raise unknown_name("value of sources", sources, ("official", "embedded"))
-    photos = _official(raw) if sources == "official" else _embedded()
-    first = next(photos)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / CATALOGUE).unlink(missing_ok=True)  # the old one must not vouch for new photos
-    found = _pack(out / PACKED, first, photos)
+    found = _pack(out, _official(raw) if sources == "official" else _embedded())
     copy, background, breed, _ = zip(*(path.split("/", 3) for path in found["path"]), strict=True)
     table = pa.table({"breed": breed, "background": background, "copy": copy, **found})
     counts = table.group_by(["copy", "background", "breed"]).aggregate([([], "count_all")])["count_all"]
@@ -110,20 +105,21 @@ def resized(photo: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(photo).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def _pack(path: Path, first: _Photo, others: Iterable[_Photo]) -> dict[str, list[str]]:
+def _pack(out: Path, photos: Iterable[_Photo]) -> dict[str, list[str]]:
     """Write the photos to an Arrow file; returns the columns of the catalogue."""
     found: dict[str, list[str]] = {"path": [], "sha256": [], "pixels": []}
-    schema = pa.schema([("photo", pa.large_binary())])
-    with whole_file(path) as temporary, pa.ipc.new_file(temporary, schema) as file:
-        waiting: list[bytes] = []
-        for photo in chain([first], others):
-            for name, column in found.items():
-                column.append(getattr(photo, name))
-            waiting.append(photo.encoded)
-            if len(waiting) == _BATCH:
-                file.write(pa.record_batch([waiting], schema=schema))
-                waiting = []
-        file.write(pa.record_batch([waiting], schema=schema))
+    schema, waiting = pa.schema([("photo", pa.large_binary())]), []
+    with whole_file(out / PACKED) as temporary:
+        with pa.ipc.new_file(temporary, schema) as file:
+            for photo in photos:
+                for name, column in found.items():
+                    column.append(getattr(photo, name))
+                waiting.append(photo.encoded)
+                if len(waiting) == _BATCH:
+                    file.write(pa.record_batch([waiting], schema=schema))
+                    waiting = []
+            file.write(pa.record_batch([waiting], schema=schema))
+        (out / CATALOGUE).unlink(missing_ok=True)  # the old one must not vouch for new photos
     return found
 
 

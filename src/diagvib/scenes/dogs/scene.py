@@ -71,6 +71,10 @@ class Dogs:
         from diagvib.scenes.dogs.photos import prepare
         prepare(raw, prepared, sources)
 
+    def prepared_bytes(self, sources: str) -> int:
+        # 2 copies of 24 cells: published ones as benchmarks/codecs.py measures photos of their size, and stand-ins.
+        return 48 * (3168 * 67_600 if sources == "official" else 100 * 17_900)
+
     def catalogue(self, prepared: Path) -> Catalogue:
         from diagvib.scenes.dogs.photos import load_catalogue
         return load_catalogue(prepared)
@@ -151,8 +155,8 @@ def _too_few(recipes: pd.DataFrame, short: Mapping[tuple[str, str], tuple[np.nda
     """short: class of each factor -> rows that need a photo, and how many photos there are."""
     (breed, background), (rows, there) = min(short.items(), key=lambda item: item[1][1] / len(item[1][0]))
     parts = recipes["split"].where((recipes["split"] != "test") | ("group" not in recipes), recipes.get("group"))
-    needed = ", ".join(f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts(sort=False).items())
+    needed = ", ".join(f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items())
     share = max(there - 3, 0) / len(rows)  # the share of a cell may be rounded up in each split
-    fitting = ", ".join(f"{part}: {int(n * share)}" for part, n in parts.value_counts(sort=False).items())
+    fitting = ", ".join(f"{part}: {int(n * share)}" for part, n in parts.value_counts().sort_index().items())
     return DiagvibError(f"dogs: {len(rows):,} photos of {breed} in {background} are needed ({needed}), none twice, and "
                         f"there are {there:,}" + (f"; counts: {{{fitting}}} would fit" if share else ""))
