@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
+from diagvib.training.augmentation import Augmentation
 
 # Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
 # cache takes it up to twice as long.
@@ -62,10 +63,12 @@ class Batches:
     """The images of one split as batches on the device. The bytes lie there too, unless its memory is too small."""
 
     def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
-                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images."""
+                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None,
+                 augment: Augmentation | None = None):
+        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images. augment: what changes
+        the images of `batch`; those `in_order` stay as they are."""
         self.device, self.annotations = device, annotations or Annotations()
-        self.counterfactuals = counterfactuals
+        self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
@@ -90,17 +93,17 @@ class Batches:
         known = self.annotations
         return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
                             known.environments, self.in_order, self.batch, self.inputs,
-                            self.counterfactuals)
+                            self.counterfactuals, augment=self.augment)
 
     def batch(self, index: Tensor) -> Batch:
-        """The images of these indices, int64[B]; the inputs are channels-last in memory."""
+        """The images of these indices, int64[B], to learn from; the inputs are channels-last in memory."""
         index = index.to(self.pixels.device)
         if self.resident:
-            return self._batch(self.pixels[index], index)
+            return self._batch(self.augment(self.pixels[index]), index)
         pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
         torch.index_select(self.pixels, 0, index, out=pixels)
         # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
-        return self._batch(pixels.to(self.device, non_blocking=True),
+        return self._batch(self.augment(pixels.to(self.device, non_blocking=True)),
                            index.pin_memory().to(self.device, non_blocking=True))
 
     def in_order(self) -> Iterator[Batch]:

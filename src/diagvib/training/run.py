@@ -26,6 +26,7 @@ from diagvib.methods.registry import declaration, make_baseline
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
+from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
@@ -187,9 +188,9 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
                  like: Batches | None = None, prepared: Path | None = None) -> Batches:
     """A split's images on the device, with their cues and environments.
 
-    settings: the baseline's, which say how the training images are normalised. like: the training batches, whose
-    scaling and environments the other splits follow; an environment that is not among these is number -1. prepared:
-    the scene's prepared sources, for a method that needs images as they would be otherwise.
+    settings: the baseline's, which say how the training images are normalised and augmented. like: the training
+    batches, whose scaling and environments the other splits follow; an environment that is not among these is number
+    -1. prepared: the scene's prepared sources, for a method that needs images as they would be otherwise.
     """
     images = load_images(datasets, run, split)
     column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
@@ -204,7 +205,8 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
     scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
     counterfactuals = (SceneCounterfactuals(images, run.cues, prepared, device)
                        if settings and declaration(settings["method"]["name"]).needs else None)
-    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals)
+    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals,
+                   augmentation(settings and settings.get("augment")))
 
 
 def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:
