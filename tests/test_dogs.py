@@ -269,7 +269,10 @@ def test_stand_ins_run_to_their_report(tmp_path):
         toy = toy.replace(usual, now)
     (repository / "toy.yaml").write_text(toy)
     snakemake(repository, "--configfile", "toy.yaml")
-    assert "O2O" not in (page := (repository / "toy/results/report.html").read_text()) and "M2M-Hard" in page
+    page = (repository / "toy/results/report.html").read_text()
+    assert "O2O" not in page and "M2M-Hard" in page
+    scratch = "From scratch, without published weights: another experiment than with them (coral)."
+    assert scratch in page and scratch in (repository / "toy/results/tables/tables.md").read_text()
     predictions = read_table(repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet")
     assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(predictions.column_names)
     images = read_table(repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet")

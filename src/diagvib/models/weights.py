@@ -37,6 +37,16 @@ def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256
                            "torch.save") from None
 
 
+def located(model: dict | None, folder: Path | None) -> dict | None:
+    """A baseline's `model` with its published weights as `weights_file`, if a folder has torchvision's file of them and
+    the baseline names no file of its own."""
+    if not folder or not model or not model["weights"] or model["weights_file"]:
+        return model
+    names = {weights.name: Path(weights.url).name for weights in torchvision.models.get_model_weights(model["name"])}
+    path = Path(folder) / names.get(model["weights"], "no such weights")
+    return {**model, "weights_file": str(path)} if path.is_file() else model
+
+
 def path_hash(url: str) -> str:
     """The digits of the sha256 that the name of one of torchvision's files ends in."""
     return Path(url).stem.rpartition("-")[2]
@@ -48,7 +58,8 @@ def _download(weights, model: str, path: Path) -> None:
     except (OSError, RuntimeError) as error:  # no network; or another hash, of which torch's message shows both
         raise DiagvibError(
             f"the ImageNet weights of {model} could not be downloaded from {weights.url} ({error}); on a machine with "
-            f"network get that file, then either put it at {path}, or name it in config/baselines as "
+            f"network get that file, then put it at {path}, or into `weights/` of the mirror, or name it in "
+            f"config/baselines as "
             f"model: {{name: {model}, weights: {weights.name}, weights_file: PATH}}") from None
 
 

@@ -23,6 +23,7 @@ from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
 from diagvib.methods.registry import declaration, make_baseline
+from diagvib.models.weights import located
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
@@ -57,7 +58,8 @@ class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
     the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
     whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, which methods that render
-    need. code: digest of what trains them, found when they are trained."""
+    need. weights: a folder that may hold published weights. code: digest of what trains them, found when they are
+    trained."""
 
     settings: dict
     protocol: Protocol
@@ -66,6 +68,7 @@ class Job:
     keep_weights: bool = False
     cuda_graphs: bool = True
     prepared: Path | None = None
+    weights: Path | None = None
     code: str = ""
 
 
@@ -147,7 +150,8 @@ def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tu
     """Train on a dataset's images. These are let go on return, before the test ones come."""
     train = load_batches(job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared)
     val = load_batches(job.datasets, run, "val", job.device, like=train)
-    method = make_baseline(job.settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
+    settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
+    method = make_baseline(settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
     tracker = _test_tracker(job, run, train.scaling) if job.protocol.track_test else None
     with training_callback(run.name, folders.curves and folders.curves / str(run.sample)) as callback:
         fitted = Trainer(method, train, val, run, job.protocol).fit(
