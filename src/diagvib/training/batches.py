@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from diagvib.images.prefetch import in_advance
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 from diagvib.training.augmentation import Augmentation
 
@@ -76,7 +77,7 @@ class Batches:
         self.environment = torch.zeros_like(self.labels) if environment is None else environment.to(device)
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
-        self._index = torch.arange(n, device=device)
+        self._index, self._fetched = torch.arange(n, device=device), None
         self.scaling = scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
 
@@ -97,14 +98,31 @@ class Batches:
 
     def batch(self, index: Tensor) -> Batch:
         """The images of these indices, int64[B], to learn from; the inputs are channels-last in memory."""
-        index = index.to(self.pixels.device)
         if self.resident:
+            index = index.to(self.pixels.device)
             return self._batch(self.augment(self.pixels[index]), index)
-        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
-        torch.index_select(self.pixels, 0, index, out=pixels)
+        fetched = self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
         # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
-        return self._batch(self.augment(pixels.to(self.device, non_blocking=True)),
-                           index.pin_memory().to(self.device, non_blocking=True))
+        pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
+        return self._batch(self.augment(pixels), index)
+
+    def ahead(self, batches: Tensor) -> Iterator[Tensor]:
+        """The indices of each batch, int64[steps, B], to be asked for as `batch`; where the images do not lie on the
+        device, a thread fetches those of the next ones meanwhile, be it from memory or from the disk."""
+        batches = batches.to(self.pixels.device)
+        if self.resident:
+            yield from batches
+            return
+        for index, fetched in in_advance(self._fetch, batches):
+            self._fetched = index, fetched
+            yield index
+        self._fetched = None
+
+    def _fetch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The pixels of these images, and the indices, in pinned memory."""
+        index = index.to(self.pixels.device)
+        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
+        return torch.index_select(self.pixels, 0, index, out=pixels), index.pin_memory()
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
