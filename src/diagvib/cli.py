@@ -11,6 +11,7 @@ import typer
 
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, scenes, study_of
@@ -40,14 +41,12 @@ Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; d
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="Of config/studies.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name, help="Of config/studies.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
                                            help="The factors of the study's roles, TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
-BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="Of config/baselines.")]
+BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name, help="Of config/baselines.")]
 
 
 class Job:
@@ -239,6 +238,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
+app.command()(cutout)
 bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
 app.add_typer(bench, name="bench")
 Out = Annotated[Path, typer.Option(help="Folder of the JSON result.")]

@@ -7,7 +7,8 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.scenes.scene import RESERVED, Scene
 
-SCENES = {"digits": "diagvib.scenes.digits.scene:Digits", "dogs": "diagvib.scenes.dogs.scene:Dogs"}
+SCENES = {"digits": "diagvib.scenes.digits.scene:Digits", "cars": "diagvib.scenes.cars.scene:Cars",
+          "dogs": "diagvib.scenes.dogs.scene:Dogs"}
 
 _INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name.startswith("_"))}
 
