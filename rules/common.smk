@@ -8,9 +8,10 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES
 from diagvib.operations.stage_code import renders, stage_digest
 from diagvib.results import TABLE_FILES
-from diagvib.scenes import load_scene
+from diagvib.scenes import load_scene, source_state
 from diagvib.settings.config import stage_settings
-from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout, datasets, folder_name, scenes, study_of, train_jobs
+from diagvib.settings.grid import (RUN_FILES, WEIGHTS_FILE, Layout, dataset_count, datasets, folder_name, scenes, study_of,
+                                   train_jobs)
 
 # Where a job runs and where from is no part of its result: used in commands, but no job runs again for a change.
 # TensorBoard files and CUDA graphs likewise: beside the result, and how fast it comes.
@@ -28,7 +29,7 @@ RAW_DIGESTS, PREPARED_DIGESTS, DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder 
     LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}")))
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 IMAGE_OUTPUTS = [*(f"{LAYOUT.images('{study}', '{binding}')}/{sample}/{file}"
-                   for sample in SAMPLES for file in IMAGE_FILES), DIGESTS]
+                   for sample in range(dataset_count(CONFIG)) for file in IMAGE_FILES), DIGESTS]
 RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for file in RUN_FILES]
 # Kept weights are asked for by targets alone, so that switching them on or off leaves tables and figures as they are.
 WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]

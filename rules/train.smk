@@ -18,4 +18,4 @@ rule train:
         "train {wildcards.baseline} on {wildcards.study} {wildcards.binding}"
     shell:
         "diagvib train {wildcards.baseline} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
-        "--root {ROOT:q} --device {DEVICE} {SWITCHES} > {log:q} 2>&1"
+        "--root {ROOT:q} --device {DEVICE} {SWITCHES} {MIRROR} > {log:q} 2>&1"

@@ -71,7 +71,7 @@ class Squares:
     def largest(self, catalogue):
         return {"shade": 40}
 
-    def realize(self, classes, split, catalogue, generator):
+    def realize(self, classes, split, catalogue, generator, environment=None):
         low, high = np.array([SIDES[name] for name in classes["extent"]]).reshape(-1, 2).T
         return {"side": generator.uniform(low, high), "shade": generator.choice(SHADES[split], len(low))}
 

@@ -42,9 +42,10 @@ def stand_ins(tmp_path_factory):
     for name in baseline_names():
         model = load_settings(name)["model"]
         if model and model["weights"]:
-            path = tmp_path_factory.mktemp("weights") / "random.pth"
-            torch.manual_seed(7)
-            torch.save(torchvision.models.get_model(model["name"], weights=None).state_dict(), path)
+            path = tmp_path_factory.getbasetemp() / f"{model['name']}.pth"
+            if not path.exists():
+                torch.manual_seed(7)
+                torch.save(torchvision.models.get_model(model["name"], weights=None).state_dict(), path)
             files[name] = {"weights_file": str(path), "weights_sha256": file_sha256(path)}
     return files
 

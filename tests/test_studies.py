@@ -36,8 +36,9 @@ PAPER = {
 TRAINED = {"whac-95": (0.9025, 0.0475, 0.0475, 0.0025), "whac-100": (1, 0, 0, 0),
            "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
            "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3)}
-# Studies with two environments (test_average.py).
-ENVIRONMENTS_OF = [f"{kind}-{level}" for kind in ("o2o", "m2m") for level in ("easy", "medium", "hard")]
+# Studies with two environments (test_average.py), on digits and on photos.
+ENVIRONMENTS_OF = [f"{scene}{kind}-{level}" for scene in ("", "dogs-") for kind in ("o2o", "m2m")
+                   for level in ("easy", "medium", "hard")]
 QUADRANTS = {"common": (True, True), "no-cue-1": (False, True), "no-cue-2": (True, False), "neither": (False, False)}
 
 

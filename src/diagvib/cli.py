@@ -12,6 +12,7 @@ import typer
 from diagvib import __version__, stages
 from diagvib.bench.commands import bench
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, scenes, study_of
@@ -39,15 +40,14 @@ Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE"
 Settings = Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")]
 Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
+Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="Of config/studies.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name, help="Of config/studies.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
                                            help="The factors of the study's roles, TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
-BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="Of config/baselines.")]
+BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name, help="Of config/baselines.")]
 
 
 class Job:
@@ -95,8 +95,7 @@ def _cores(threads: int | None) -> int:
 
 @app.command()
 def fetch(scene: SceneName = None, config: Config = None, override: Override = None, settings: Settings = None,
-          root: Root = None,
-          mirror: Annotated[Path | None, typer.Option(help="Local folder with the files.")] = None) -> None:
+          root: Root = None, mirror: Mirror = None) -> None:
     """Download the source files of a scene (or take them from a mirror) and check their hashes."""
     job = Job("fetch", config, override, settings, root)
     for name in job.scenes(scene):
@@ -133,7 +132,7 @@ def render(study: StudyName, binding: BindingName, config: Config = None, overri
 @app.command()
 def train(baseline: BaselineName, study: StudyName, binding: BindingName, config: Config = None,
           override: Override = None, settings: Settings = None, root: Root = None, device: Device = None,
-          keep_weights: Annotated[bool | None, typer.Option(
+          mirror: Mirror = None, keep_weights: Annotated[bool | None, typer.Option(
               help="Also write weights.pt; default: the configuration's.")] = None,
           tensorboard: Annotated[bool | None, typer.Option(
               help="Also write curves to logs/tensorboard; default: the configuration's.")] = None,
@@ -144,7 +143,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
     study = job.check_binding(study, binding)
     stages.train(job.layout, job.settings, baseline, study, binding, job.device(device),
                  job.switch("keep_weights", keep_weights, False), job.switch("tensorboard", tensorboard, False),
-                 job.switch("cuda_graphs", cuda_graphs, True))
+                 job.switch("cuda_graphs", cuda_graphs, True), mirror or job.mirror)
 
 
 @app.command()
@@ -248,6 +247,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
+app.command()(cutout)
 app.add_typer(bench, name="bench")
 
 

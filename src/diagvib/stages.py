@@ -14,6 +14,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, write_digests
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
 from diagvib.settings.grid import Layout, expected_runs, make_run
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -91,16 +92,19 @@ def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: 
 
 
 def train(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
-          keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True) -> None:
-    """The runs of a (baseline, study, binding), one for each dataset sample."""
+          keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True,
+          mirror: Path | None = None) -> None:
+    """The runs of a (baseline, study, binding), one for each dataset sample or seed. mirror: may have published weights
+    of models, in its folder `weights`."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
     chosen = resolve_device(device)
-    runs = [make_run(baseline, study, binding, sample) for sample in range(settings["samples"])]
+    shared = replicates(load_scene(settings["scene"])) == "seeds"
+    runs = [make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])]
     job = Job(settings["baseline"], Protocol(**settings["training"]), chosen,
               _datasets(layout, settings, study, binding, chosen), keep_weights, cuda_graphs,
-              layout.prepared(settings["scene"]))
+              layout.prepared(settings["scene"]), mirror and mirror / "weights")
     train_runs(job, runs, Folders(layout.runs(baseline, study, binding), layout.checkpoints(baseline, study, binding),
                                   layout.curves(baseline, study, binding) if tensorboard else None))
 

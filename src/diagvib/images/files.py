@@ -18,6 +18,7 @@ import torch
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
+from diagvib.images.memory import room
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
 
@@ -122,7 +123,8 @@ def _all_cores_but_one() -> Iterator[None]:
 def read_images(path: str | Path) -> Images:
     """An image file as one uint8 tensor, recipe columns and metadata.
 
-    Row groups are decoded straight into the tensor, in as many threads as torch may use. DiagvibError if the file is
+    Row groups are decoded straight into the tensor, in as many threads as torch may use; of more images than memory
+    should hold it is a file (`memory.room`). DiagvibError if the file is
     absent, damaged, or holds images of another size than its metadata says.
     """
     with open_parquet(path) as file:
@@ -130,7 +132,7 @@ def read_images(path: str | Path) -> Images:
         if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
             raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
         _check_shape(metadata["image_shape"], path)
-        pixels = np.empty((file.metadata.num_rows, *metadata["image_shape"]), dtype=np.uint8)
+        pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
     starts, threads = np.cumsum([0, *lengths]), torch.get_num_threads()

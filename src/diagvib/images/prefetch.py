@@ -1,13 +1,33 @@
-"""Datasets read by a thread while a GPU trains on the ones before."""
+"""Datasets, and batches of one, read by a thread while a GPU trains on the ones before."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from diagvib.images.datasets import Datasets
 from diagvib.images.files import Images
 from diagvib.studies.study import SPLITS
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_advance(work: Callable[[T], R], things: Iterable[T], most: int = 2) -> Iterator[tuple[T, R]]:
+    """Each thing with work(thing), in their order; meanwhile a thread works on the next ones, `most` of them."""
+    with ThreadPoolExecutor(1, "in-advance") as thread:
+        coming: deque[tuple[T, Future]] = deque()
+        try:
+            for thing in things:
+                coming.append((thing, thread.submit(work, thing)))
+                if len(coming) > most:
+                    first, done = coming.popleft()
+                    yield first, done.result()
+            for first, done in coming:
+                yield first, done.result()
+        finally:
+            thread.shutdown(cancel_futures=True)
 
 
 class ReadAhead:

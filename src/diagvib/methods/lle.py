@@ -48,7 +48,7 @@ class Lle(Method):
         for cue in range(len(self.heads) - 1):
             at = (shift == cue + 1).nonzero().flatten()
             if len(at):
-                pixels[at] = self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at])
+                pixels[at] = self.data.augment(self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at]))
         return replace(batch, pixels=pixels, inputs=self.data.inputs(pixels)), shift
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:

@@ -55,7 +55,8 @@ class TrainingData:
     labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the target's classes;
     cue_classes: those of each cue's, by the cue's name; environments: names.
     in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs: pixels uint8[B, H, W,
-    3] as inputs. counterfactuals: where a method `needs` them.
+    3] as inputs. counterfactuals: where a method `needs` them. augment: what the baseline changes images by that are
+    learnt from, uint8[B, H, W, 3]; `batch` has done so, `in_order` not.
     """
 
     labels: Tensor
@@ -69,6 +70,7 @@ class TrainingData:
     inputs: Callable[[Tensor], Tensor] = field(repr=False)
     counterfactuals: "Counterfactuals | None" = field(default=None, repr=False)
     max_epochs: int = 1
+    augment: Callable[[Tensor], Tensor] = field(default=lambda pixels: pixels, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torchvision
@@ -11,7 +12,20 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import file_sha256
 
 
-def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256: str | None) -> None:
+class Settings(NamedTuple):
+    """Where users say which file holds weights and what it hashes to, and how they name it: for messages."""
+
+    file: str = "model.weights_file of config/baselines"
+    sha256: str = "model.weights_sha256 of config/baselines"
+    example: str = ("into `weights/` of the mirror, or name it in config/baselines as model: {{name: {model}, weights: "
+                    "{weights}, weights_file: PATH}}")
+
+
+_OF_BASELINES = Settings()
+
+
+def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256: str | None,
+                 said: Settings = _OF_BASELINES) -> None:
     """Fill `net` with torchvision's weights `name` of `model`, from `file`, or else from torch's cache or a download.
 
     Either way the bytes are hashed. DiagvibError showing both hashes if they differ, or saying what to do otherwise.
@@ -24,8 +38,8 @@ def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256
     # torchvision's file names end in the first digits of the sha256: resnet50-0676ba61.pth.
     expected = (sha256 if file and sha256 else path_hash(weights.url)).lower()
     if not file and not path.exists():
-        _download(weights, model, path)
-    _check_hash(path, expected, bool(file))
+        _download(weights, model, path, said)
+    _check_hash(path, expected, bool(file), said)
     try:
         saved, own = torch.load(path, map_location="cpu", weights_only=True), net.state_dict()
         # The published densenets still have the names of an older torchvision: norm.1 for norm1.
@@ -37,27 +51,37 @@ def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256
                            "torch.save") from None
 
 
+def located(model: dict | None, folder: Path | None) -> dict | None:
+    """A baseline's `model` with its published weights as `weights_file`, if a folder has torchvision's file of them and
+    the baseline names no file of its own."""
+    if not folder or not model or not model["weights"] or model["weights_file"]:
+        return model
+    names = {weights.name: Path(weights.url).name for weights in torchvision.models.get_model_weights(model["name"])}
+    path = Path(folder) / names.get(model["weights"], "no such weights")
+    return {**model, "weights_file": str(path)} if path.is_file() else model
+
+
 def path_hash(url: str) -> str:
     """The digits of the sha256 that the name of one of torchvision's files ends in."""
     return Path(url).stem.rpartition("-")[2]
 
 
-def _download(weights, model: str, path: Path) -> None:
+def _download(weights, model: str, path: Path, said: Settings) -> None:
     try:
         weights.get_state_dict(progress=False, check_hash=True)
     except (OSError, RuntimeError) as error:  # no network; or another hash, of which torch's message shows both
         raise DiagvibError(
-            f"the ImageNet weights of {model} could not be downloaded from {weights.url} ({error}); on a machine with "
-            f"network get that file, then either put it at {path}, or name it in config/baselines as "
-            f"model: {{name: {model}, weights: {weights.name}, weights_file: PATH}}") from None
+            f"the weights {weights.name} of {model} could not be downloaded from {weights.url} ({error}); on a machine "
+            f"with network get that file, then either put it at {path}, or "
+            f"{said.example.format(model=model, weights=weights.name)}") from None
 
 
-def _check_hash(path: Path, expected: str, local: bool) -> None:
+def _check_hash(path: Path, expected: str, local: bool, said: Settings) -> None:
     if not path.is_file():
-        raise DiagvibError(f"{path}: no such file; model.weights_file of config/baselines names it")
+        raise DiagvibError(f"{path}: no such file; {said.file} names it")
     found = file_sha256(path)
     if not found.startswith(expected):
-        remedy = ("replace the file, or, if it is the one you mean, set model.weights_sha256 in "
-                  "config/baselines to its hash" if local else "delete it; the next run downloads it again")
+        remedy = (f"replace the file, or, if it is the one you mean, set {said.sha256} to its hash" if local else
+                  "delete it; the next run downloads it again")
         raise DiagvibError(f"{path}: wrong hash: expected sha256 {expected}{'...' if len(expected) < 64 else ''}, "
                            f"found {found}; {remedy}")

@@ -8,7 +8,9 @@ from rich.table import Table
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
-from diagvib.settings.grid import datasets, runs, study_of, train_jobs
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
+from diagvib.settings.grid import dataset_count, datasets, runs, scenes, study_of, train_jobs
 from diagvib.studies.recipes import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -19,6 +21,8 @@ RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = 60_000_000
+# Photos, of which nothing is background: this share of their raw bytes (benchmarks/codecs.py).
+PHOTO_SHARE = 0.78
 # `diagvib bench` measures images of this size.
 _MEASURED_SIZE = 128
 
@@ -37,13 +41,13 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
     chosen, all_runs = datasets(config), runs(config)
-    images = config["samples"] * sum(sum(_dataset_size(config, study).values()) for study, _ in chosen)
+    images = dataset_count(config) * sum(sum(_dataset_size(config, study).values()) for study, _ in chosen)
     stored = images if config["images"] == "parquet" else 0
     stages = _job_seconds(config, device, rates)
     return {
         "device": device, "gpus": gpus if device == "cuda" else 0,
         "jobs": {"draw": len(chosen), "render": len(chosen) if stored else 0, "train": len(train_jobs(config))},
-        "datasets": config["samples"] * len(chosen), "images": images, "runs": len(all_runs),
+        "datasets": dataset_count(config) * len(chosen), "images": images, "runs": len(all_runs),
         "runs_per_baseline": {b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]},
         "disk": _disk(config, images, stored, all_runs),
         "weights_not_known": [b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)],
@@ -61,8 +65,13 @@ def _dataset_size(config: dict, study: str) -> dict[str, int]:
 def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, int]:
     """Bytes by what they hold. DVC keeps a second copy of all of it, unless the file system can share blocks."""
     predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
-    disk = {"recipes": images * RECIPE_BYTES, "images": int(stored * IMAGE_BYTES * config["image_size"] / 128),
-            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES, "sources": SOURCE_BYTES}
+    side, chosen = config["image_size"], [load_scene(name) for name in scenes(config)]
+    photos = any(replicates(scene) == "seeds" for scene in chosen)
+    disk = {"recipes": images * RECIPE_BYTES,
+            "images": int(stored * (PHOTO_SHARE * 3 * side**2 if photos else IMAGE_BYTES * side / 128)),
+            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
+            "sources": sum(scene.prepared_bytes(config["sources"]) if hasattr(scene, "prepared_bytes") else SOURCE_BYTES
+                           for scene in chosen)}
     if not config["keep_weights"]:
         return disk
     weights = {b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])
@@ -97,7 +106,7 @@ def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[floa
     render = rates.best("render to Parquet")
     if config["images"] == "render":
         return {"render": [], **training}
-    return {"render": [config["samples"] * sum(_dataset_size(config, study).values()) / render["images_per_second"]
+    return {"render": [dataset_count(config) * sum(_dataset_size(config, study).values()) / render["images_per_second"]
                        for study, _ in datasets(config)] if render else None, **training}
 
 
@@ -151,7 +160,8 @@ def print_plan(plan: dict, config: dict) -> None:
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     disk, own = plan["disk"], plan["weights_not_known"]
     return [
-        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {config['samples']} samples)"),
+        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {dataset_count(config)} "
+                     f"samples)"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.records import RECORDS, recorded_path
-from diagvib.settings.grid import Layout, datasets, train_jobs
+from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _needed(config: dict) -> Iterable[Path]:
         yield layout.recipes(study, binding)
         if config["images"] == "parquet":
             yield layout.digests(study, binding)
-            yield from (layout.images(study, binding) / str(sample) for sample in range(config["samples"]))
+            yield from (layout.images(study, binding) / str(sample) for sample in range(dataset_count(config)))
     for job in train_jobs(config):
         yield layout.checkpoints(*job)
         yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))

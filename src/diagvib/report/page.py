@@ -36,7 +36,7 @@ from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.paper import PAPER_CUES, describe_missing
 from diagvib.results.reference import reference_note, reference_sentences
-from diagvib.results.tables import read_tables, source_note
+from diagvib.results.tables import read_tables, scratch_note, source_note
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
 # In the page the figures' fixed colours give way to the theme's.
@@ -62,6 +62,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
     headline, paper = known.headline(p["study"]), len(frames["comparison"]) > 0
     return {
         "runs": runs_summary(runs), "note": source_note(runs, settings), "paper": paper,
+        "scratch": scratch_note(runs, settings),
         "differences": protocol_differences(settings) if paper else [], "headlines": headlines(p, known),
         "headline": headline, "known": known, "factors": known.factors(runs["study"]),
         "studies": {study: known.studies[study] for study in p["study"].unique()},

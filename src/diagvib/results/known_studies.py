@@ -6,6 +6,7 @@ from functools import cache, cached_property
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.preference import spoken_for_among
 from diagvib.studies.study import (
@@ -105,8 +106,9 @@ class KnownStudies:
 
 @cache
 def _sample(scene: str, number: int) -> DatasetSample:
+    """The dataset sample of a run's number: the only one where replicates differ in their seeds."""
     found = load_scene(scene)
-    return dataset_sample(number, found.factors, found.published_samples)
+    return dataset_sample(0 if replicates(found) == "seeds" else number, found.factors, found.published_samples)
 
 
 @cache

@@ -15,6 +15,7 @@ from diagvib.results.average_methods import average_methods
 from diagvib.results.comparability import baseline_settings, judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
+from diagvib.results.gaps import part_of
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import metric_tables
 from diagvib.results.paper import of_paper
@@ -23,6 +24,8 @@ from diagvib.results.reference import likeness_table, reference_table
 from diagvib.results.selection import selection_table
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
 
 # Columns of texts, some of which may be empty; not a number, as an empty field of CSV is read.
 _MAYBE_EMPTY = {"study", "binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources",
@@ -38,6 +41,19 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
     if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
         return ""
     return f"Made from {' and '.join(ran or [settings['sources']])} sources: not comparable to the paper."
+
+
+def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
+    """Which baselines learn photos without published weights, where the papers' begin with them; empty where none."""
+    studies = known_studies(settings).studies
+    photos = {name for name in frame["study"].unique()
+              if name in studies and replicates(load_scene(studies[name].scene)) == "seeds"}
+    own = frame[frame["study"].isin(photos)]
+    models = {name: part_of(made, "model") for name, made in
+              baseline_settings(own, [None] * len(own), settings).items()}
+    scratch = [name for name, model in models.items() if not model.get("weights")]
+    return (f"From scratch, without published weights: another experiment than with them ({', '.join(scratch)})."
+            if scratch else "")
 
 
 def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]:
@@ -70,7 +86,8 @@ def _selection(collected: Collected, studies: list[str]) -> pd.DataFrame:
 
 def write_tables(collected: Collected, out: Path, settings: dict) -> None:
     """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
-    tables, note = make_tables(collected, settings), source_note(collected.frame, settings)
+    tables = make_tables(collected, settings)
+    note = " ".join(filter(None, [source_note(collected.frame, settings), scratch_note(collected.frame, settings)]))
     known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))

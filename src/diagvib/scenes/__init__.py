@@ -1,12 +1,14 @@
 """The scenes, by name. A further one adds a line here; a user's own is named `package.module:Class` in its studies."""
 
 from functools import cache
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.scenes.scene import RESERVED, Scene
 
-SCENES = {"digits": "diagvib.scenes.digits.scene:Digits"}
+SCENES = {"digits": "diagvib.scenes.digits.scene:Digits", "cars": "diagvib.scenes.cars.scene:Cars",
+          "dogs": "diagvib.scenes.dogs.scene:Dogs"}
 
 _INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name.startswith("_"))}
 
@@ -25,6 +27,12 @@ def load_scene(name: str) -> Scene:
         raise DiagvibError(f"scene: {name} cannot be made ({reason(error)}); it is called without arguments") from None
     _check(scene, name)
     return scene
+
+
+def source_state(name: str, mirror: str | None) -> str:
+    """What stands in the folder of a scene whose sources are a user's own, as a digest; of other scenes nothing."""
+    state = getattr(load_scene(name), "state", None)
+    return state(mirror and Path(mirror)) if state else ""
 
 
 def _check(scene: Scene, name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,15 @@ class Scene(Protocol):
     the donor in its row, and else as it was. object_boxes(recipes, size) -> int64[N, 4]: a box around the object
     in an image of that size: first row, first column, and the ones behind the last.
     licences(sources) -> [(SPDX identifier, citation)], of what its images are made from, for data cards.
+
+    A scene whose official sources stand in a folder of the user's further has state(mirror) -> str, a digest of what
+    stands there (`photos.listing.state`): where it is another one, they are fetched anew. And one may say what a
+    replicate is, see `replicates`.
+
+    A scene that uses no source twice may have share_out(recipes, catalogue, generator) -> columns, which stands in for
+    `realize` where a dataset is drawn: recipes is a frame of all images of a dataset, with split, group, environment
+    (of a study that names them) and the class of every factor. And prepared_bytes(sources) -> int says for plans about
+    how much is prepared.
     """
 
     name: str
@@ -81,10 +90,11 @@ class Scene(Protocol):
         """The largest value of those whole-number columns of a recipe that have one."""
 
     def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
-                generator: np.random.Generator) -> dict[str, np.ndarray]:
+                generator: np.random.Generator, environment: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """For each image and factor a value inside its class, as the recipe's `columns`.
 
-        classes: factor -> class names str[N]. No source serves two splits.
+        classes: factor -> class names str[N]; environment: str[N], of a study that names environments. No source serves
+        two splits. DiagvibError where a scene uses each source once and has too few.
         """
 
     def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
@@ -92,3 +102,10 @@ class Scene(Protocol):
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
         """One image per choice of classes (factors left out: a usual class), uint8[N, H, W, 3], for people to see."""
+
+
+def replicates(scene: Scene) -> Literal["samples", "seeds"]:
+    """What repetitions differ in. Each has a dataset sample of its own; or, where the scene's attribute `replicates` is
+    `seeds`, all share one dataset and differ in the training's seed, as with photos, of which there are no more.
+    """
+    return getattr(scene, "replicates", "samples")

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator, model_valida
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Misplaced, Strict, text_like, validated
+from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
 from diagvib.methods.registry import METHODS, Declaration, declaration
 from diagvib.models.registry import family
 
@@ -26,6 +26,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 # How an epoch is chosen: by a column of the history, of which the loss shall be low and all others high, or the last.
 SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
+AUGMENTS = ("flip", "jitter", "grey")  # what training images may be changed by
 # What earlier versions called it -> what it is now.
 _FORMER = {"kind": "model, method or both", "options": "model.options, or a key of method", "lr": "optimiser.lr",
            "betas": "optimiser.betas"}
@@ -94,6 +95,9 @@ class Baseline(Strict):
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
     normalise: Literal["dataset", "imagenet"] = Field("dataset", description="Whose mean and standard deviation of "
                                                       "pixels the inputs are z-scored with.")
+    augment: unique(Literal[AUGMENTS]) | None = Field(
+        None, description="How training images are changed, in this order: flip, every other one mirrored; jitter, "
+                          "other brightness, contrast, saturation, hue; grey, one in ten. Default: not at all.")
     selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
                          "val_environment_accuracy, or last, is needed") | None = Field(
         None, description="Which epoch is kept: of lowest val_loss, of highest other column of the history, or last. "

@@ -15,7 +15,7 @@ from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import own_names, study_bindings, study_of
+from diagvib.settings.grid import dataset_count, own_names, study_bindings, study_of
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
@@ -96,6 +96,7 @@ def resolve(config: dict, where: str) -> dict:
     config["studies"] = own_names(config["studies"], config, f"{where}: studies")
     config["tuning"]["study"], = own_names([config["tuning"]["study"]], config, f"{where}: tuning.study")
     _check_scenes([studies[name] for name in (*config["studies"], config["tuning"]["study"])], where)
+    dataset_count(config, where)
     _check_counts(config, studies, where)
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
     config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
@@ -194,7 +195,7 @@ def _binding_problem(study: Study, name: str) -> str | None:
 def _check_tuning(config: dict, studies: dict[str, Study], where: str) -> None:
     tuning = config["tuning"]
     for number in tuning["samples"]:
-        if number >= config["samples"]:
+        if number >= dataset_count(config):
             raise DiagvibError(f"{where}.samples: {number} is not among the dataset samples that `samples: "
                                f"{config['samples']}` makes, which count from 0")
     if studies[tuning["study"]].cues:
@@ -239,6 +240,8 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
     settings. tune takes any baseline that is defined, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
+    if stage in ("draw", "render"):
+        settings["samples"] = dataset_count(config)
     if stage == "tune":
         study = config["tuning"]["study"]
     definition = study_of(config, study) if study is not None else None

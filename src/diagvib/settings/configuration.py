@@ -78,7 +78,8 @@ class Configuration(Strict):
     bindings: Literal["all"] | unique(str) = Field(
         description="which factor plays which role: target-cue such as shape-hue, target-cue-cue; or all")
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
-        description="how many dataset samples; the published ones first, then drawn")
+        description="how many dataset samples; the published ones first, then drawn. With a scene of photos, which has "
+                    "one dataset: how many trainings on it, each with a seed of its own")
     counts: dict[Name, ImageCount] = Field(
         description="images per dataset: train, val, and for each group of the test split its own number; or test, for "
                     "studies of whose groups none is named: the groups share it by their rows' weights")

@@ -7,13 +7,15 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
 from diagvib.studies.binding import Binding, chosen_bindings
 from diagvib.studies.study import Study, load_study
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a baseline on one dataset sample of a (study, binding)."""
+    """One training: a baseline on one dataset sample of a (study, binding); or, shared, one of several on the only
+    dataset there is, numbered as samples are."""
 
     baseline: str
     study: str
@@ -21,6 +23,12 @@ class Run:
     target: str
     cues: tuple[str, ...]
     sample: int
+    shared: bool = False
+
+    @property
+    def dataset(self) -> int:
+        """The dataset sample that it is trained on."""
+        return 0 if self.shared else self.sample
 
     @property
     def name(self) -> str:
@@ -58,6 +66,18 @@ def scenes(config: dict) -> list[str]:
     return list(dict.fromkeys(study_of(config, study).scene for study in config["studies"]))
 
 
+def dataset_count(config: dict, where: str = "configuration") -> int:
+    """How many datasets each (study, binding) has: one for each dataset sample, or one that all replicates share.
+
+    DiagvibError naming `where` if the studies' scenes differ in that.
+    """
+    kinds = {replicates(load_scene(scene)): scene for scene in scenes(config)}
+    if len(kinds) > 1:
+        raise DiagvibError(f"{where}: studies: a replicate of {kinds['samples']} is a dataset sample, one of "
+                           f"{kinds['seeds']} a seed; give these scenes configurations of their own")
+    return config["samples"] if "samples" in kinds else 1
+
+
 def datasets(config: dict) -> list[tuple[str, str]]:
     """Every (study, binding name) of a resolved configuration: one job each of draw and render."""
     return [(study, binding.name) for study in config["studies"]
@@ -77,9 +97,9 @@ def runs(config: dict) -> list[Run]:
             for sample in range(config["samples"])]
 
 
-def make_run(baseline: str, study: str, binding: str, sample: int) -> Run:
+def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool = False) -> Run:
     target, *cues = binding.split("-")
-    return Run(baseline, study, binding, target, tuple(cues), sample)
+    return Run(baseline, study, binding, target, tuple(cues), sample, shared)
 
 
 def expected_runs(config: dict) -> list[dict]:

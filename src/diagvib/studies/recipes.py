@@ -1,6 +1,6 @@
 """Recipes: everything needed to render one image, drawn from a study's cells and a dataset sample's classes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -39,24 +39,32 @@ def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str |
     return {group: counts[group] for group in study.groups}
 
 
-def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str, counts: dict[str, int], scene: Scene,
-               catalogue: Catalogue, generator: np.random.Generator) -> pd.DataFrame:
-    """Draw the recipes of one split, in random order.
-
-    binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val, test) or
-    test group. Cells get their exact share of the images (rounded by largest remainder, as the published generator
-    fixes the size of each mode); everything else is uniform and independent. Columns as `recipe_schema`, without sample
-    and split.
-    """
-    cells, roles = study.cells(split, sample.added_cue), dict(zip(study.bound, binding.factors, strict=True))
-    keys = [*(f"{role}_class" for role in roles), *(["environment"] if study.names_environments else []), "group"]
-    parts = []
+def _blocks(study: Study, sample: DatasetSample, split: str, counts: dict[str, int]
+            ) -> Iterator[tuple[str | None, int, pd.DataFrame]]:
+    """For each group that a split draws for, as `split_counts`: how many images, and its cells with their weights."""
+    cells = study.cells(split, sample.added_cue)
+    keys = [*(f"{role}_class" for role in study.bound), *(["environment"] if study.names_environments else []), "group"]
     if split == "test":
         cells["weight"] *= cells["group"].map(study.group_weights)
     for group, count in split_counts(study, counts, split).items():
         table = cells if group is None else cells[cells["group"] == group]
-        share = table.groupby(keys, as_index=False)["weight"].sum()
-        parts.append(share.loc[np.repeat(share.index, _quotas(count, share["weight"].to_numpy(), generator))])
+        yield group, count, table.groupby(keys, as_index=False)["weight"].sum()
+
+
+def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str, counts: dict[str, int], scene: Scene,
+               catalogue: Catalogue, generator: np.random.Generator, dealt: Mapping[tuple, np.ndarray] | None = None
+               ) -> pd.DataFrame:
+    """Draw the recipes of one split, in random order.
+
+    binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val, test) or
+    test group. Cells get their exact share of the images (rounded by largest remainder, as the published generator
+    fixes the size of each mode); everything else is uniform and independent. dealt: of `deal`, for a scene that shares
+    out its sources afterwards, whose columns are then not there. Columns as `recipe_schema`, without sample and split.
+    """
+    roles, parts = dict(zip(study.bound, binding.factors, strict=True)), []
+    for group, count, share in _blocks(study, sample, split, counts):
+        quotas = dealt[split, group] if dealt else _quotas(count, share["weight"].to_numpy(), generator)
+        parts.append(share.loc[np.repeat(share.index, quotas)])
     drawn = pd.concat(parts, ignore_index=True)
     drawn = drawn.iloc[generator.permutation(len(drawn))].reset_index(drop=True)
     chosen = dict(sample.classes)
@@ -65,7 +73,33 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
     index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
     placed = drawn[[key for key in ("group", "environment") if key in drawn]]
-    return pd.DataFrame({**placed, **names, **scene.realize(names, split, catalogue, generator)})
+    environment = drawn["environment"].to_numpy() if "environment" in drawn else None
+    realized = {} if dealt else scene.realize(names, split, catalogue, generator, environment)
+    return pd.DataFrame({**placed, **names, **realized})
+
+
+def deal(study: Study, sample: DatasetSample, counts: dict[str, int], generator: np.random.Generator
+         ) -> dict[tuple[str, str | None], np.ndarray]:
+    """How many images of each cell every split, and group of the test, gets where no source is used twice.
+
+    Those with the same cells in the same proportions are dealt them in turn off one lot, in which each cell has its
+    exact share; so none of a published number of photos is missing or over. Keys and cells as in `_blocks`.
+    """
+    lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
+    for split in SPLITS:
+        for group, count, share in _blocks(study, sample, split, counts):
+            weights = share.pop("weight")
+            lot = tuple((weights / weights.sum()).round(9)), *share.itertuples(index=False, name=None)
+            lots.setdefault(lot, []).append((split, group, count))
+    found = {}
+    for (weights, *_), takers in lots.items():
+        numbers = [count for *_, count in takers]
+        total = _quotas(sum(numbers), np.array(weights), generator)
+        turns = np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in numbers]), kind="stable")
+        taker, cells = np.repeat(np.arange(len(numbers)), numbers)[turns], np.repeat(np.arange(len(total)), total)
+        found |= {(split, group): np.bincount(cells[taker == number], minlength=len(total))
+                  for number, (split, group, _) in enumerate(takers)}
+    return found
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -82,10 +116,16 @@ def draw_recipes(study: Study, binding: Binding, samples: Sequence[DatasetSample
     """All recipes of a (study, binding): every dataset sample and split, each seeded by its name."""
     parts = []
     for sample in samples:
-        for split in splits:
-            generator = named_generator(study.name, binding.name, sample.number, split)
-            frame = draw_split(study, binding, sample, split, counts, scene, catalogue, generator)
-            parts.append(frame.assign(sample=sample.number, split=split))
+        def named(part: str, number: int = sample.number) -> np.random.Generator:
+            return named_generator(study.name, binding.name, number, part)
+
+        shares_out = hasattr(scene, "share_out")
+        dealt = deal(study, sample, counts, named("shares")) if shares_out else None
+        dataset = pd.concat([draw_split(study, binding, sample, split, counts, scene, catalogue, named(split), dealt)
+                             .assign(split=split) for split in SPLITS], ignore_index=True)
+        sources = scene.share_out(dataset, catalogue, named("sources")) if shares_out else {}
+        drawn = dataset.assign(sample=sample.number, **sources)
+        parts.append(drawn[drawn["split"].isin(splits)])
     schema = recipe_schema(scene, study.names_environments)
     return pa.Table.from_pandas(pd.concat(parts), schema=schema, preserve_index=False)
 

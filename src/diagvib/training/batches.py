@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from diagvib.images.prefetch import in_advance
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
+from diagvib.training.augmentation import Augmentation
 
 # Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
 # cache takes it up to twice as long.
@@ -62,10 +64,12 @@ class Batches:
     """The images of one split as batches on the device. The bytes lie there too, unless its memory is too small."""
 
     def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
-                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images."""
+                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None,
+                 augment: Augmentation | None = None):
+        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images. augment: what changes
+        the images of `batch`; those `in_order` stay as they are."""
         self.device, self.annotations = device, annotations or Annotations()
-        self.counterfactuals = counterfactuals
+        self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
@@ -73,7 +77,7 @@ class Batches:
         self.environment = torch.zeros_like(self.labels) if environment is None else environment.to(device)
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
-        self._index = torch.arange(n, device=device)
+        self._index, self._fetched = torch.arange(n, device=device), None
         self.scaling = scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
 
@@ -90,18 +94,35 @@ class Batches:
         known = self.annotations
         return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
                             known.environments, self.in_order, self.batch, self.inputs,
-                            self.counterfactuals)
+                            self.counterfactuals, augment=self.augment)
 
     def batch(self, index: Tensor) -> Batch:
-        """The images of these indices, int64[B]; the inputs are channels-last in memory."""
-        index = index.to(self.pixels.device)
+        """The images of these indices, int64[B], to learn from; the inputs are channels-last in memory."""
         if self.resident:
-            return self._batch(self.pixels[index], index)
-        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
-        torch.index_select(self.pixels, 0, index, out=pixels)
+            index = index.to(self.pixels.device)
+            return self._batch(self.augment(self.pixels[index]), index)
+        fetched = self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
         # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
-        return self._batch(pixels.to(self.device, non_blocking=True),
-                           index.pin_memory().to(self.device, non_blocking=True))
+        pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
+        return self._batch(self.augment(pixels), index)
+
+    def ahead(self, batches: Tensor) -> Iterator[Tensor]:
+        """The indices of each batch, int64[steps, B], to be asked for as `batch`; where the images do not lie on the
+        device, a thread fetches those of the next ones meanwhile, be it from memory or from the disk."""
+        batches = batches.to(self.pixels.device)
+        if self.resident:
+            yield from batches
+            return
+        for index, fetched in in_advance(self._fetch, batches):
+            self._fetched = index, fetched
+            yield index
+        self._fetched = None
+
+    def _fetch(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """The pixels of these images, and the indices, in pinned memory."""
+        index = index.to(self.pixels.device)
+        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
+        return torch.index_select(self.pixels, 0, index, out=pixels), index.pin_memory()
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""

@@ -55,6 +55,11 @@ def out_of_memory(error: BaseException) -> bool:
         text in str(error) for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation"))
 
 
+def run_seed(run: Run, seed: int) -> int:
+    """The seed of a run, given the protocol's: that itself, but for further replicates of a training on one dataset."""
+    return int.from_bytes(name_digest(seed, "replicate", run.sample)[:7], "big") if run.shared and run.sample else seed
+
+
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
     """Seed of one epoch's order and noise; the same for every baseline on the same data."""
     return int.from_bytes(name_digest(seed, run.study, run.binding, run.sample, epoch)[:7], "big")

@@ -23,16 +23,18 @@ from diagvib.images.files import Images
 from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
 from diagvib.methods.registry import declaration, make_baseline
+from diagvib.models.weights import located
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
+from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state
 from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, enough_memory
+from diagvib.training.protocol import Protocol, enough_memory, run_seed
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
@@ -56,7 +58,8 @@ class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
     the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
     whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, which methods that render
-    need. code: digest of what trains them, found when they are trained."""
+    need. weights: a folder that may hold published weights. code: digest of what trains them, found when they are
+    trained."""
 
     settings: dict
     protocol: Protocol
@@ -65,26 +68,28 @@ class Job:
     keep_weights: bool = False
     cuda_graphs: bool = True
     prepared: Path | None = None
+    weights: Path | None = None
     code: str = ""
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
-    """Train a baseline on each run's images and write the run's folder. runs: samples of one (baseline, study,
-    binding).
+    """Train a baseline on each run's images and write the run's folder. runs: samples, or replicates on one, of a
+    (baseline, study, binding).
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
     """
     if folders.curves:
         summary_writer()
-    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.sample) for run in runs]
+    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
     checkpoints = []
-    with _read_ahead(job.datasets, [run.sample for run in runs], job.device) as source:
+    with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
         job = replace(job, datasets=source, code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]))
         for run, made_from in zip(runs, metadata, strict=True):
-            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(job, run, made_from)))
+            own = replace(job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed)))
+            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from)))
             with enough_memory(run, job.settings["batch_size"]):
-                _train_run(job, run, folders, checkpoints[-1])
+                _train_run(own, run, folders, checkpoints[-1])
     for checkpoint in checkpoints:
         checkpoint.remove()
 
@@ -146,7 +151,8 @@ def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tu
     """Train on a dataset's images. These are let go on return, before the test ones come."""
     train = load_batches(job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared)
     val = load_batches(job.datasets, run, "val", job.device, like=train)
-    method = make_baseline(job.settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
+    settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
+    method = make_baseline(settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
     tracker = _test_tracker(job, run, train.scaling) if job.protocol.track_test else None
     with training_callback(run.name, folders.curves and folders.curves / str(run.sample)) as callback:
         fitted = Trainer(method, train, val, run, job.protocol).fit(
@@ -172,7 +178,7 @@ def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
 
 def load_images(datasets: Datasets, run: Run, split: str) -> Images:
     """A split's images. DiagvibError, naming the file, if it holds none, or an unknown class of the target or a cue."""
-    images, path = datasets.load(run.sample, split), datasets.place(run.sample, split)
+    images, path = datasets.load(run.dataset, split), datasets.place(run.dataset, split)
     if not len(images.table):
         raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
     try:
@@ -187,9 +193,9 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
                  like: Batches | None = None, prepared: Path | None = None) -> Batches:
     """A split's images on the device, with their cues and environments.
 
-    settings: the baseline's, which say how the training images are normalised. like: the training batches, whose
-    scaling and environments the other splits follow; an environment that is not among these is number -1. prepared:
-    the scene's prepared sources, for a method that needs images as they would be otherwise.
+    settings: the baseline's, which say how the training images are normalised and augmented. like: the training
+    batches, whose scaling and environments the other splits follow; an environment that is not among these is number
+    -1. prepared: the scene's prepared sources, for a method that needs images as they would be otherwise.
     """
     images = load_images(datasets, run, split)
     column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
@@ -204,7 +210,8 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
     scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
     counterfactuals = (SceneCounterfactuals(images, run.cues, prepared, device)
                        if settings and declaration(settings["method"]["name"]).needs else None)
-    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals)
+    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals,
+                   augmentation(settings and settings.get("augment")))
 
 
 def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:

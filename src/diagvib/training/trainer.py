@@ -166,7 +166,7 @@ class Trainer:
         batches = epoch_batches(chosen, len(self.train), self.batch_size, torch.Generator().manual_seed(seed))
         self.method.train()
         self.metrics.clear()
-        for index in batches.to(self.train.pixels.device):
+        for index in self.train.ahead(batches):
             step(index)
             self.callback.on_step(len(index))
         means = self.metrics.means(batches.numel())

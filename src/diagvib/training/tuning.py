@@ -32,7 +32,8 @@ COLUMNS = ["baseline", "batch_size", "lr", "target", "sample", "val_loss", "sele
            "status"]
 
 # Of an entry in config/baselines, in the order in which they stand there.
-ENTRY_KEYS = ("model", "method", "optimiser", "batch_size", "normalise", "selection", "max_epochs", "origin")
+ENTRY_KEYS = ("model", "method", "optimiser", "batch_size", "normalise", "augment", "selection", "max_epochs",
+              "origin")
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class Digits:
         return {"digit": len(catalogue.label) - 1, "crop_row": last, "crop_column": last}
 
     def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
-                generator: np.random.Generator) -> dict[str, np.ndarray]:
+                generator: np.random.Generator, environment: np.ndarray | None = None) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
         for factor in _BY_NUMBERS:
             lookup = {name: i for i, name in enumerate(self.factors[factor])}

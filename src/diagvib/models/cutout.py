@@ -1,0 +1,91 @@
+"""Masks for photos that have none, from torchvision's Mask R-CNN (He et al., 2017), trained on COCO.
+
+A mask shows the largest instance of any of some categories, in a file beside the photo: `name.mask.png`.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torchvision
+from PIL import Image
+from torch import nn
+
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import whole_file
+from diagvib.models.weights import Settings, load_weights
+from diagvib.scenes.photos.decoding import open_photo
+from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
+
+MODEL, WEIGHTS, MASK = "maskrcnn_resnet50_fpn_v2", "COCO_V1", ".mask.png"
+# An instance counts from this score on, and a pixel belongs to it from this probability on.
+SURE = 0.5
+
+_SAID = Settings("--weights", "--sha256", "give it with --weights PATH")
+
+
+def categories() -> list[str]:
+    """The names of COCO's categories; their place is the network's class index."""
+    return list(torchvision.models.get_model_weights(MODEL)[WEIGHTS].meta["categories"])
+
+
+def without_mask(folder: Path) -> list[Path]:
+    """The photos in a folder, and in folders within it, that need a mask: beside them is none, and nothing in them is
+    transparent. What cannot be read is named on standard error.
+    """
+    found = []
+    for path in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
+        photo = path.suffix.lower() in EXTENSIONS and not path.name.endswith(MASK)
+        if not hidden and photo and path.is_file() and not path.with_suffix(MASK).exists():
+            try:
+                opaque = (open_photo(path, "RGBA")[..., 3] == 255).all()
+            except DiagvibError as error:
+                leave_out(path, str(error).removeprefix(f"{path}: "))
+            else:
+                found += [path] if opaque else []
+    return found
+
+
+def cut_out_photos(photos: Sequence[Path], wanted: Sequence[str], device: torch.device, file: Path | None = None,
+                   sha256: str | None = None, shorter_side: int = 800,
+                   advance: Callable[[int], None] = lambda n: None) -> int:
+    """Write a mask beside each photo; returns how many, since those that show nothing of the kind get none.
+
+    wanted: names of COCO's categories. file: with the weights, instead of torch's cache or a download; sha256: what it
+    hashes to, if it is not the published one. shorter_side: of a photo as the network sees it, in pixels. advance: told
+    how many further photos are done. DiagvibError for an unknown category, and for weights that cannot be had.
+    """
+    known = categories()
+    for name in wanted:
+        if name not in known or name in ("__background__", "N/A"):
+            raise unknown_name("category", name, [one for one in known if one not in ("__background__", "N/A")])
+    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None, min_size=shorter_side)
+    load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
+    net, indices, written = net.to(device).eval(), torch.tensor([known.index(name) for name in wanted]), 0
+    for path in photos:
+        mask = largest_instance(net, open_photo(path), indices.to(device))
+        if mask is None:
+            leave_out(path, f"as no {' or '.join(wanted)} was found in it")
+        else:
+            with whole_file(path.with_suffix(MASK)) as temporary:
+                Image.fromarray(mask).save(temporary, "PNG")
+            written += 1
+        advance(1)
+    return written
+
+
+@torch.inference_mode()
+def largest_instance(net: nn.Module, photo: np.ndarray, indices: torch.Tensor) -> np.ndarray | None:
+    """Where the largest instance of some classes is in a photo uint8[H, W, 3]: uint8[H, W], 255 there, 0 elsewhere.
+
+    None if there is no instance that is sure.
+    """
+    pixels = torch.from_numpy(photo.copy()).to(indices.device).permute(2, 0, 1) / 255
+    found, = net([pixels])
+    masks = found["masks"][torch.isin(found["labels"], indices) & (found["scores"] >= SURE), 0] >= SURE
+    areas = masks.sum((1, 2))
+    if not len(areas) or not areas.max():
+        return None
+    return (masks[areas.argmax()].to(torch.uint8) * 255).cpu().numpy()

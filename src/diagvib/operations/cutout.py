@@ -1,0 +1,28 @@
+"""The command `cutout`: masks for a folder of photos."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from diagvib.foundation.devices import resolve_device
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.progress import Counter
+
+
+def cutout(folder: Annotated[Path, typer.Argument(help="Photos; folders in it count, too.")],
+           category: Annotated[list[str] | None, typer.Option(
+               help="Of COCO's; repeatable. Default: car and truck.")] = None,
+           weights: Annotated[Path | None, typer.Option(
+               help="Mask R-CNN's weights; default: torch's cache, or a download.")] = None,
+           sha256: Annotated[str | None, typer.Option(
+               help="What that file hashes to, if it is not torchvision's.")] = None,
+           device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto") -> None:
+    """Cut objects out of photos: write NAME.mask.png beside each that has no mask and no transparency."""
+    from diagvib.models.cutout import cut_out_photos, without_mask
+    if not folder.is_dir():
+        raise DiagvibError(f"{folder}: no such folder")
+    chosen, photos = resolve_device(device), without_mask(folder)
+    with Counter(f"cutout {folder}", len(photos), "photos") as counter:
+        written = cut_out_photos(photos, category or ["car", "truck"], chosen, weights, sha256, advance=counter.advance)
+    print(f"{folder}: {written:,} masks written")

@@ -1,0 +1,84 @@
+"""What is prepared: which photos there are, of which class, and the one split that each belongs to."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, read_table
+from diagvib.scenes.cars.geometry import FACTORS
+
+CATALOGUE, SOURCES = "catalogue.parquet", "sources.json"
+# A row for each photo; of each factor they are numbered from 0, as in its pack.
+SCHEMA = pa.schema([(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")])
+_KEYS = ("sources", "comparable", "canvas", "digest", "catalogue_digest", "packs")
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """classes, splits: factor -> str[N], for every photo of the factor. canvas: pixels that they are prepared for.
+
+    comparable: whether results may be held against the paper's. digest: of all photos, their classes and splits.
+    """
+
+    classes: Mapping[str, np.ndarray]
+    splits: Mapping[str, np.ndarray]
+    canvas: int
+    sources: str
+    comparable: bool
+    digest: str
+
+    def choose(self, factor: str, names: np.ndarray, split: str, generator: np.random.Generator) -> np.ndarray:
+        """A photo of a factor for each image, none twice: int64[N], given the class of each.
+
+        DiagvibError, saying what number of images would do, if a class has too few in the split.
+        """
+        chosen = np.empty(len(names), dtype=np.int64)
+        for name in np.unique(names.astype(str)):
+            rows = np.flatnonzero(names == name)
+            pool = np.flatnonzero((self.splits[factor] == split) & (self.classes[factor] == name))
+            if len(pool) < len(rows):
+                raise DiagvibError(
+                    f"counts.{split}: {len(names):,} images need {len(rows):,} photos of {factor} {name}, each once, "
+                    f"and the split has {len(pool):,}; set it to {len(names) * len(pool) // len(rows):,} or less, or "
+                    "add photos")
+            chosen[rows] = generator.permutation(pool)[:len(rows)]
+        return chosen
+
+
+def load_catalogue(folder: Path) -> Catalogue:
+    """What stands in a prepared folder. DiagvibError if it is absent, or is not what its digest says."""
+    described, table = describe(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
+    if table.schema.remove_metadata() != SCHEMA or catalogue_digest(table) != described["catalogue_digest"]:
+        raise mismatch(folder)
+    rows = {factor: table.filter(pa.compute.field("factor") == factor) for factor in FACTORS}
+    column = {name: {factor: of.column(name).to_numpy(zero_copy_only=False).astype(str) for factor, of in rows.items()}
+              for name in ("class", "split")}
+    return Catalogue(column["class"], column["split"], *(described[key] for key in (
+        "canvas", "sources", "comparable", "digest")))
+
+
+def describe(folder: Path) -> dict:
+    """The content of sources.json. DiagvibError if nothing is prepared."""
+    path = Path(folder) / SOURCES
+    if not path.is_file():
+        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
+    described = read_json(path)
+    missing = [key for key in _KEYS if key not in described]
+    if missing:
+        raise DiagvibError(f"{path}: lacks the key {missing[0]}; delete {folder} and run `diagvib prepare` again")
+    return described
+
+
+def catalogue_digest(table: pa.Table) -> str:
+    rows = "\n".join("\t".join(row.values()) for row in table.select(SCHEMA.names).to_pylist())
+    return hashlib.sha256(rows.encode()).hexdigest()
+
+
+def mismatch(folder: Path) -> DiagvibError:
+    return DiagvibError(f"{folder}: the prepared photos are not those that {SOURCES} describes; delete the folder and "
+                        "run `diagvib prepare` again")

@@ -1,0 +1,49 @@
+"""Photos of one size in one file, which rendering maps into memory instead of reading it."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from diagvib.foundation.files import whole_file
+from diagvib.scenes.cars.catalogue import mismatch
+from diagvib.scenes.cars.tiles import scaled
+
+
+def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, int, int, int]) -> str:
+    """Write N photos, uint8[side, side, channels] each, to a NumPy file of that shape. Returns their pixels' sha256."""
+    digest = hashlib.sha256()
+    with whole_file(path) as temporary:
+        pack = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
+        for row, photo in enumerate(photos):
+            pack[row] = photo
+            digest.update(pack[row])
+        pack.flush()
+    return digest.hexdigest()
+
+
+class Pack:
+    """The photos of a pack at a size of one's choice: as they are stored, or scaled when they are first asked for.
+
+    DiagvibError if the file is absent or of another shape.
+    """
+
+    def __init__(self, path: Path, shape: tuple[int, int, int, int], side: int):
+        try:
+            stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of arrays that cannot be
+        except (OSError, ValueError, EOFError):
+            raise mismatch(path) from None
+        if stored.shape != shape or stored.dtype != np.uint8:
+            raise mismatch(path)
+        self._stored, self.shape = stored, (shape[0], side, side, shape[3])
+        self._ready = np.full(len(stored), side == shape[1])
+        # Of what is never asked for no memory is taken.
+        self.pixels = torch.from_numpy(stored if side == shape[1] else np.empty(self.shape, np.uint8))
+
+    def prepare(self, rows: np.ndarray) -> None:
+        """See to it that `pixels`, uint8[N, side, side, channels], holds these photos."""
+        for row in np.unique(rows[~self._ready[rows]]):
+            self.pixels[row] = torch.from_numpy(scaled(self._stored[row], self.shape[1]))
+            self._ready[row] = True

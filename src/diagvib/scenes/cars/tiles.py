@@ -1,0 +1,65 @@
+"""From decoded photos to tiles: cut out, cropped and scaled, all of one size."""
+
+import numpy as np
+from PIL import Image
+
+from diagvib.scenes.cars.geometry import OPAQUE
+
+_BILINEAR, _NEAREST = Image.Resampling.BILINEAR, Image.Resampling.NEAREST
+
+
+def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """A photo's colours uint8[H, W, 3] and where its object is, bool[H, W].
+
+    photo: uint8[H, W, 4]; mask: uint8[H, W], instead of its alpha channel. ValueError, saying why, if there is none.
+    """
+    opaque = (photo[..., 3] if mask is None else mask) >= OPAQUE
+    if opaque.shape != photo.shape[:2]:
+        raise ValueError("as its {} x {} pixels are not the photo's {} x {}".format(*opaque.shape, *photo.shape[:2]))
+    if not opaque.any():
+        raise ValueError(f"as {'its mask' if mask is None else 'the mask'} is empty")
+    if mask is None and opaque.all():
+        raise ValueError("as nothing cuts its object out: it has no alpha channel, and no NAME.mask.png stands beside "
+                         "it, which `diagvib cutout` would make")
+    return photo[..., :3], opaque
+
+
+def cut_out_tile(photo: np.ndarray, mask: np.ndarray | None, side: int) -> np.ndarray:
+    """A photo's object on a tile, uint8[side, side, 4], of which its longer side fills one; alpha is 0 or 255.
+
+    photo: uint8[H, W, 4]; mask: uint8[H, W] instead of its alpha channel. Cropped to the mask's box; colours are scaled
+    bilinearly with antialiasing, the mask to the nearest pixel. ValueError if nothing is cut out.
+    """
+    colours, opaque = cut_out(photo, mask)
+    rows, columns = (np.flatnonzero(opaque.any(axis)) for axis in (1, 0))
+    box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
+    # Where an alpha channel cuts out, colours beyond it are nobody's, and lend none; a photo's are its surroundings'.
+    crop = np.ascontiguousarray((colours if mask is not None else photo)[box])
+    factor = side / max(crop.shape[:2])
+    height, width = (max(1, round(factor * length)) for length in crop.shape[:2])
+    tile = np.zeros((side, side, 4), np.uint8)
+    top, left = side // 2 - height // 2, side // 2 - width // 2
+    target = tile[top:top + height, left:left + width]
+    target[..., :3] = np.asarray(Image.fromarray(crop).resize((width, height), _BILINEAR))[..., :3]
+    target[..., 3] = np.asarray(Image.fromarray(opaque[box].astype(np.uint8) * 255).resize((width, height), _NEAREST))
+    return tile
+
+
+def background_tile(photo: np.ndarray, side: int) -> np.ndarray:
+    """The middle square of a photo, uint8[H, W, 3], as uint8[side, side, 3]."""
+    height, width = photo.shape[:2]
+    shorter = min(height, width)
+    top, left = (height - shorter) // 2, (width - shorter) // 2
+    square = np.ascontiguousarray(photo[top:top + shorter, left:left + shorter])
+    return np.asarray(Image.fromarray(square).resize((side, side), _BILINEAR))
+
+
+def scaled(tile: np.ndarray, side: int) -> np.ndarray:
+    """A photo uint8[s, s, 3], or a cut-out on its tile uint8[s, s, 4], at another size.
+
+    What is not the cut-out's lends it no colour, and its edges stay sharp: alpha is 0 or 255.
+    """
+    small = np.array(Image.fromarray(tile).resize((side, side), _BILINEAR))
+    if tile.shape[2] == 4:
+        small[..., 3] = np.where(small[..., 3] >= OPAQUE, 255, 0)
+    return small

@@ -1,0 +1,162 @@
+"""The scene of Spawrious: photos of dogs of four breeds in six places, each taken as it is (Lynch et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes.photos.listing import LISTING, list_photos, state, write_listing
+
+if TYPE_CHECKING:
+    import torch
+
+    from diagvib.scenes.dogs.photos import Catalogue, Photos
+    from diagvib.scenes.scene import Renderer
+
+COPIES = ("0", "1")
+_EXAMPLE = 128  # pixels a side
+
+
+class Dogs:
+    """`scenes.scene.Scene` of the published photos. Modules that decode or draw are imported when they are used."""
+
+    name = "dogs"
+    factors = {  # noqa: RUF012
+        "breed": ("bulldog", "corgi", "dachshund", "labrador"),
+        "background": ("desert", "jungle", "dirt", "mountain", "snow", "beach")}
+    columns = pa.schema([("photo", pa.int32())])
+    replicates = "seeds"
+    # All classes, in the order in which studies number them; nothing is added to them.
+    published_samples = ({**factors, "added_cue": (1, 2, 0)},)
+
+    def state(self, mirror: Path | None) -> str:
+        return state(mirror and mirror / self.name)
+
+    def raw_files(self, sources: str) -> list[str]:
+        return [LISTING] if sources == "official" else []
+
+    def prepared_files(self) -> list[str]:
+        return ["photos.arrow", "catalogue.parquet"]
+
+    def fetch(self, raw: Path, mirror: Path | None) -> None:
+        """List what stands in the mirror's folder `dogs`: {copy}/{background}/{breed}/*, as the archives unpack."""
+        if mirror is None:
+            raise DiagvibError("dogs: the photos cannot be downloaded; unpack the published archives into a folder "
+                               "`dogs`, as docs/spawrious.md says, and set `mirror:` to the folder that holds it, or "
+                               "set `sources: embedded` for drawn ones")
+        folder, found = Path(mirror) / self.name, []
+        for copy in COPIES:
+            places = [f"{background}/{breed}" for background, breed in product(*reversed(self.factors.values()))]
+            there = [place for place in places if (folder / copy / place).is_dir()]
+            if there:  # an archive of one study has some of them
+                listed = list_photos(folder / copy, there)
+                for name in ("place", "path"):
+                    inside = pa.array([f"{copy}/{value}" for value in listed[name].to_pylist()], pa.string())
+                    listed = listed.set_column(listed.column_names.index(name), name, inside)
+                found.append(listed)
+        if not found:
+            raise DiagvibError(f"{folder}: no photos; it should hold folders 0 and 1 of the published archives, "
+                               "as 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones")
+        write_listing(raw, pa.concat_tables(found), folder)
+
+    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+        from diagvib.scenes.dogs.photos import prepare
+        prepare(raw, prepared, sources)
+
+    def prepared_bytes(self, sources: str) -> int:
+        # 2 copies of 24 cells: published ones as benchmarks/codecs.py measures photos of their size, and stand-ins.
+        return 48 * (3168 * 67_600 if sources == "official" else 100 * 17_900)
+
+    def catalogue(self, prepared: Path) -> Catalogue:
+        from diagvib.scenes.dogs.photos import load_catalogue
+        return load_catalogue(prepared)
+
+    def largest(self, catalogue: Catalogue) -> dict[str, int]:
+        return {"photo": len(catalogue.breed) - 1}
+
+    def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
+                generator: np.random.Generator, environment: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        places = {} if environment is None else {"environment": environment}
+        return self.share_out(pd.DataFrame({"split": split, **places, **classes}), catalogue, generator)
+
+    def share_out(self, recipes: pd.DataFrame, catalogue: Catalogue, generator: np.random.Generator
+                  ) -> dict[str, np.ndarray]:
+        """Each training environment takes its photos of a breed and background from a copy of its own while there is
+        one, in the environments' order; those that are only tested then take what is left, copy by copy. So the
+        published studies read the copies that their authors' code reads."""
+        environment = recipes["environment"] if "environment" in recipes else pd.Series("", recipes.index)
+        trained = sorted(environment[recipes["split"] == "train"].unique())
+        order = [*trained, *sorted(set(environment.unique()) - set(trained))]
+        needed = recipes.groupby(["breed", "background", environment.to_numpy()]).indices
+        chosen, short = np.empty(len(recipes), np.int32), {}
+        for cell in product(*self.factors.values()):
+            shown = (catalogue.breed == cell[0]) & (catalogue.background == cell[1])
+            whole = [generator.permutation(np.flatnonzero(shown & (catalogue.copy == copy))) for copy in COPIES]
+            rows = [needed[*cell, name] for name in order if (*cell, name) in needed]
+            if sum(map(len, rows)) > shown.sum():
+                short[cell] = np.concatenate(rows), int(shown.sum())
+                continue
+            begun: list[np.ndarray] = []
+            for own in rows:
+                chosen[own] = _take(whole, begun, len(own))
+        if short:
+            raise _too_few(recipes, short)
+        return {"photo": chosen}
+
+    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+        from diagvib.scenes.dogs.photos import Photos
+        return PhotoRenderer(Photos(prepared), size, device)
+
+    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
+        """The first photo of the classes that are asked for; grey where there is none."""
+        from diagvib.scenes.dogs.photos import Photos
+        photos, known = Photos(prepared), self.catalogue(prepared)
+        images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
+        for image, one in zip(images, wanted, strict=True):
+            there = np.logical_and.reduce([getattr(known, factor) == name for factor, name in one.items()])
+            if there.any():
+                image[:] = photos.read(np.flatnonzero(np.broadcast_to(there, known.breed.shape))[:1], _EXAMPLE)[0]
+        return images
+
+
+@dataclass(frozen=True)
+class PhotoRenderer:
+    """`scenes.scene.Renderer` of photos that are taken as they are."""
+
+    photos: Photos
+    size: int
+    device: torch.device
+
+    def __call__(self, recipes: pa.Table) -> torch.Tensor:
+        import torch
+        return torch.from_numpy(self.photos.read(recipes["photo"].to_numpy(), self.size)).to(self.device)
+
+
+def _take(whole: list[np.ndarray], begun: list[np.ndarray], count: int) -> np.ndarray:
+    """So many numbers, off a list that nobody has begun as long as there is one, then off what others have left."""
+    taken = [np.empty(0, np.int64)]
+    while count:
+        lot = (whole or begun).pop(0)
+        taken.append(lot[:count])
+        begun += [lot[count:]] if len(lot) > count else []
+        count -= len(taken[-1])
+    return np.concatenate(taken)
+
+
+def _too_few(recipes: pd.DataFrame, short: Mapping[tuple[str, str], tuple[np.ndarray, int]]) -> DiagvibError:
+    """short: class of each factor -> rows that need a photo, and how many photos there are."""
+    (breed, background), (rows, there) = min(short.items(), key=lambda item: item[1][1] / len(item[1][0]))
+    parts = recipes["split"].where((recipes["split"] != "test") | ("group" not in recipes), recipes.get("group"))
+    needed = ", ".join(f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items())
+    share = max(there - 3, 0) / len(rows)  # the share of a cell may be rounded up in each split
+    fitting = ", ".join(f"{part}: {int(n * share)}" for part, n in parts.value_counts().sort_index().items())
+    return DiagvibError(f"dogs: {len(rows):,} photos of {breed} in {background} are needed ({needed}), none twice, and "
+                        f"there are {there:,}" + (f"; counts: {{{fitting}}} would fit" if share else ""))

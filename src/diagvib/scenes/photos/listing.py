@@ -1,0 +1,147 @@
+"""The photos in a user's folder: listed, checked and hashed where they are, and known again when they change.
+
+Nothing is copied. `fetch` writes the list, `prepare` reads the photos in it and takes no others.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, read_table, write_json, write_table
+
+LISTING = "files.parquet"
+_PLACE = "folder.json"
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
+_SCHEMA = pa.schema([("place", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("sha256", pa.string())])
+
+
+def state(folder: Path | None) -> str:
+    """A digest of the names, sizes and times of all files in a folder; of none where there is no folder.
+
+    No file is read. Files of a hidden name do not count.
+    """
+    digest = hashlib.sha256()
+    for path, status in sorted(_files(folder)) if folder and Path(folder).is_dir() else ():
+        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def list_photos(folder: Path, places: Sequence[str], extensions: Sequence[str] = EXTENSIONS) -> pa.Table:
+    """The photos that stand in any of some places of a folder, sorted by path.
+
+    places: folders within it, as `cars/urban`. Columns place, path (relative to the folder), bytes, sha256. A file that
+    cannot be used is left out, with a line on standard error that names it and says why: an empty or damaged one, one
+    that is no image or is not named like one, one that stands elsewhere. Files of a hidden name (`.DS_Store`) are no
+    photos of anybody's and are passed over. DiagvibError if there is no such folder, or no photo in one of the places.
+    """
+    from diagvib.scenes.photos.decoding import in_threads
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DiagvibError(f"{folder}: no such folder; it should hold the photos, in {_some(places)}")
+    named, found = [], []
+    for path in sorted(path for path, _ in _files(folder)):
+        if why := _misplaced(path, places, extensions):
+            leave_out(folder / path, why)
+        else:
+            named.append(path)
+    for path, facts in zip(named, in_threads(lambda path: _facts(folder / path), named), strict=True):
+        if isinstance(facts, str):
+            leave_out(folder / path, facts)
+        else:
+            found.append({"place": path.rpartition("/")[0], "path": path, **facts})
+    check_places(folder, places, {one["place"] for one in found}, extensions)
+    return pa.Table.from_pylist(found, _SCHEMA)
+
+
+def check_places(folder: Path, places: Sequence[str], found: Container[str],
+                 extensions: Sequence[str] = EXTENSIONS) -> None:
+    """DiagvibError, naming the first, if places hold no photo. found: those that hold one."""
+    empty = [place for place in places if place not in found]
+    if empty:
+        raise DiagvibError(f"{folder / empty[0]}: no photo that can be used ({', '.join(extensions)})"
+                           + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else ""))
+
+
+def write_listing(raw: Path, photos: pa.Table, folder: Path) -> None:
+    """Write what `list_photos` found in a folder to the folder `raw`; a list that is there already stays as it is.
+
+    Where the photos stand is kept beside the list: whoever moves them has the same list.
+    """
+    if not (raw / LISTING).exists() or read_table(raw / LISTING).replace_schema_metadata(None) != photos:
+        write_table(raw / LISTING, photos, {})
+    write_json(raw / _PLACE, {"folder": str(Path(folder).absolute())})
+
+
+def read_listing(raw: Path) -> tuple[pa.Table, Path]:
+    """The photos listed in the folder `raw`, and the folder that their paths are relative to.
+
+    DiagvibError if nothing is listed there.
+    """
+    for name in (LISTING, _PLACE):
+        if not (raw / name).exists():
+            raise DiagvibError(f"{raw / name}: no such file; run `diagvib fetch` first")
+    table, place = read_table(raw / LISTING).replace_schema_metadata(None), read_json(raw / _PLACE).get("folder")
+    if table.schema != _SCHEMA or not isinstance(place, str):
+        raise DiagvibError(f"{raw / LISTING}: no list of photos, or not with its {_PLACE}; run `diagvib fetch` again")
+    return table, Path(place)
+
+
+def read_listed(path: Path, sha256: str) -> bytes:
+    """The bytes of a listed photo. DiagvibError, naming it, if it is gone or is not the one that was listed."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DiagvibError(f"{path}: {error.strerror}, though the photo is listed; run `diagvib fetch` again") from None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise DiagvibError(f"{path}: changed since the photos were listed; run `diagvib fetch` again")
+    return data
+
+
+def leave_out(path: Path, why: str) -> None:
+    """Say on standard error that a file is left out, and why."""
+    print(f"{path}: left out, {why}", file=sys.stderr, flush=True)
+
+
+def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
+    """Path, relative to the folder, and status of every file in it that is not hidden."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir():
+                yield from _files(entry.path, f"{within}{entry.name}/")
+            elif entry.is_file() or entry.is_symlink():
+                yield f"{within}{entry.name}", entry.stat(follow_symlinks=entry.is_file())
+
+
+def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> str | None:
+    """Why a file cannot be a photo, by its name alone."""
+    place, _, name = path.rpartition("/")
+    if place not in places:
+        return f"as it stands in none of the folders {_some(places)}"
+    if not name.lower().endswith(tuple(extensions)):
+        return f"as its name is not that of a photo ({', '.join(extensions)})"
+    return None if name.isprintable() else "as its name cannot be printed"
+
+
+def _facts(path: Path) -> dict | str:
+    """Size and hash of a photo, or what is wrong with it."""
+    from diagvib.scenes.photos.decoding import check_photo
+    try:
+        data = path.read_bytes()
+        if data:
+            check_photo(data, path)
+    except DiagvibError as error:
+        return str(error).removeprefix(f"{path}: ")
+    except OSError as error:
+        return str(error.strerror)
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} if data else "the file is empty"
+
+
+def _some(places: Sequence[str]) -> str:
+    return ", ".join([*places[:6], *(["..."] if len(places) > 6 else [])])

@@ -1,0 +1,65 @@
+"""Changes of training images that keep their class: flips, colours, grey. On the training device, each image its own.
+
+Randomness is torch's global generator's on that device, which every epoch seeds; so a run repeats and continues alike.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+from torchvision.transforms.v2 import functional as F
+from torchvision.transforms.v2.functional._color import _hsv_to_rgb, _rgb_to_hsv  # adjust_hue takes one shift for all
+
+FLIPPED, GREY = 0.5, 0.1  # of all images
+JITTER = 0.3  # brightness, contrast and saturation times 1 - it to 1 + it, hue by up to this share of the circle
+_BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
+
+Augmentation = Callable[[Tensor], Tensor]  # uint8[B, H, W, 3] to the same
+
+
+def augmentation(names: Sequence[str] | None) -> Augmentation | None:
+    """The named changes, one after another in this order; None without any."""
+    return (lambda pixels: reduce(lambda images, name: AUGMENTATIONS[name](images), names, pixels)) if names else None
+
+
+def flip(pixels: Tensor) -> Tensor:
+    """Every other image mirrored, left to right."""
+    return torch.where(_chosen(pixels, FLIPPED), pixels.flip(2), pixels)
+
+
+def grey(pixels: Tensor) -> Tensor:
+    """One image in ten without colours."""
+    images = pixels.permute(0, 3, 1, 2)
+    return torch.where(_chosen(pixels, GREY), F.rgb_to_grayscale(images, 3).permute(0, 2, 3, 1), pixels)
+
+
+def jitter(pixels: Tensor) -> Tensor:
+    """Other brightness, contrast, saturation and hue, as torchvision's ColorJitter, in an order of each image's own."""
+    images, device = len(pixels), pixels.device
+    factors = 1 + JITTER * (2 * torch.rand(images, 4, device=device) - 1)
+    return jittered(pixels, factors, torch.rand(images, 4, device=device).argsort(1))
+
+
+def jittered(pixels: Tensor, factors: Tensor, order: Tensor) -> Tensor:
+    """factors: float[B, 4], of brightness, contrast, saturation; the last less 1 is the shift of the hue, in circles.
+    order: int64[B, 4], which of these comes when."""
+    images = pixels.permute(0, 3, 1, 2).float() / 255
+    for step in order.unbind(1):
+        kind, factor = step.view(-1, 1, 1, 1), factors.gather(1, step[:, None]).view(-1, 1, 1, 1)
+        grey = F.rgb_to_grayscale(images)
+        # Each but the hue moves an image away from, or towards, another one: black, its mean grey, itself in grey.
+        other = torch.where(kind == _CONTRAST, grey.mean((1, 2, 3), keepdim=True), grey)
+        other = other.masked_fill(kind == _BRIGHTNESS, 0)
+        hue, *others = _rgb_to_hsv(images).unbind(1)
+        turned = _hsv_to_rgb(torch.stack([(hue + factor.view(-1, 1, 1) - 1).remainder(1), *others], 1))
+        images = torch.where(kind == _HUE, turned, (factor * images + (1 - factor) * other).clamp(0, 1))
+    return (images * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+
+
+def _chosen(pixels: Tensor, share: float) -> Tensor:
+    """Of each image whether it is one of this share, bool[B, 1, 1, 1]."""
+    return (torch.rand(len(pixels), device=pixels.device) < share).view(-1, 1, 1, 1)
+
+
+AUGMENTATIONS: dict[str, Augmentation] = {"flip": flip, "jitter": jitter, "grey": grey}

@@ -1,0 +1,259 @@
+"""Composed photos: the user's folder, what is made of it, and every pixel beside a plain composition."""
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_table
+from diagvib.scenes import load_scene, source_state
+from diagvib.scenes.cars.catalogue import Catalogue
+from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
+from diagvib.scenes.cars.prepare import Photo, assign_splits
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import DatasetSample
+from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.study import load_study
+from photo_folders import POOLS, make_photos
+
+CARS, CPU = load_scene("cars"), torch.device("cpu")
+EACH = 12
+
+
+@pytest.fixture(scope="module")
+def mirror(tmp_path_factory) -> Path:
+    mirror = tmp_path_factory.mktemp("mirror")
+    make_photos(mirror / "cars", EACH)
+    return mirror
+
+
+@pytest.fixture(scope="module")
+def prepared(mirror, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("official")
+    CARS.fetch(folder / "raw", mirror)
+    CARS.prepare(folder / "raw", folder / "prepared", "official")
+    return folder / "prepared"
+
+
+def random_recipes(catalogue: Catalogue, n: int) -> pa.Table:
+    """Any photo of each factor; classes do not matter to pixels."""
+    generator = np.random.default_rng(3)
+    rows = {factor: generator.integers(0, len(catalogue.classes[factor]), n) for factor in FACTORS}
+    return pa.table({f"{factor}_photo": pa.array(of, pa.int32()) for factor, of in rows.items()})
+
+
+def plain_cut_out(path: Path, longer: int) -> tuple[Image.Image, Image.Image]:
+    """A photo's object with its mask, cropped and scaled, with Pillow alone."""
+    photo, beside = Image.open(path), path.with_suffix(".mask.png")
+    mask = Image.open(beside) if beside.exists() else photo.getchannel("A")
+    box = mask.getbbox()
+    photo, mask = photo.crop(box), mask.crop(box)
+    factor = longer / max(photo.size)
+    size = tuple(max(1, round(factor * length)) for length in photo.size)
+    return photo.resize(size, Image.Resampling.BILINEAR).convert("RGB"), mask.resize(size, Image.Resampling.NEAREST)
+
+
+def plain_composition(background: Path, thing: Path, car: Path) -> np.ndarray:
+    """One image of 256 pixels, as the paper describes it: uint8[256, 256, 3]."""
+    canvas = Image.open(background)
+    width, height = canvas.size
+    side = min(canvas.size)
+    left, top = (width - side) // 2, (height - side) // 2
+    canvas = canvas.crop((left, top, left + side, top + side)).resize((256, 256), Image.Resampling.BILINEAR)
+    for path, longer, (row, column) in ((thing, 64, (128, 224)), (car, 128, (128, 128))):
+        cut, mask = plain_cut_out(path, longer)
+        canvas.paste(cut, (column - cut.width // 2, row - cut.height // 2), mask)
+    return np.asarray(canvas)
+
+
+def paths_of(prepared: Path, mirror: Path) -> dict[str, list[Path]]:
+    table = read_table(prepared / "catalogue.parquet").to_pandas()
+    return {factor: [mirror / "cars" / path for path in table.loc[table["factor"] == factor, "path"]]
+            for factor in FACTORS}
+
+
+def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
+    recipes, paths = random_recipes(CARS.catalogue(prepared), 200), paths_of(prepared, mirror)
+    images = CARS.renderer(prepared, 256, CPU)(recipes).numpy()
+    for image, row in zip(images, recipes.to_pylist(), strict=True):
+        files = {factor: paths[factor][row[f"{factor}_photo"]] for factor in FACTORS}
+        assert np.array_equal(image, plain_composition(files["background"], files["object"], files["car"]))
+
+
+@pytest.mark.parametrize("size", [64, 101, 224])
+def test_other_sizes_compose_what_is_scaled(prepared, mirror, size):
+    """The parts of the 256 pixel image, each scaled, stand where the proportions say."""
+    recipes, paths = random_recipes(CARS.catalogue(prepared), 20), paths_of(prepared, mirror)
+    images = CARS.renderer(prepared, size, CPU)(recipes).numpy()
+    for image, row in zip(images, recipes.to_pylist(), strict=True):
+        empty = Image.open(paths["background"][row["background_photo"]])
+        side = min(empty.size)
+        left, top = (empty.width - side) // 2, (empty.height - side) // 2
+        canvas = empty.crop((left, top, left + side, top + side)).resize((256, 256), 2).resize((size, size), 2)
+        for factor, longer, column in (("object", 64, 7 * size // 8), ("car", 128, size // 2)):
+            cut, mask = plain_cut_out(paths[factor][row[f"{factor}_photo"]], longer)
+            tile = Image.new("RGBA", (longer, longer))
+            cut.putalpha(mask)
+            tile.paste(cut, (longer // 2 - cut.width // 2, longer // 2 - cut.height // 2))
+            small = tile.resize((longer * size // 256,) * 2, Image.Resampling.BILINEAR)
+            opaque = small.getchannel("A").point(lambda alpha: 255 * (alpha >= 128))
+            canvas.paste(small.convert("RGB"), (column - small.width // 2, size // 2 - small.height // 2), opaque)
+        assert np.array_equal(image, np.asarray(canvas))
+
+
+def test_tiles_lie_within_the_image():
+    for size in range(64, 257):
+        for factor in FACTORS:
+            side, (top, left) = tile_side(factor, size), tile_corner(factor, size)
+            assert 0 <= top <= top + side <= size and 0 <= left <= left + side <= size
+    assert (tile_side("car", 256), tile_corner("car", 256)) == (128, (64, 64))
+    assert (tile_side("object", 256), tile_corner("object", 256)) == (64, (96, 192))
+
+
+def pools(sizes: dict[str, int]) -> Catalogue:
+    """A catalogue without photos: so many of each class and factor in each split."""
+    classes = np.repeat(CLASSES, sum(sizes.values()))
+    splits = np.tile(np.repeat(list(sizes), list(sizes.values())), len(CLASSES))
+    return Catalogue(dict.fromkeys(FACTORS, classes), dict.fromkeys(FACTORS, splits), 256, "official", True, "0" * 64)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> pd.DataFrame:
+    """The published dataset's recipes, as config/urbancars.yaml has them drawn."""
+    config = load_config("config/urbancars.yaml")
+    (study_name,), (binding,) = config["studies"], config["bindings"]
+    study = load_study(study_name)
+    samples = [DatasetSample(**one) for one in stage_settings(config, "draw", study_name)["dataset_samples"]]
+    assert len(samples) == 1
+    return draw_recipes(study, bind(study, binding, CARS.factors), samples, config["counts"], CARS,
+                        pools({"train": 4000, "val": 500, "test": 500})).to_pandas()
+
+
+def test_the_published_dataset_has_its_counts(drawn):
+    agree = drawn.assign(background=drawn["background"] == drawn["car"], object=drawn["object"] == drawn["car"])
+    train = agree[agree["split"] == "train"].groupby(["car", "background", "object"]).size()
+    for name in CLASSES:
+        assert [train[name, *both] for both in ((True, True), (False, True), (True, False), (False, False))] == [
+            3610, 190, 190, 10]
+    for split in ("val", "test"):
+        cells = agree[agree["split"] == split].groupby(["car", "background", "object"]).size()
+        assert len(cells) == 8 and (cells == 125).all()
+    groups = agree[agree["split"] == "test"].groupby("group")[["background", "object"]].agg(["min", "max"])
+    assert groups.loc["common"].all() and not groups.loc["neither"].any()
+    assert groups.loc["no-cue-1"].tolist() == [False, False, True, True]
+
+
+def test_no_photo_is_in_two_splits_or_two_images(drawn):
+    for factor in FACTORS:
+        assert drawn[f"{factor}_photo"].is_unique
+        assert drawn[f"{factor}_photo"].nunique() == len(drawn) == 10_000
+
+
+def test_too_few_photos_are_counted(drawn):
+    with pytest.raises(DiagvibError, match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
+                                           r"and the split has 3,000; set it to 6,000 or less, or add photos"):
+        pools({"train": 3000, "val": 1, "test": 1}).choose(
+            "car", np.repeat(CLASSES, 4000), "train", np.random.default_rng(0))
+
+
+def test_a_class_is_cut_into_the_published_shares():
+    photos = [Photo(name, f"{name}/{number}", f"{name}{number}") for name in CLASSES for number in range(5000)]
+    splits = dict(zip(photos, assign_splits(photos, 1), strict=True))
+    for name in CLASSES:
+        counts = pd.Series([split for photo, split in splits.items() if photo.name == name]).value_counts()
+        assert counts.to_dict() == {"train": 4000, "val": 500, "test": 500}
+    fewer = photos[1:]
+    moved = sum(splits[photo] != split for photo, split in zip(fewer, assign_splits(fewer, 1), strict=True))
+    assert moved <= 4, "a photo less moves hardly any other"
+    renamed = [photo._replace(path=f"x{number}") for number, photo in enumerate(photos)]
+    assert assign_splits(renamed, 1) == list(splits.values())
+
+
+def test_the_catalogue_holds_every_photo_once(prepared):
+    catalogue, table = CARS.catalogue(prepared), read_table(prepared / "catalogue.parquet").to_pandas()
+    assert (catalogue.sources, catalogue.comparable, catalogue.canvas) == ("official", True, 256)
+    assert len(table) == len(POOLS) * EACH and table["path"].is_unique and table["sha256"].is_unique
+    assert (table["mask_sha256"] != "").sum() == 4 * EACH / 2
+    assert set(table.groupby(["factor", "class"])["split"].nunique()) == {3}
+
+
+def copied(mirror: Path, folder: Path) -> Path:
+    shutil.copytree(mirror / "cars", folder / "cars", copy_function=shutil.copy2)
+    return folder
+
+
+def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys):
+    own = copied(mirror, tmp_path)
+    urban = own / "cars" / "cars" / "urban"
+    Image.new("L", Image.open(urban / "001.jpg").size).save(urban / "001.mask.png")
+    Image.new("L", (5, 5), 255).save(urban / "003.mask.png")
+    (urban / "005.mask.png").unlink()
+    shutil.copy2(urban / "007.mask.png", urban / "orphan.mask.png")
+    shutil.copy2(urban / "000.png", urban / "twin.png")
+    CARS.fetch(tmp_path / "raw", own)
+    lines = capsys.readouterr().err.splitlines()
+    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "its 5 x 5 pixels are not the photo's",
+              "005.jpg": "`diagvib cutout` would make", "orphan.mask.png": "the mask of no photo",
+              "twin.png": "the same photo as cars/urban/000.png"}
+    assert len(lines) == len(wanted)
+    for name, why in wanted.items():
+        line, = (line for line in lines if line.startswith(str(urban / name)))
+        assert why in line
+    listed = set(read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist())
+    assert "cars/urban/007.mask.png" in listed
+    assert not listed & {f"cars/urban/{name}" for name in (*wanted, "001.jpg", "003.jpg")}
+
+
+def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_path, capsys):
+    own = copied(mirror, tmp_path)
+    state = source_state("cars", str(own))
+    CARS.fetch(tmp_path / "raw", own)
+    assert (tmp_path / "raw" / "files.parquet").read_bytes() == (prepared.parent / "raw" / "files.parquet").read_bytes()
+    (own / "cars" / "objects" / "country" / "002.png").unlink()
+    assert source_state("cars", str(own)) != state
+    with pytest.raises(DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"):
+        CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+    CARS.fetch(tmp_path / "raw", own)
+    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+    assert CARS.catalogue(tmp_path / "prepared").digest != CARS.catalogue(prepared).digest
+    assert capsys.readouterr().err == ""
+    shutil.rmtree(own / "cars" / "backgrounds" / "urban")
+    with pytest.raises(DiagvibError, match="backgrounds/urban: no photo that can be used"):
+        CARS.fetch(tmp_path / "raw", own)
+
+
+def test_names_and_places_of_photos_do_not_matter_to_the_dataset(mirror, prepared, tmp_path):
+    own = copied(mirror, tmp_path)
+    moved = own / "cars" / "cars" / "urban"
+    for suffix in (".jpg", ".mask.png"):
+        os.rename(moved / f"001{suffix}", moved / f"a{suffix}")
+    CARS.fetch(tmp_path / "raw", own)
+    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
+    split = [dict(read_table(folder / "catalogue.parquet", ["sha256", "split"]).to_pandas().to_numpy().tolist())
+             for folder in (prepared, tmp_path / "prepared")]
+    assert split[0] == split[1]
+
+
+def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
+    with pytest.raises(DiagvibError, match="mirror: cars are photos of your own; .*cars/objects/country .docs/urb"):
+        CARS.fetch(tmp_path, None)
+    assert source_state("cars", None) == source_state("cars", str(tmp_path / "absent"))
+    assert source_state("digits", str(tmp_path)) == ""
+
+
+def test_damaged_packs_are_refused(prepared, tmp_path):
+    for name, damage in (("car.npy", lambda data: data[:-100]), ("object.npy", lambda data: b"x" * 100),
+                         ("catalogue.parquet", lambda data: data[:-10])):
+        folder = Path(shutil.copytree(prepared, tmp_path / name))
+        (folder / name).write_bytes(damage((folder / name).read_bytes()))
+        with pytest.raises(DiagvibError, match=name):
+            CARS.catalogue(folder)
+            CARS.renderer(folder, 64, CPU)

@@ -1,0 +1,112 @@
+"""Images that memory should not hold: the same bytes from the disk, and batches fetched while others are used."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.images import memory
+from diagvib.images.datasets import ImageFiles
+from diagvib.images.files import read_images
+from diagvib.images.memory import room
+from diagvib.images.prefetch import in_advance
+from diagvib.training.batches import Batches
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import Folders, Job, train_runs
+from synthetic_images import write_dataset
+from test_mirrored_weights import SETTINGS
+from test_trainer import CPU, RUN
+
+
+@pytest.fixture
+def images(tmp_path):
+    write_dataset(tmp_path / "images", "zso", "hue", 0, counts=(40, 8, 12))
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def no_memory(monkeypatch):
+    monkeypatch.setattr(memory, "SHARE", 0.0)
+
+
+def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
+    path = images / "0" / "train.parquet"
+    held, files = read_images(path), sorted(images.rglob("*"))
+    monkeypatch.setattr(memory, "SHARE", 0.0)
+    mapped = read_images(path)
+    assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
+    assert sorted(images.rglob("*")) == files, "the file has no name, so that none is ever left"
+    some = torch.tensor([39, 0, 7, 7])
+    assert torch.equal(Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some])
+
+
+def test_it_is_the_share_of_memory_that_decides(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "SHARE", 5000 / memory.memory())
+    assert type(room((10, 5, 5, 20), tmp_path)) is np.ndarray and type(room((11, 5, 5, 20), tmp_path)) is np.memmap
+
+
+def test_a_disk_that_is_too_small_is_named(tmp_path, no_memory):
+    with pytest.raises(DiagvibError, match=r"do not fit into memory, nor on this disk .*; free some space, or lower"):
+        room((10**9, 1024, 1024, 3), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, monkeypatch):
+    settings = {**SETTINGS, "model": {**SETTINGS["model"], "name": "small_cnn"}, "augment": ["flip"]}
+    for where, share in (("memory", 1.0), ("disk", 0.0)):
+        monkeypatch.setattr(memory, "SHARE", share)
+        train_runs(Job(settings, Protocol(2, None, 3), CPU, ImageFiles(images), keep_weights=True), [RUN],
+                   Folders(tmp_path / where, tmp_path / "checkpoints"))
+    for name in ("predictions.parquet", "history.jsonl", "metrics.json", "weights.pt"):
+        assert (tmp_path / "memory/0" / name).read_bytes() == (tmp_path / "disk/0" / name).read_bytes()
+
+
+def test_work_is_done_in_advance_in_order_and_not_too_far():
+    started, most = [], 2
+
+    def work(n: int) -> int:
+        started.append(n)
+        return n * n
+
+    for n, square in in_advance(work, range(9), most):
+        assert square == n * n and len(started) <= n + 1 + most
+    assert started == list(range(9))
+
+
+def test_the_thread_works_while_the_one_who_asks_does():
+    asked, done = threading.Event(), threading.Event()
+
+    def work(n: int) -> int:
+        if n == 1:
+            asked.wait(30)
+            done.set()
+        return n
+
+    for n, _ in in_advance(work, range(3)):
+        if n == 0:
+            asked.set()
+            assert done.wait(30), "the second is worked on while the first is used"
+
+
+def test_an_error_of_the_thread_reaches_the_one_who_asks_and_nothing_is_left_running():
+    def work(n: int) -> float:
+        return 1 / (2 - n)
+
+    found, threads = [], threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        for n, _ in in_advance(work, range(50)):
+            found.append(n)
+    assert found == [0, 1]
+    ahead = in_advance(lambda n: time.sleep(0.01), range(50))
+    next(ahead)
+    ahead.close()
+    assert threading.active_count() == threads
+
+
+def test_batches_that_lie_on_the_device_are_asked_for_as_they_come():
+    batches = Batches(torch.zeros(10, 4, 4, 3, dtype=torch.uint8), torch.arange(10), CPU)
+    order = torch.randperm(10).view(5, 2)
+    assert torch.equal(torch.stack(list(batches.ahead(order))), order)
