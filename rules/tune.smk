@@ -1,7 +1,7 @@
 rule tune:
     input:
-        lambda wildcards: [file for factor in CONFIG["tuning"]["factors"]
-                           for file in images(TUNING_STUDY, factor, wildcards.baseline)],
+        lambda wildcards: [file for binding in tuning_bindings(CONFIG["tuning"])
+                           for file in images(TUNING_STUDY, binding, wildcards.baseline)],
         **code("tune"),
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],

@@ -18,7 +18,7 @@ from diagvib.foundation.files import read_json, read_yaml
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
-from diagvib.training import tuning
+from diagvib.training import trials
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, Candidate, rank_candidates
 
@@ -109,7 +109,7 @@ def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkey
             trained.append(method.settings["optimiser"]["lr"])
             super().__init__(method, *arguments)
 
-    monkeypatch.setattr(tuning, "Trainer", Counted)
+    monkeypatch.setattr(trials, "Trainer", Counted)
     tune(root)
     assert not trained and results(root) == before
     table = tune(root, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
@@ -165,7 +165,7 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
             trainings += 1
             yield Killer()
 
-        test_tuning.tuning.training_callback = killer
+        test_tuning.trials.training_callback = killer
         test_tuning.tune(pathlib.Path(sys.argv[1]))
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
@@ -184,7 +184,7 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
             return fitted[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "Trainer", Counted)
+        patch.setattr(trials, "Trainer", Counted)
         continued = tune(root)
     assert [len(one.timings) for one in fitted] == [1, 2, 2], "epochs of the sixth, seventh and eighth"
     assert not list(kept.rglob("*.pt"))

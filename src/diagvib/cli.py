@@ -151,7 +151,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
                                                         help="Of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None) -> None:
-    """Choose batch size and learning rate by validation loss; study and candidates: the configuration's `tuning`."""
+    """Choose a baseline's settings by validation, in a grid or a random search: the configuration's `tuning`."""
     if settings is not None and len(baselines) > 1:
         raise DiagvibError("--settings are those of one baseline; name one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images import DIGESTS_FILE
+from diagvib.methods.registry import check_scene
+from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import Binding, chosen_bindings
 from diagvib.studies.study import Study, load_study
@@ -51,6 +53,17 @@ def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Bin
     """The bindings, of these names or all, for which a study has datasets."""
     found = study_of(config, study)
     return chosen_bindings(found, names, load_scene(found.scene).factors)
+
+
+def check_method(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
+    """DiagvibError unless every study has what a method (its settings) is told, and its scene can do what it needs."""
+    for name in studies:
+        study = study_of(config, name)
+        try:
+            check_told(method, len(study.cues), len(study.environments))
+            check_scene(method, study.scene)
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
 
 
 def scenes(config: dict) -> list[str]:
