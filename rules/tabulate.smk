@@ -12,6 +12,7 @@ rule tabulate:
     threads: 4
     params:
         settings=stage("tabulate"),
+        tuned=LAYOUT.tuned_tables(),  # which no plain run makes
     message:
         "tabulate"
     shell:

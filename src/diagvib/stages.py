@@ -143,7 +143,7 @@ def tabulate(layout: Layout, settings: dict, threads: int) -> None:
     """The tables of everything that has been run, and its headline numbers; what has not is missing in them."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads)
+    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
 
 

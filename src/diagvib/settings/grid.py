@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
 from diagvib.images import DIGESTS_FILE
 from diagvib.methods.registry import check_scene
 from diagvib.methods.told import check_told
@@ -143,6 +144,10 @@ class Layout:
     @property
     def tuning(self) -> Path:
         return self.root / "results" / "tuning"
+
+    def tuned_tables(self) -> dict[str, str]:
+        """The tables of tuning that are there, with their sha256."""
+        return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
 
     @property
     def all_recipes(self) -> Path:
