@@ -18,6 +18,7 @@ from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
+from diagvib.studies.scarcity import check_training_count
 from diagvib.studies.study import Study, load_studies
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
@@ -153,6 +154,10 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
             raise DiagvibError(f"{where}: counts: of study {name} both counts.{named[0]} and counts.test are given; "
                                "give a number for each of its groups, or counts.test for all of them")
         together += [name] if absent else []
+        try:
+            check_training_count(studies[name], counts["train"])
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:
         raise DiagvibError(f"{where}: counts.test: every group of the studies has a number of its own, such as counts."
                            f"{studies[config['studies'][0]].groups[0]}; leave one of the two out")
