@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.prepare import Catalogue
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import datasets, study_of, train_jobs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.recipes import draw_recipes, split_counts
 from diagvib.studies.study import load_studies
 
 HUE = "bindings=[shape-hue]"
@@ -79,3 +81,15 @@ def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images
                          {"train": images, "val": 9, "id": 9, "ood": 9}, digits, catalogue).to_pandas()
     own = drawn[(drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])]
     assert len(own) == least
+
+
+def test_the_demo_of_shortcuts_trains_each_method_where_it_belongs():
+    config = load_config(definition_path("demo_shortcuts.yaml"))
+    assert datasets(config) == [("whac-95", "shape-position-hue"), ("o2o-hard", "shape-hue"), ("m2m-hard", "shape-hue")]
+    jobs = train_jobs(config)
+    assert [job[0] for job in jobs if job[1] == "whac-95"] == [
+        "erm", "cutmix", "jtt", "lle", "group_dro", "group_dro_cue_1", "group_dro_cue_2"]
+    for study in ("o2o-hard", "m2m-hard"):
+        assert [job[0] for job in jobs if job[1] == study] == ["erm_env", "group_dro_env", "mixup_env", "lisa"]
+        assert split_counts(study_of(config, study), config["counts"], "test") == {"id": 800, "ood": 800}
+    assert split_counts(study_of(config, "whac-95"), config["counts"], "test") == {None: 1620}

@@ -1,10 +1,6 @@
 """Random search: what each trial draws, which trial each rule chooses, and real trainings at toy size, also killed."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import textwrap
 from functools import cache
 from pathlib import Path
@@ -14,7 +10,6 @@ import pandas as pd
 import pytest
 import yaml
 
-from conftest import REPOSITORY
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
@@ -28,6 +23,7 @@ from diagvib.training import trials
 from diagvib.training.random_search import choose, rule_rows
 from diagvib.training.selection_rules import kept_epochs
 from diagvib.training.trainer import Trainer
+from test_tuning import kill
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
 TOY = ["sources=embedded", "image_size=64", "samples=1", f"studies=[{STUDY}]", f"bindings=[{BINDING}]",
@@ -313,32 +309,7 @@ def test_more_trials_train_what_is_new_and_the_table_is_printed(root, monkeypatc
 
 def test_killed_it_continues_to_the_same_bytes(searched, root):
     """SIGKILL after the first epoch of the second trial; then the same command again."""
-    script = textwrap.dedent("""
-        import os, pathlib, signal, sys
-        import test_random_search
-        from contextlib import contextmanager
-        from diagvib.training.callbacks import Callback
-
-        trainings = 0
-
-        class Killer(Callback):
-            def on_epoch(self, row):
-                if trainings == 2:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        @contextmanager
-        def killer(name):
-            global trainings
-            trainings += 1
-            yield Killer()
-
-        test_random_search.trials.training_callback = killer
-        test_random_search.tune(pathlib.Path(sys.argv[1]))
-        """)
-    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
-    killed = subprocess.run([sys.executable, "-c", script, str(root)], env=environment, capture_output=True, text=True,
-                            check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    kill(root, "test_random_search", 2)
     kept = root / "data/tuning/coral"
     assert not (root / "results").exists()
     assert [len(list(kept.rglob(f"*.{kind}"))) for kind in ("json", "pt")] == [1, 1]
@@ -359,3 +330,32 @@ def test_a_batch_of_more_images_than_there_are_is_named(root):
     with pytest.raises(DiagvibError, match="batch size 128 is more than the 96 training images; lower the range of"):
         tune(root, ranges="{all: {batch_size: {choice: [128]}}}")
     assert not (root / "results").exists()
+
+
+def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
+    """From nothing; who is not trained on the study is not tuned on it, and the next tables know the search."""
+    pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
+    from test_workflow import copy_of_the_repository, count, snakemake
+    repository = copy_of_the_repository(tmp_path)
+    (repository / "toy.yaml").write_text(textwrap.dedent(f"""
+        root: toy
+        sources: embedded
+        studies: [{STUDY}, zgo]
+        bindings: [{BINDING}]
+        samples: 1
+        image_size: 64
+        counts: {{train: 96, val: 32, id: 32, ood: 32}}
+        baselines: [{{name: coral, studies: [{STUDY}]}}, {{name: small_cnn, studies: [zgo]}}]
+        training: {{max_epochs: 1, track_test: true}}
+        tuning: {{study: {STUDY}, random_search: {{bindings: [{BINDING}], trials: 2}}}}
+        """))
+    done = count(snakemake(repository, "tuned", "--configfile", "toy.yaml"))
+    assert done.items() >= {"prepare": 1, "draw": 1, "render": 1, "tune": 1}.items() and "train" not in done
+    assert {path.name for path in (repository / "toy/results/tuning").iterdir()} == {"coral.csv", "coral.yaml"}
+    assert "chosen: trial" in (repository / "toy/logs/tune/coral.log").read_text()
+    snakemake(repository, "tables", "--configfile", "toy.yaml")
+    ranks = pd.read_csv(repository / "toy/results/tables/selection_ranks.csv")
+    assert set(ranks["over"]) == {"runs", "trials"} and set(ranks["baseline"]) == {"coral"}
+    (repository / "toy/results/tuning/coral.csv").unlink()
+    assert count(snakemake(repository, "tables", "-n", "--quiet", "host", "--configfile", "toy.yaml")).keys() == {
+        "tabulate", "tables"}, "other searches are other tables, and a plain run makes none"

@@ -9,6 +9,7 @@ import pandas as pd
 from rich.table import Table
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.progress import print_wide
 from diagvib.settings.search_space import described, search_space, trial_values, with_values
 from diagvib.training.selection_rules import (
     LAST,
@@ -20,7 +21,7 @@ from diagvib.training.selection_rules import (
     tested,
     training_domain,
 )
-from diagvib.training.trials import Task, Trials, print_wide, write_tuned
+from diagvib.training.trials import Task, Trials, write_tuned
 
 _RANGES = "tuning.random_search.ranges"
 

@@ -11,8 +11,6 @@ from typing import Protocol as Interface
 import pandas as pd
 import torch
 import yaml
-from rich.console import Console
-from rich.table import Table
 
 from diagvib.foundation.errors import DiagvibError, Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
@@ -173,9 +171,3 @@ def write_tuned(task: Task, table: pd.DataFrame, best: Candidate, origin: str) -
     write_text(task.out / f"{task.baseline}.csv", table.to_csv(index=False))
     write_text(task.out / f"{task.baseline}.yaml",
                yaml.safe_dump({task.baseline: entry}, sort_keys=False, default_flow_style=None, width=118))
-
-
-def print_wide(shown: Table) -> None:
-    """Into a file or pipe a table keeps its width instead of being cut at 80 columns."""
-    console = Console()
-    Console(width=console.width if console.is_terminal else 140).print(shown)

@@ -8,7 +8,8 @@ import pandas as pd
 from rich.table import Table
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.training.trials import Task, Trials, print_wide, write_tuned
+from diagvib.foundation.progress import print_wide
+from diagvib.training.trials import Task, Trials, write_tuned
 
 COLUMNS = ["baseline", "batch_size", "lr", "target", "sample", "val_loss", "selected_epoch", "epochs", "seconds",
            "status"]
