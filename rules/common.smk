@@ -12,6 +12,7 @@ from diagvib.scenes import load_scene, source_state
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import (RUN_FILES, WEIGHTS_FILE, Layout, dataset_count, datasets, folder_name, scenes, study_of,
                                    train_jobs)
+from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 
 # Where a job runs and where from is no part of its result: used in commands, but no job runs again for a change.
 # TensorBoard files and CUDA graphs likewise: beside the result, and how fast it comes.
@@ -73,7 +74,7 @@ IMAGES = [file.format(study=study, binding=binding) for study, binding in datase
 RUNS, WEIGHTS = ([file.format(baseline=baseline, study=study, binding=binding)
                   for baseline, study, binding in train_jobs(CONFIG) for file in files]
                  for files in (RUN_OUTPUTS, WEIGHT_OUTPUTS))
-TUNED = [f"{LAYOUT.tuning}/{baseline['name']}.{kind}" for baseline in CONFIG["baselines"] for kind in ("csv", "yaml")]
+TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in tuned_baselines(CONFIG) for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.figures)
 

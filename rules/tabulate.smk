@@ -12,6 +12,7 @@ rule tabulate:
     params:
         settings=stage("tabulate"),
         code=code("tabulate"),
+        tuned=LAYOUT.tuned_tables(),  # which no plain run makes
     message:
         "tabulate"
     shell:

@@ -1,7 +1,7 @@
 rule tune:
     input:
-        lambda wildcards: [file for factor in CONFIG["tuning"]["factors"]
-                           for file in images(TUNING_STUDY, factor, wildcards.baseline)],
+        lambda wildcards: [file for binding in tuning_bindings(CONFIG["tuning"])
+                           for file in images(TUNING_STUDY, binding, wildcards.baseline)],
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
     log:
@@ -18,4 +18,4 @@ rule tune:
         "tune {wildcards.baseline}"
     shell:
         "diagvib tune {wildcards.baseline} --settings {params.settings:q} --root {ROOT:q} --device {DEVICE} "
-        "> {log:q} 2>&1"
+        "{MIRROR} > {log:q} 2>&1"

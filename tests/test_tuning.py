@@ -18,7 +18,7 @@ from diagvib.foundation.files import read_json, read_yaml
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
-from diagvib.training import tuning
+from diagvib.training import trials
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, Candidate, rank_candidates
 
@@ -109,7 +109,7 @@ def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkey
             trained.append(method.settings["optimiser"]["lr"])
             super().__init__(method, *arguments)
 
-    monkeypatch.setattr(tuning, "Trainer", Counted)
+    monkeypatch.setattr(trials, "Trainer", Counted)
     tune(root)
     assert not trained and results(root) == before
     table = tune(root, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
@@ -144,19 +144,19 @@ def test_rendering_on_the_training_device_gives_the_same(root):
     assert losses(tune(root, "tuning.factors=[hue]", "images=render")) == from_files
 
 
-def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
-    """SIGKILL after the sixth training's first epoch; then the same command again."""
+def kill(root: Path, module: str, training: int) -> None:
+    """The `tune` of a module of tests, in a process that is killed after the first epoch of a training."""
     script = textwrap.dedent("""
-        import os, pathlib, signal, sys
-        import test_tuning
+        import importlib, os, pathlib, signal, sys
         from contextlib import contextmanager
+        from diagvib.training import trials
         from diagvib.training.callbacks import Callback
 
         trainings = 0
 
         class Killer(Callback):
             def on_epoch(self, row):
-                if trainings == 6:
+                if trainings == int(sys.argv[3]):
                     os.kill(os.getpid(), signal.SIGKILL)
 
         @contextmanager
@@ -165,13 +165,18 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
             trainings += 1
             yield Killer()
 
-        test_tuning.tuning.training_callback = killer
-        test_tuning.tune(pathlib.Path(sys.argv[1]))
+        trials.training_callback = killer
+        importlib.import_module(sys.argv[2]).tune(pathlib.Path(sys.argv[1]))
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
-    killed = subprocess.run([sys.executable, "-c", script, str(root)], env=environment, capture_output=True, text=True,
-                            check=False)
+    killed = subprocess.run([sys.executable, "-c", script, str(root), module, str(training)], env=environment,
+                            capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
+
+
+def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
+    """SIGKILL after the sixth training's first epoch; then the same command again."""
+    kill(root, "test_tuning", 6)
     assert not (root / "results").exists()
     kept = root / "data/tuning/small_cnn"
     assert len(list(kept.rglob("*.json"))) == 5 and len(list(kept.rglob("*.pt"))) == 1
@@ -184,7 +189,7 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
             return fitted[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "Trainer", Counted)
+        patch.setattr(trials, "Trainer", Counted)
         continued = tune(root)
     assert [len(one.timings) for one in fitted] == [1, 2, 2], "epochs of the sixth, seventh and eighth"
     assert not list(kept.rglob("*.pt"))

@@ -150,13 +150,13 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
                                                         help="Of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
-         device: Device = None) -> None:
-    """Choose batch size and learning rate by validation loss; study and candidates: the configuration's `tuning`."""
+         device: Device = None, mirror: Mirror = None) -> None:
+    """Choose a baseline's settings by validation, in a grid or a random search: the configuration's `tuning`."""
     if settings is not None and len(baselines) > 1:
         raise DiagvibError("--settings are those of one baseline; name one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
     for name, job in tasks.items():
-        stages.tune(job.layout, job.settings, name, job.device(device))
+        stages.tune(job.layout, job.settings, name, job.device(device), mirror or job.mirror)
 
 
 @app.command()

@@ -16,6 +16,7 @@ from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 from diagvib.settings.grid import Layout, expected_runs, make_run
+from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.recipes import draw_recipes, write_recipes
@@ -109,37 +110,45 @@ def train(layout: Layout, settings: dict, baseline: str, study: str, binding: st
                                   layout.curves(baseline, study, binding) if tensorboard else None))
 
 
-def tune(layout: Layout, settings: dict, baseline: str, device: str) -> None:
+def tune(layout: Layout, settings: dict, baseline: str, device: str, mirror: Path | None = None) -> None:
     """The table of a baseline's tuning, and the entry of the best settings for config/baselines."""
     from diagvib.foundation.devices import resolve_device
-    from diagvib.training.tuning import tune as try_candidates
+    from diagvib.training.protocol import Protocol
+    from diagvib.training.random_search import search
+    from diagvib.training.trials import Task
+    from diagvib.training.tuning import tune as try_grid
     chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}
-    for factor in tuning["factors"]:
-        _check_tuning_images(layout, settings, factor)
-        datasets[factor] = _datasets(layout, settings, tuning["study"], factor, chosen)
-    try_candidates(baseline=baseline, settings=settings["baseline"], tuning=tuning, datasets=datasets,
-                   out=layout.tuning, kept=layout.tuned(baseline), training=settings["training"], device=chosen)
+    for binding in tuning_bindings(tuning):
+        _check_tuning_images(layout, settings, binding)
+        datasets[binding] = _datasets(layout, settings, tuning["study"], binding, chosen)
+    task = Task(baseline, settings["baseline"], tuning, datasets, layout.tuning, layout.tuned(baseline),
+                Protocol(**settings["training"]), chosen, layout.prepared(settings["scene"]),
+                mirror and mirror / "weights")
+    if tuning["random_search"]:
+        search(task)
+    else:
+        try_grid(task)
 
 
-def _check_tuning_images(layout: Layout, settings: dict, factor: str) -> None:
-    """DiagvibError, saying what makes them, if the images of a target factor's tuning are not there."""
+def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
+    """DiagvibError, saying what makes them, if the images of a binding's tuning are not there."""
     from diagvib.images.datasets import ImageFiles
     tuning = settings["tuning"]
-    study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], factor))
+    study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
     needed = ([files.place(sample, split) for sample in tuning["samples"] for split in SPLITS]
-              if settings["images"] == "parquet" else [layout.recipes(study, factor)])
+              if settings["images"] == "parquet" else [layout.recipes(study, binding)])
     missing = next((path for path in needed if not path.exists()), None)
     if missing:
         raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}, which `snakemake tuned "
-                           f"--cores all` makes first, as do `diagvib draw {study} {factor}` and `diagvib render "
-                           f"{study} {factor}`")
+                           f"--cores all` makes first, as do `diagvib draw {study} {binding}` and `diagvib "
+                           f"render {study} {binding}`")
 
 
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
     """The tables of everything that has been run, and its headline numbers; what has not is missing in them."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads)
+    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
 
 

@@ -1,10 +1,17 @@
-"""Progress of counted work: a bar on a terminal, one closing line in a log."""
+"""What people see of work: a bar on a terminal and one closing line in a log; tables."""
 
 import sys
 import time
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+def print_wide(shown: Table) -> None:
+    """Into a file or pipe a table keeps its width instead of being cut at 80 columns."""
+    console = Console()
+    Console(width=console.width if console.is_terminal else 140).print(shown)
 
 
 class Counter:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import torchvision
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
@@ -30,6 +29,7 @@ def load_weights(net: nn.Module, model: str, name: str, file: str | None, sha256
 
     Either way the bytes are hashed. DiagvibError showing both hashes if they differ, or saying what to do otherwise.
     """
+    import torchvision
     known = [weights.name for weights in torchvision.models.get_model_weights(model)]
     if name not in known:
         raise unknown_name(f"weights of {model}", name, known, "model.weights")
@@ -56,6 +56,7 @@ def located(model: dict | None, folder: Path | None) -> dict | None:
     the baseline names no file of its own."""
     if not folder or not model or not model["weights"] or model["weights_file"]:
         return model
+    import torchvision  # here: it takes as long to load as half of torch
     names = {weights.name: Path(weights.url).name for weights in torchvision.models.get_model_weights(model["name"])}
     path = Path(folder) / names.get(model["weights"], "no such weights")
     return {**model, "weights_file": str(path)} if path.is_file() else model

@@ -18,6 +18,7 @@ from diagvib.results.formats import (
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_lines
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import interval, metric_titles, paper_percent, percent, points
+from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
 from diagvib.results.uncertainty import FEWEST_FOR_P
 
 
@@ -120,6 +121,20 @@ def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
         _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
         for text, paper in zip(ours, theirs or [""] * len(ours), strict=True))] for names, ours, theirs in lines]
     return {"title": AVERAGE_TITLE, "note": AVERAGE_NOTE, "heads": heads, "rows": rows, "notes": notes}
+
+
+def rank_tables(ranks: pd.DataFrame, known: KnownStudies) -> dict:
+    """Title and note, and a table of runs and one of random searches, as far as there are any; ranks in small print."""
+    found = []
+    for over, title in OVER.items():
+        if len(own := ranks[ranks["over"] == over]):
+            heads, lines = rank_lines(own, known)
+            rows = [[_cell(names[0], place), *map(_cell, names[1:]), *(
+                _cell(text, row.get("mean"), f"rank {rank}" if rank else "", "missing" if text == "-" else "")
+                for row, (text, rank) in ((row, rank_text(row)) for row in cells))]
+                for place, (names, cells) in enumerate(lines)]
+            found.append({"title": title, "heads": heads, "rows": rows})
+    return {"title": RANKS_TITLE, "note": RANKS_NOTE, "tables": found}
 
 
 def _first_number(text: str) -> float:

@@ -3,7 +3,7 @@
 # The tidy tables, each as CSV and as Parquet.
 TIDY = ("runs", "p_matrix", "metrics", "contrasts", "comparison", "summary", "agreement", "reference", "likeness",
         "overall", "baselines", "selection", "accuracy", "gaps", "whac_a_mole", "gap_methods", "average",
-        "average_methods", "run_times")
+        "average_methods", "selection_ranks", "run_times")
 
 # What `tabulate` writes under results/tables.
 TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "cells.parquet", "history.parquet",

@@ -1,7 +1,7 @@
 """The set of metrics `average` (Lynch et al., 2023, Sec. 5): accuracy where the cue spoke for another class, and how
 many predictions follow it there (their Fig. 5)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
@@ -29,10 +29,17 @@ def average_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
         # An environment that no run tested has no column.
         own = own.reindex(columns=[*RUN_KEYS, *measures])
         parts.append(measures_table(own, baselines, dict.fromkeys(measures, (0, 1))))
-    has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == len(parts)
-    every = values[has_all].assign(study="") if len(parts) > 1 else values[:0]
-    parts.append(measures_table(every, baselines, dict.fromkeys(MEASURES, (0, 1))))
+    parts.append(mean_over_studies(values, MEASURES, baselines))
     return {"average": pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)}
+
+
+def mean_over_studies(values: pd.DataFrame, measures: Iterable[str], baselines: Mapping[str, dict]) -> pd.DataFrame:
+    """`gaps.measures_table` of shares of runs over all studies, of baselines and bindings that have all; no rows of a
+    single study."""
+    studies = values["study"].nunique()
+    has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
+    every = values[has_all].assign(study="") if studies > 1 else values[:0]
+    return measures_table(every, baselines, dict.fromkeys(measures, (0, 1)))
 
 
 def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 from rich.table import Table
 from scipy.stats import t
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
+from diagvib.foundation.progress import print_wide
 from diagvib.results.formats import markdown_table
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
@@ -123,9 +123,7 @@ def print_comparison(table: pd.DataFrame) -> None:
         shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left", no_wrap=True)
     for row in _texts(table):
         shown.add_row(*row)
-    console = Console()
-    # Into a file or pipe a table keeps its width instead of being cut at 80 columns.
-    Console(width=console.width if console.is_terminal else 140).print(shown)
+    print_wide(shown)
     print(compare_sentence(table))
 
 

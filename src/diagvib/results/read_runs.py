@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,10 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
 
 # Columns of a run's epochs that every run notes; behind them an accuracy for each test group, noted if
-# `training.track_test` asked for it, and `on_validation`, noted where a study has cues.
+# `training.track_test` asked for it, `on_validation`, noted where a study has cues, and ENVIRONMENTS, where it has
+# several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
+ENVIRONMENTS = "val_environment_accuracy"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
 # What run.json holds, as far as it is read.
@@ -37,6 +40,7 @@ class Collected:
     """What was found: `frame` as of `collect_runs`; per row what made the run, and its epochs (None for missing runs).
 
     history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the runs that are there.
+    last_phase: per row the place of the first epoch of the last phase, in which weights are selected.
     """
 
     frame: pd.DataFrame
@@ -44,6 +48,12 @@ class Collected:
     epochs: list[np.ndarray | None]
     history: list[str] = field(default_factory=lambda: list(NOTED))
     cells: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=CELL_COLUMNS))
+    last_phase: list[int] = field(default_factory=list)
+
+    def selectable(self) -> list[np.ndarray | None]:
+        """Per row the epochs of the last phase."""
+        return [None if epochs is None else epochs[first:]
+                for epochs, first in zip_longest(self.epochs, self.last_phase, fillvalue=0)]
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class _Read:
     noted: dict | None = None  # metrics.json's groups
     made: dict | None = None
     epochs: np.ndarray | None = None
+    last_phase: int = 0
 
 
 def run_folder(runs: Path, run: dict) -> Path:
@@ -81,8 +92,10 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     """Every expected run with its settings, times, epochs and cells; arguments and frame as for `collect_runs`."""
     expected = list(expected)
     groups = known.groups(run["study"] for run in expected)
-    cues = max((len(known.studies[run["study"]].cues) for run in expected if run["study"] in known.studies), default=0)
-    history = [*NOTED, *(f"{group}_accuracy" for group in groups), *on_validation(cues)]
+    studies = [known.studies[name] for name in {run["study"] for run in expected} if name in known.studies]
+    history = [*NOTED, *(f"{group}_accuracy" for group in groups),
+               *on_validation(max((len(study.cues) for study in studies), default=0)),
+               *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in studies) else [])]
     found = in_processes(partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS)
     read = list(_progress(found, len(expected)))
     # Runs of studies that are not known name their groups themselves.
@@ -95,7 +108,7 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
     read = [_checked(one, number, accuracy) for number, one in enumerate(read)]
     there = np.array([one.status == "ok" for one in read], dtype=bool)
     return Collected(_frame(frame, read, groups, accuracy), [one.made for one in read], [one.epochs for one in read],
-                     history, cells[there[of_run]].reset_index(drop=True))
+                     history, cells[there[of_run]].reset_index(drop=True), [one.last_phase for one in read])
 
 
 def follows(cues: int) -> list[str]:
@@ -149,11 +162,11 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
         counted = _read_cells(folder, run, known)
-        made, epochs = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
+        made, (epochs, last) = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
         # Whose pictures they are; whether they can be shown is for the figures to find out.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
-        return _Read("ok", made=made, epochs=epochs, **counted)
+        return _Read("ok", made=made, epochs=epochs, last_phase=last, **counted)
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
 
@@ -227,8 +240,9 @@ def _check_names(path: Path, noted: dict, run: dict) -> None:
                                "delete this folder and run again")
 
 
-def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
-    """A run's epochs, float32[epochs, columns], NaN for what it did not note. DiagvibError for a damaged file.
+def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
+    """A run's epochs, float32[epochs, columns], NaN for what it did not note, and the place of the first one of its
+    last phase. DiagvibError for a damaged file.
 
     columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
@@ -236,11 +250,12 @@ def read_history(path: Path, columns: Sequence[str]) -> np.ndarray:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
         found = [[row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows]
         epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
+        earlier = [at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DiagvibError(f"{path}: damaged ({one_line(error)}); delete this folder and run again") from None
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
         raise DiagvibError(f"{path}: holds no epochs, or some without a number; delete this folder and run again")
-    return epochs
+    return epochs, max(earlier, default=0)
 
 
 def history_table(collected: Collected) -> pd.DataFrame:

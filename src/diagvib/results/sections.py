@@ -9,6 +9,7 @@ from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import with_paper
+from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,14 @@ def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
         heads, lines, notes = average_table(tables["average_methods"], known)
         rows = [row for line in lines for row in with_paper(*line)]
         yield AVERAGE_TITLE, AVERAGE_NOTE, [Block("All studies", heads, rows, notes)]
+    ranks = [_ranks(title, own, known) for over, title in OVER.items()
+             if len(own := tables["selection_ranks"].query("over == @over"))]
+    if ranks:
+        yield RANKS_TITLE, RANKS_NOTE, ranks
+
+
+def _ranks(title: str, ranks: pd.DataFrame, known: KnownStudies) -> Block:
+    heads, lines = rank_lines(ranks, known)
+    rows = [[*names, *(f"{text} ({rank})" if rank else text for text, rank in map(rank_text, cells))]
+            for names, cells in lines]
+    return Block(title, heads, rows)

@@ -22,6 +22,7 @@ from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
 from diagvib.results.reference import likeness_table, reference_table
 from diagvib.results.selection import selection_table
+from diagvib.results.selection_ranks import read_searches, selection_ranks
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
@@ -56,10 +57,10 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
             if scratch else "")
 
 
-def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]:
+def make_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> dict[str, pd.DataFrame]:
     """Every tidy table by name. The aggregated ones say in a column `sources` what they were made from.
 
-    Those beside a paper have no rows where no study of a paper's is configured.
+    Those beside a paper have no rows where no study of a paper's is configured. tuned: folder of what was tuned.
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
@@ -73,20 +74,21 @@ def make_tables(collected: Collected, settings: dict) -> dict[str, pd.DataFrame]
              "reference": reference, "likeness": likeness_table(reference),
              "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
              "average_methods": average_methods(made["average"], frame, known, baselines),
-             "selection": _selection(collected, known.judged_by("shortcut", frame["study"]))}
+             "selection": _selection(collected, known.judged_by("shortcut", frame["study"])),
+             "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines)}
     return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
             "run_times": run_times(collected)}
 
 
 def _selection(collected: Collected, studies: list[str]) -> pd.DataFrame:
     chosen = collected.frame["study"].isin(studies)
-    epochs = [own for own, of in zip(collected.epochs, chosen, strict=True) if of]
+    epochs = [own for own, of in zip(collected.selectable(), chosen, strict=True) if of]
     return selection_table(collected.frame[chosen], epochs, collected.history)
 
 
-def write_tables(collected: Collected, out: Path, settings: dict) -> None:
+def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | None = None) -> None:
     """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
-    tables = make_tables(collected, settings)
+    tables = make_tables(collected, settings, tuned)
     note = " ".join(filter(None, [source_note(collected.frame, settings), scratch_note(collected.frame, settings)]))
     known = known_studies(settings)
     for name, table in tables.items():
@@ -100,14 +102,15 @@ def write_tables(collected: Collected, out: Path, settings: dict) -> None:
     write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note, known))
 
 
-def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1) -> pd.DataFrame:
+def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1,
+             tuned: Path | None = None) -> pd.DataFrame:
     """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame of `collect_runs`.
 
-    threads: the most processes that read.
+    threads: the most processes that read; tuned: folder of what was tuned, if any.
     """
     collected = read_runs(runs, expected, threads, known_studies(settings))
     frame = collected.frame
-    write_tables(collected, out, settings)
+    write_tables(collected, out, settings, tuned)
     write_json(Path(out) / "versions.json", {
         **versions(collected), "sources": sorted(set(frame["sources"].dropna())), "comparable": is_comparable(frame),
         "settings": settings})

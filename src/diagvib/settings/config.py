@@ -10,15 +10,15 @@ from pydantic import create_model
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
-from diagvib.methods.registry import check_scene
-from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import dataset_count, own_names, study_bindings, study_of
+from diagvib.settings.grid import check_method, dataset_count, own_names, study_bindings, study_of
+from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
+from diagvib.studies.scarcity import check_training_count
 from diagvib.studies.study import Study, load_studies
 
 # What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
@@ -100,7 +100,7 @@ def resolve(config: dict, where: str) -> dict:
     _check_counts(config, studies, where)
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
     config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
-    _check_tuning(config, studies, f"{where}: tuning")
+    check_tuning(config, f"{where}: tuning")
     names = [b["name"] for b in config["baselines"]]
     for name in names:
         if names.count(name) > 1:
@@ -145,7 +145,7 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
     counts, together = config["counts"], []
     groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
     _check_names("key", [f"counts.{key}" for key in counts], [f"counts.{key}" for key in (*SPLITS, *groups)], where)
-    for name in config["studies"]:
+    for name in dict.fromkeys([*config["studies"], *searched_studies(config)]):
         absent = [group for group in studies[name].groups if group not in counts]
         named = [group for group in studies[name].groups if group in counts]
         if absent and "test" not in counts:
@@ -155,6 +155,10 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
             raise DiagvibError(f"{where}: counts: of study {name} both counts.{named[0]} and counts.test are given; "
                                "give a number for each of its groups, or counts.test for all of them")
         together += [name] if absent else []
+        try:
+            check_training_count(studies[name], counts["train"])
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:
         raise DiagvibError(f"{where}: counts.test: every group of the studies has a number of its own, such as counts."
                            f"{studies[config['studies'][0]].groups[0]}; leave one of the two out")
@@ -192,17 +196,6 @@ def _binding_problem(study: Study, name: str) -> str | None:
     return None
 
 
-def _check_tuning(config: dict, studies: dict[str, Study], where: str) -> None:
-    tuning = config["tuning"]
-    for number in tuning["samples"]:
-        if number >= dataset_count(config):
-            raise DiagvibError(f"{where}.samples: {number} is not among the dataset samples that `samples: "
-                               f"{config['samples']}` makes, which count from 0")
-    if studies[tuning["study"]].cues:
-        raise DiagvibError(f"{where}.study: {tuning['study']} binds cues; a study that binds a target only is needed")
-    _check_names("factor", tuning["factors"], load_scene(studies[tuning["study"]].scene).factors, f"{where}.factors")
-
-
 def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> dict:
     """One baseline of the configuration in full: name, studies, bindings, settings."""
     entry = BaselineChoice(name=entry) if isinstance(entry, str) else entry
@@ -216,21 +209,10 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
             raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")
     _check_bindings(config, entry.bindings or "all", studies, f"{where}: {entry.name}: bindings")
     settings = load_settings(entry.name, config["baselines_from"])
-    _check_told(settings["method"], config, studies, f"{where}: {entry.name}")
+    check_method(settings["method"], config, studies, f"{where}: {entry.name}")
     if entry.max_epochs is not None:
         settings["max_epochs"] = entry.max_epochs
     return {"name": entry.name, "studies": studies, "bindings": bindings, "settings": settings}
-
-
-def _check_told(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
-    """Every study has what the method is told, and its scene can do what the method needs."""
-    for name in studies:
-        study = study_of(config, name)
-        try:
-            check_told(method, len(study.cues), len(study.environments))
-            check_scene(method, study.scene)
-        except DiagvibError as error:
-            raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
 
 
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
@@ -253,6 +235,8 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
         settings["scene"] = definition.scene
     if stage in ("train", "tune"):
         settings["baseline"] = _baseline_settings(config, stage, baseline)
+    if stage == "tune":
+        settings["tuning"] = of_baseline(config["tuning"], settings["baseline"]["method"]["name"])
     # As a job gets it, so that a command by hand makes the same bytes.
     return json.loads(json.dumps(settings, sort_keys=True))
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique
+from diagvib.settings.search_space import RandomSearch
 
 # What earlier versions called a key -> its name now.
 FORMER = {"pairs": "bindings"}
@@ -32,16 +33,19 @@ class Training(Strict):
 
 
 class Tuning(Strict):
-    """What `diagvib tune` tries: every batch size with every learning rate."""
+    """What `diagvib tune` tries: every batch size with every learning rate, or the trials of a random search."""
 
-    study: Name = Field(description="the study on which candidates are compared; it binds a target only")
+    study: Name = Field(description="the study on which candidates are compared; for the grid, one that binds a target "
+                                    "only")
     batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
     learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
     factors: unique(str) = Field(
-        description="target factors over which the validation loss is averaged")
+        description="target factors over which the grid's validation loss is averaged")
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
         description="numbers of the dataset samples over which it is averaged")
     max_epochs: Count | None = Field(description="null, as many as the baseline trains otherwise")
+    random_search: RandomSearch | None = Field(
+        description="trials instead of the grid of batch_sizes, learning_rates and factors; null, the grid")
 
 
 def _no_former_keys(value: object) -> object:

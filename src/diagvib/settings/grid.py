@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
 from diagvib.images import DIGESTS_FILE
+from diagvib.methods.registry import check_scene
+from diagvib.methods.told import check_told
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 from diagvib.studies.binding import Binding, chosen_bindings
@@ -59,6 +62,17 @@ def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Bin
     """The bindings, of these names or all, for which a study has datasets."""
     found = study_of(config, study)
     return chosen_bindings(found, names, load_scene(found.scene).factors)
+
+
+def check_method(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
+    """DiagvibError unless every study has what a method (its settings) is told, and its scene can do what it needs."""
+    for name in studies:
+        study = study_of(config, name)
+        try:
+            check_told(method, len(study.cues), len(study.environments))
+            check_scene(method, study.scene)
+        except DiagvibError as error:
+            raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
 
 
 def scenes(config: dict) -> list[str]:
@@ -150,6 +164,10 @@ class Layout:
     @property
     def tuning(self) -> Path:
         return self.root / "results" / "tuning"
+
+    def tuned_tables(self) -> dict[str, str]:
+        """The tables of tuning that are there, with their sha256."""
+        return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
 
     @property
     def all_recipes(self) -> Path:

@@ -122,7 +122,8 @@ def draw_recipes(study: Study, binding: Binding, samples: Sequence[DatasetSample
         shares_out = hasattr(scene, "share_out")
         dealt = deal(study, sample, counts, named("shares")) if shares_out else None
         dataset = pd.concat([draw_split(study, binding, sample, split, counts, scene, catalogue, named(split), dealt)
-                             .assign(split=split) for split in SPLITS], ignore_index=True)
+                             .assign(split=split) for split in (SPLITS if shares_out else splits)],
+                            ignore_index=True)
         sources = scene.share_out(dataset, catalogue, named("sources")) if shares_out else {}
         drawn = dataset.assign(sample=sample.number, **sources)
         parts.append(drawn[drawn["split"].isin(splits)])

@@ -153,14 +153,14 @@ def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tu
     val = load_batches(job.datasets, run, "val", job.device, like=train)
     settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
     method = make_baseline(settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
-    tracker = _test_tracker(job, run, train.scaling) if job.protocol.track_test else None
+    tracker = make_tracker(job, run, train.scaling) if job.protocol.track_test else None
     with training_callback(run.name, folders.curves and folders.curves / str(run.sample)) as callback:
         fitted = Trainer(method, train, val, run, job.protocol).fit(
             checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs))
     return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
 
 
-def _test_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
+def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     """Accuracies on the test groups, as `{group}_accuracy`. Holds the test images while it lives."""
     test = load_images(job.datasets, run, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)

@@ -1,0 +1,175 @@
+"""The space of a random search: which settings are drawn, from what, and what each trial has.
+
+Free of torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a setting is drawn from the seed, the number of the
+trial and its own name alone: trial 7 is the same among 8 trials and among 100, whatever else is drawn, and for all
+methods.
+"""
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from functools import cache
+from typing import Annotated
+
+from pydantic import Field, JsonValue, model_validator
+
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique, validated
+from diagvib.methods.registry import METHODS, declaration
+from diagvib.settings.baselines import complete
+
+# The section of the ranges that every method has.
+ALL = "all"
+# Drawn and written with so many significant digits, so that what is read is what was trained.
+DIGITS = 4
+
+Bounds = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)]
+Exponents = Annotated[list[Annotated[float, Field(ge=-30, le=30)]], Field(min_length=2, max_length=2)]
+Setting = text_like(r"batch_size|(optimiser|method|model\.options)\.\w+",
+                    "batch_size, or optimiser.KEY, method.OPTION or model.options.KEY, is needed")
+
+
+class Range(Strict):
+    """What a setting is drawn from."""
+
+    log10: Exponents | None = Field(None, description="10 to the power of a number that is uniform between these two")
+    log2: Exponents | None = Field(None, description="2 to the power of such a number")
+    uniform: Bounds | None = Field(None, description="a number that is uniform between these two")
+    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(None, description="one of these")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> "Range":
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"one of {', '.join(type(self).model_fields)} is needed, not {len(given)} of them")
+        bounds = getattr(self, given[0])
+        if given[0] != "choice" and bounds[0] > bounds[1]:
+            raise Misplaced(given[0], f"{bounds} goes down; write the lower bound first")
+        return self
+
+    def at(self, place: float) -> JsonValue:
+        """What a place from 0 to 1 stands for."""
+        if self.choice is not None:
+            return self.choice[min(int(place * len(self.choice)), len(self.choice) - 1)]
+        low, high = self.log10 or self.log2 or self.uniform
+        number = low + place * (high - low)
+        return 10.0**number if self.log10 else 2.0**number if self.log2 else number
+
+
+Ranges = dict[str, dict[Setting, Range]]
+
+
+class RandomSearch(Strict):
+    """Trials of which the first has a baseline's own settings, and every other draws some of them."""
+
+    bindings: unique(str) = Field(description="which factor plays which role in the study")
+    trials: Annotated[int, Field(ge=1, le=10_000)]
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="another one draws other trials")
+    ranges: Name | Ranges = Field(
+        "domainbed", description="what settings are drawn from: a set of config/search_ranges.yaml, or your own in the "
+                                 "form of these: under `all` for every method, under a method's name for it alone")
+
+
+def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
+    """Ranges as plain data, by method. DiagvibError for an unknown set, method or option of a method."""
+    if isinstance(ranges, str):
+        known = _shipped()
+        if ranges not in known:
+            raise unknown_name("set of ranges", ranges, known, f"{where}: config/search_ranges.yaml")
+        return known[ranges]
+    for method, its in ranges.items():
+        if method == ALL:
+            continue
+        if method not in METHODS and ":" not in method:
+            raise unknown_name("method", method, [ALL, *METHODS], where)
+        for key in its:
+            _check_option(key, method, f"{where}: {method}")
+    return ranges
+
+
+@cache
+def _shipped() -> dict[str, dict]:
+    path = definition_path("search_ranges.yaml")
+    sets = validated(dict[Name, Ranges], read_yaml(path), str(path))
+    return {name: read_ranges({method: {key: own.model_dump(exclude_none=True) for key, own in its.items()}
+                               for method, its in ranges.items()}, f"{path}: {name}") for name, ranges in sets.items()}
+
+
+def _check_option(key: str, method: str, where: str) -> None:
+    """DiagvibError if a method lacks the option that a key names."""
+    option = key.removeprefix("method.")
+    options = declaration(method, where).options
+    if option != key and option not in options:
+        having = [name for name in METHODS if option in declaration(name).options]
+        raise DiagvibError(f"{where}: {key}: method {method} has no option {option}"
+                           + (f"; give it to those that have it ({', '.join(having)}), under the name of each" if having
+                              else f", but {', '.join(options) or 'none'}"))
+
+
+def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baseline: str) -> dict[str, Range]:
+    """What is drawn for a baseline, by setting: the ranges of all methods and those of its own, which go before.
+
+    settings: the baseline's, complete; ranges: of `read_ranges`. DiagvibError, beginning with `where`, for a setting
+    that the baseline lacks, or if it cannot have what the range allows.
+    """
+    method, space = settings["method"]["name"], {}
+    for section in (ALL, method):
+        for key, given in ranges.get(section, {}).items():
+            _check_option(key, method, f"{where}: {section}")
+            space[key] = validated(Range, given, f"{where}: {section}.{key}")
+    extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
+    for place in range(max(map(len, extremes.values()), default=0)):
+        values = {key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
+                  for key, its in extremes.items()}
+        # An origin, which a job's settings lack.
+        complete({"origin": where, **with_values(settings, values, where)}, baseline, where)
+    return space
+
+
+def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "ranges") -> dict:
+    """A baseline's settings with others in place of some; a dot in a key reaches inside."""
+    found = deepcopy(settings)
+    for key, value in values.items():
+        *parents, last = key.split(".")
+        place = found
+        for parent in parents:
+            place = place[parent]
+            if place is None:
+                raise DiagvibError(f"{where}: {key}: the baseline has no {parent} of its own; leave it out")
+        place[last] = value
+    return found
+
+
+def trial_values(settings: dict, space: Mapping[str, Range], seed: int, trial: int) -> dict[str, JsonValue]:
+    """What a trial has of a space's settings; trial 0 the baseline's own."""
+    if trial == 0:
+        return {key: _present(settings, key) for key in space}
+    return {key: _fitting(settings, key, own, own.at(named_generator("random search", seed, trial, key).random()))
+            for key, own in space.items()}
+
+
+def described(space: Mapping[str, Range]) -> Iterator[str]:
+    """`optimiser.lr 10^U(-5, -3.5)`"""
+    for key, own in space.items():
+        (kind, given), = own.model_dump(exclude_none=True).items()
+        listed = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in given)
+        yield {"log10": f"{key} 10^U({listed})", "log2": f"{key} 2^U({listed})", "uniform": f"{key} U({listed})",
+               "choice": f"{key} of {listed}"}[kind]
+
+
+def _present(settings: dict, key: str) -> JsonValue:
+    value = settings
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValue:
+    """What is drawn from a range as a setting has it: rounded down where it is a whole number, or else to DIGITS."""
+    if own.choice is not None:
+        return value
+    kind, _, option = key.partition(".")
+    schema = declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
+    whole = key == "batch_size" or schema.get("type") == "integer"
+    return int(value) if whole else float(f"{value:.{DIGITS}g}")
