@@ -42,12 +42,14 @@ Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; d
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
-StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name, help="Of config/studies.")]
+StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
+                                            help="A study of config/studies.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
-                                           help="The factors of the study's roles, TARGET-CUE.")]
+                                           help="The factors for the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
-BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name, help="Of config/baselines.")]
+BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
+                                               help="A baseline of config/baselines.")]
 
 
 class Job:
@@ -105,7 +107,7 @@ def fetch(scene: SceneName = None, config: Config = None, override: Override = N
 @app.command()
 def prepare(scene: SceneName = None, config: Config = None, override: Override = None, settings: Settings = None,
             root: Root = None) -> None:
-    """Prepare what a scene's rendering reads from its source files."""
+    """Prepare a scene's source files for rendering."""
     job = Job("prepare", config, override, settings, root)
     for name in job.scenes(scene):
         stages.prepare(job.layout, job.settings, name)
@@ -114,7 +116,7 @@ def prepare(scene: SceneName = None, config: Config = None, override: Override =
 @app.command()
 def draw(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
          settings: Settings = None, root: Root = None) -> None:
-    """Draw the recipes of a study and binding, all dataset samples."""
+    """Draw the recipes of a study and binding, for all dataset samples."""
     job = Job("draw", config, override, settings, root, study=study)
     study = job.check_binding(study, binding)
     stages.draw(job.layout, job.settings, study, binding)
@@ -137,8 +139,8 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
           tensorboard: Annotated[bool | None, typer.Option(
               help="Also write curves to logs/tensorboard; default: the configuration's.")] = None,
           cuda_graphs: Annotated[bool | None, typer.Option(
-              help="Record a GPU's training steps, for speed; default: the configuration's.")] = None) -> None:
-    """Train and test a baseline on a study and binding, all dataset samples."""
+              help="Record training steps as CUDA graphs, for speed; default: the configuration's.")] = None) -> None:
+    """Train and test a baseline on a study and binding, on all dataset samples."""
     job = Job("train", config, override, settings, root, study=study, baseline=baseline)
     study = job.check_binding(study, binding)
     stages.train(job.layout, job.settings, baseline, study, binding, job.device(device),
@@ -148,7 +150,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                        help="Of config/baselines.")],
+                                                        help="Baselines of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
     """Choose a baseline's settings by validation, in a grid or a random search: the configuration's `tuning`."""
@@ -162,7 +164,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
 @app.command()
 def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
              threads: Threads = None) -> None:
-    """Make the tables from all runs that are there; missing ones are named."""
+    """Make the tables from all finished runs; name the missing ones."""
     job = Job("tabulate", config, override, settings, root)
     stages.tabulate(job.layout, job.settings, _cores(threads))
 
@@ -177,9 +179,9 @@ def plot(config: Config = None, override: Override = None, settings: Settings = 
 
 @app.command()
 def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
-            runs_b: Annotated[Path, typer.Argument(help="Another one.")],
+            runs_b: Annotated[Path, typer.Argument(help="Another results folder.")],
             out: Annotated[Path | None, typer.Option(help="Also write the table: .csv, .md or .html.")] = None) -> None:
-    """Set the runs of two results folders side by side, cell by cell."""
+    """Compare the runs of two results folders, cell by cell."""
     from diagvib.results.compare import compare_results, print_comparison, write_comparison
     table = compare_results(runs_a, runs_b, _cores(None))
     print_comparison(table)
@@ -190,7 +192,7 @@ def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
 @app.command()
 def plan(config: Config = None, override: Override = None,
          device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the configuration's.")] = None,
-         gpus: Annotated[int, typer.Option(min=1, help="How long so many GPUs take together.")] = 1,
+         gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
          rates: Annotated[list[Path] | None, typer.Option(
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
@@ -223,7 +225,7 @@ def record(config: Config = None, root: Root = None) -> None:
 
 @app.command()
 def verify(config: Config = None, root: Root = None) -> None:
-    """Hash every recorded file anew and name those that are not what was recorded. Exit code 1 if there are any."""
+    """Hash every recorded file again and name those that differ from the record. Exit code 1 if there are any."""
     from diagvib.operations.ledger import print_verified, verify
     chosen = _ledger_root(config, root)
     if not print_verified(verify(chosen), chosen):
@@ -238,7 +240,7 @@ def _ledger_root(config: Path | None, root: Path | None) -> str:
 
 
 @app.command()
-def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Configuration whose files stay; "
+def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Configuration whose files are kept; "
                                                             "repeatable. Default: the paper's.")] = None,
           yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
           dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list.")] = False) -> None:

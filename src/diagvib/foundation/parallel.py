@@ -18,9 +18,9 @@ R = TypeVar("R")
 def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, worth: int) -> Iterator[R]:
     """function(thing) for each of the things, in their order.
 
-    most: processes; worth: things that make up for the start of a process, with fewer there are fewer processes. Where
-    it is one, that is this one. function, things and results are pickled. The first error ends the call; no process
-    outlives this one. DiagvibError if a process was killed.
+    most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice as many, this
+    process does it all. function, things and results are pickled. The first error ends the call; no process outlives
+    this one. DiagvibError if a process was killed.
     """
     processes = min(most, len(things) // worth)
     if processes < 2:

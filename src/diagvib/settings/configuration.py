@@ -21,15 +21,15 @@ class Training(Strict):
     """How every baseline is trained."""
 
     max_epochs: Count
-    patience: Count | None = Field(description="epochs without a lower validation loss after which training stops; "
-                                               "null, never")
+    patience: Count | None = Field(description="training stops after this many epochs without a lower validation "
+                                               "loss; null: never")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
     precision: Literal["bf16", "fp32"] = Field(description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
                                                            "AMX; on other CPUs fp32")
     threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        description="CPU threads of one training; part of the result, since sums depend on it")
-    track_test: bool = Field(description="runs also note their test accuracies after every epoch, for curves and other "
-                                         "selection rules; they select nothing")
+        description="CPU threads of one training; they affect the result, since sums depend on them")
+    track_test: bool = Field(description="runs also record test accuracies after every epoch, for curves and to "
+                                         "compare selection rules; they never select an epoch")
 
 
 class Tuning(Strict):
@@ -43,9 +43,9 @@ class Tuning(Strict):
         description="target factors over which the grid's validation loss is averaged")
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
         description="numbers of the dataset samples over which it is averaged")
-    max_epochs: Count | None = Field(description="null, as many as the baseline trains otherwise")
+    max_epochs: Count | None = Field(description="null: as many as in other trainings of the baseline")
     random_search: RandomSearch | None = Field(
-        description="trials instead of the grid of batch_sizes, learning_rates and factors; null, the grid")
+        description="trials instead of the grid of batch_sizes, learning_rates and factors; null: the grid")
 
 
 def _no_former_keys(value: object) -> object:
@@ -67,29 +67,29 @@ class BaselineChoice(Strict):
 
 
 class Configuration(Strict):
-    """A configuration. What one does not say is as in config/config.yaml, the paper's protocol."""
+    """A configuration. Missing keys have the values of config/config.yaml, the paper's protocol."""
 
     _former = model_validator(mode="before")(_no_former_keys)
 
     root: Root = Field(description="where data/ and results/ of this configuration live")
     sources: Literal["official", "embedded"] = Field(
-        description="official, the published source files; embedded, what needs no download")
+        description="official: the published source files; embedded: stand-ins that need no download")
     mirror: Annotated[str, Field(min_length=1)] | None = Field(
         description="local folder with the source files, instead of a download")
     studies: unique(Name) = Field(description="names from config/studies")
     studies_from: unique(str, least=0) = Field(
         description="further files of studies, your own; paths are relative to the current folder")
     bindings: Literal["all"] | unique(str) = Field(
-        description="which factor plays which role: target-cue such as shape-hue, target-cue-cue; or all")
+        description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all")
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
         description="how many dataset samples; the published ones first, then drawn. With a scene of photos, which has "
                     "one dataset: how many trainings on it, each with a seed of its own")
     counts: dict[Name, ImageCount] = Field(
-        description="images per dataset: train, val, and for each group of the test split its own number; or test, for "
-                    "studies of whose groups none is named: the groups share it by their rows' weights")
+        description="images per dataset: train, val, and a number for each test group; or test, a total for studies "
+                    "none of whose groups is named, which is divided by the weights of their rows")
     image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
     images: Literal["parquet", "render"] = Field(
-        description="parquet, image files; render, images are rendered on the training device and never written")
+        description="parquet: image files; render: images are rendered on the training device and never written")
     baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
         description="names from config/baselines, or entries that restrict one to some studies or bindings, or change "
                     "its max_epochs")
@@ -98,9 +98,9 @@ class Configuration(Strict):
     training: Training
     tuning: Tuning
     keep_weights: bool = Field(description="every run also keeps its selected weights, weights.pt")
-    device: Literal["auto", "cpu", "cuda"] = Field(description="where images are rendered and networks trained; auto, "
+    device: Literal["auto", "cpu", "cuda"] = Field(description="where images are rendered and networks trained; auto: "
                                                                "cuda where there is a GPU")
     tensorboard: bool = Field(
-        description="every run also writes its curves, to logs/tensorboard; no run is repeated for a change")
+        description="every run also writes its curves to logs/tensorboard; changing this repeats no run")
     cuda_graphs: bool = Field(
-        description="a GPU's training steps are recorded and repeated, for speed; no run is repeated for a change")
+        description="a GPU's training steps are recorded as CUDA graphs, for speed; changing this repeats no run")

@@ -19,7 +19,7 @@ class Callback:
     """What is told how a training goes on; this one does nothing."""
 
     def on_run(self, history: list[dict]) -> None:
-        """A run starts, or continues behind these epochs."""
+        """A run starts, or resumes after these epochs."""
 
     def on_start(self, epochs: int, images_per_epoch: int) -> None:
         """A phase starts; `epochs` are left at most."""
