@@ -1,6 +1,10 @@
-"""What several tests share: the local mirror of the real sources, where there is one."""
+"""What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
 
+import os
 from pathlib import Path
+
+# Tests take turns on the cores already; threads of their own would mostly wait for one another. Before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
