@@ -13,8 +13,9 @@ from warm import programs
 TELL = """
 import json, os, sys
 ours = [name for name in sys.modules if name.partition(".")[0] == "diagvib"]
-print(json.dumps({"modules": ours, "arguments": sys.argv, "folder": os.getcwd(),
-                  "given": os.environ.get("GIVEN"), "home": os.environ.get("HOME"), "read": sys.stdin.read(), "path": sys.path, "bytecode": sys.dont_write_bytecode}))
+print(json.dumps({"modules": ours, "arguments": sys.argv, "folder": os.getcwd(), "path": sys.path,
+                  "given": os.environ.get("GIVEN"), "home": os.environ.get("HOME"), "read": sys.stdin.read(),
+                  "bytecode": sys.dont_write_bytecode}))
 """
 
 
