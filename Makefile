@@ -13,7 +13,7 @@ demo-shortcuts: .venv/installed
 	@echo "Open outputs/demo_shortcuts/results/report.html"
 
 test: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed
 	$(BIN)/ruff check src tests

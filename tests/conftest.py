@@ -1,12 +1,18 @@
-"""What several tests share: the local mirror of the real sources, where there is one."""
+"""What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
 
+import os
 from pathlib import Path
+
+# Tests take turns on the cores already; threads of their own would mostly wait for one another. Before torch is loaded.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 MIRROR = REPOSITORY.parent / "shared" / "data"
+LONGEST = ("test_workflow", "test_ledger", "test_slurm", "test_remotes", "test_baselines", "test_scheduler",
+           "test_dependencies", "test_own_baseline", "test_methods", "test_tuning", "test_locks", "test_own_scene")
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +28,8 @@ def golden(mirror) -> dict[str, np.ndarray]:
     """400 recipes with the images that the published generator made from them."""
     with np.load(mirror / "golden" / "diagvib6_renders.npz") as file:
         return {name: file[name] for name in file.files}
+
+
+def pytest_collection_modifyitems(items):
+    """Where several processes take file by file, the longest ones first, so that none is left to the end."""
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))

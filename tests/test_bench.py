@@ -18,6 +18,7 @@ from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
+from warm import programs
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -71,8 +72,6 @@ def test_without_scikit_image_the_yardstick_is_left_out(tiny, tmp_path, monkeypa
 
 def test_it_needs_nothing_that_a_bare_machine_lacks():
     """Importing it must not draw in what only the other stages need."""
-    import subprocess
-    import sys
     heavy = "jsonschema pooch snakemake pandas skimage matplotlib torchvision"
     code = f"import sys, diagvib.bench.rendering; print([m for m in {heavy.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -151,5 +150,5 @@ def test_an_unknown_baseline_is_named(tmp_path):
 
 @pytest.mark.parametrize("script", sorted((REPOSITORY / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
 def test_every_script_can_be_asked_how_it_is_used(script):
-    done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+    done = subprocess.run([programs() / "python", script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "Usage" in done.stdout, done.stderr

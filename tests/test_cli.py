@@ -1,17 +1,17 @@
 """The command line: mistakes end in one line, and every command explains itself."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from warm import programs
 
 COMMANDS = ["fetch", "prepare", "draw", "render", "train", "tune", "tabulate", "plot", "plan", "bench", "version"]
 
 
 def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "diagvib", *arguments], cwd=cwd, capture_output=True, text=True,
-                          check=False)
+    return subprocess.run([programs() / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def test_help_names_every_command():

@@ -16,6 +16,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.training.code_digest import baseline_modules, code_digest, git_state
 from synthetic_images import write_dataset
+from warm import programs
 
 
 def settings(model: str | None, method: str = "erm") -> dict:
@@ -139,9 +140,9 @@ TRAIN = """
 
 
 def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", textwrap.dedent(TRAIN), str(root), kind, str(kill_behind)], cwd=root,
-                          env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True, text=True,
-                          check=False)
+    return subprocess.run([programs() / "python", "-c", textwrap.dedent(TRAIN), str(root), kind, str(kill_behind)],
+                          cwd=root, env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True,
+                          text=True, check=False)
 
 
 @pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/models/small_cnn.py"),

@@ -15,6 +15,7 @@ import pytest
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_table, whole_file, write_table, write_text
+from warm import programs
 
 # argv: path, letter. Says `ready` inside the block, and leaves it when told to.
 WAITING_WRITER = """
@@ -202,8 +203,8 @@ def test_two_renders_of_one_data_set_at_once(tmp_path):
                       "counts: {train: 640, val: 64, id: 64, ood: 64}\n")
 
     def diagvib(*arguments: str) -> subprocess.Popen:
-        return subprocess.Popen([sys.executable, "-m", "diagvib", *arguments, "--config", str(config), "--root",
-                                 str(root)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([programs() / "diagvib", *arguments, "--config", str(config), "--root", str(root)],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def hashes() -> dict[str, str]:
         return {str(p.relative_to(root)): file_sha256(p) for p in (root / "data/images").rglob("*") if p.is_file()}

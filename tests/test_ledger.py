@@ -22,6 +22,7 @@ from diagvib.operations import ledger, prune, records
 from diagvib.settings.config import STAGE_KEYS, load_config
 from diagvib.settings.grid import Layout
 from test_workflow import add_baseline, copy_of_the_repository, count, environment
+from warm import programs
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -56,9 +57,9 @@ RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "tra
 
 def call(folder: Path, *arguments: str, fails: bool = False, **more: str) -> str:
     """Run a Python module in a repository; returns all that it says."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run([sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True, check=False,
-                          env={**environment(folder), "PATH": path, **more}, stdin=subprocess.DEVNULL)
+    path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    done = subprocess.run([programs() / "python", "-m", *arguments], cwd=folder, capture_output=True, text=True,
+                          check=False, env={**environment(folder), "PATH": path, **more}, stdin=subprocess.DEVNULL)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

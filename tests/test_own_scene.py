@@ -3,15 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import test_workflow
 from conftest import REPOSITORY
-from test_workflow import copy_of_the_repository, environment
 
 STUDIES = {"two-cues": ("corner-colour-extent", ["common", "neither"]), "two-places": ("corner-colour", ["new"])}
 CONFIG = """
@@ -29,17 +27,13 @@ training: {max_epochs: 2}
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "squares.yaml", *arguments]
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True,
-                          check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return test_workflow.snakemake(folder, "--configfile", "squares.yaml", *arguments)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A copy of the repository in which the squares have been run; scene and studies lie beside the Snakefile."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("own"))
+    folder = test_workflow.copy_of_the_repository(tmp_path_factory.mktemp("own"))
     for name in ("squares.py", "square_studies.yaml"):
         shutil.copy2(REPOSITORY / "tests" / name, folder / name)
     (folder / "squares.yaml").write_text(CONFIG)

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from diagvib.settings.grid import Layout
 from diagvib.training import trials
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, Candidate, rank_candidates
+from warm import programs
 
 TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "bindings=[position-hue, hue-shape]",
        "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
@@ -127,7 +127,7 @@ def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
     options = [part for override in [*TOY, *small] for part in ("--set", override)]
 
     def validation_loss() -> float:
-        subprocess.run([sys.executable, "-m", "diagvib", "tune", "small_cnn", *options], cwd=root, check=True,
+        subprocess.run([programs() / "diagvib", "tune", "small_cnn", *options], cwd=root, check=True,
                        env={**os.environ, "PYTHONPATH": str(copy / "src")}, capture_output=True)
         return pd.read_csv(root / "results/tuning/small_cnn.csv")["val_loss"].item()
 
@@ -169,7 +169,7 @@ def kill(root: Path, module: str, training: int) -> None:
         importlib.import_module(sys.argv[2]).tune(pathlib.Path(sys.argv[1]))
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
-    killed = subprocess.run([sys.executable, "-c", script, str(root), module, str(training)], env=environment,
+    killed = subprocess.run([programs() / "python", "-c", script, str(root), module, str(training)], env=environment,
                             capture_output=True, text=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
@@ -278,8 +278,8 @@ def test_without_images_the_command_that_makes_them_is_named(tmp_path):
 
 
 def test_an_unknown_baseline_is_named_before_anything_is_trained(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "diagvib", "tune", "small_cnn", "resnet81"], cwd=tmp_path,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run([programs() / "diagvib", "tune", "small_cnn", "resnet81"], cwd=tmp_path, capture_output=True,
+                          text=True, check=False)
     assert done.returncode == 1 and "unknown baseline 'resnet81'; did you mean resnet18" in done.stderr
     assert list(tmp_path.iterdir()) == []
 

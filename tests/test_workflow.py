@@ -15,6 +15,7 @@ import pytest
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import ledger
+from warm import programs
 
 TOY = """
 root: toy
@@ -33,7 +34,7 @@ def copy_of_the_repository(folder: Path) -> Path:
     for name in ("Snakefile", "rules", "src", "config", "profiles"):
         source = REPOSITORY / name
         if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, folder / name)  # with what is compiled already
         else:
             shutil.copy2(source, folder / name)
     (folder / "toy.yaml").write_text(TOY)
@@ -70,13 +71,13 @@ def environment(repository: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(repository / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def command(*arguments: str, cores: int = 2) -> list[str]:
-    return [sys.executable, "-m", "snakemake", "--cores", str(cores), *arguments]
+def command(*arguments: str, cores: int = 2, python: str | Path = sys.executable) -> list[str | Path]:
+    return [python, "-m", "snakemake", "--cores", str(cores), *arguments]
 
 
 def snakemake(repository: Path, *arguments: str, cores: int = 2, fails: bool = False) -> str:
-    done = subprocess.run(command(*arguments, cores=cores), cwd=repository, env=environment(repository),
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(command(*arguments, cores=cores, python=programs() / "python"), cwd=repository,
+                          env=environment(repository), capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -19,7 +19,6 @@ from diagvib.settings.grid import Layout, expected_runs, make_run
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
-from diagvib.studies.recipes import draw_recipes, write_recipes
 from diagvib.studies.study import SPLITS, parse_study
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
     """The recipes of a (study, binding): all dataset samples and splits in one file."""
+    from diagvib.studies.recipes import draw_recipes, write_recipes
     definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
     scene = load_scene(definition.scene)
     bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(scene.name))

@@ -108,7 +108,7 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
     path = find_source(module)
     if path is None:
         return [module]
-    tree, _ = _parsed(*_version(path))
+    tree, _ = syntax_tree(path)
     parts = {name: node for node in _outermost(tree) for name in _defined(node)}
     imported = {alias: names for node in _outermost(tree) for alias, names in _bound(node, _package(module, path))}
     waiting, modules, taken = [], [], []
@@ -209,7 +209,7 @@ def _data(name: str, path: Path, nodes: list[ast.AST] | None = None) -> set[Path
         return set()
     named = set()
     if definition_path.__name__.encode() in path.read_bytes():
-        named = {node.args[0].value for part in nodes or _parsed(*_version(path))[:1] for node in ast.walk(part)
+        named = {node.args[0].value for part in nodes or syntax_tree(path)[:1] for node in ast.walk(part)
                  if isinstance(node, ast.Call) and getattr(node.func, "id", "") == definition_path.__name__
                  and node.args and isinstance(node.args[0], ast.Constant)}
     beside = [path.with_name(other) for other in _listing(path.parent)
@@ -231,6 +231,11 @@ def _package(name: str, path: Path) -> str:
     return name if path.name == "__init__.py" else name.rpartition(".")[0]
 
 
+def syntax_tree(path: Path) -> tuple[ast.Module, str]:
+    """A file's syntax tree, read once for each version of the file; of one that is no Python an empty one, and why."""
+    return _parsed(*_version(path))
+
+
 def _version(path: Path) -> tuple[Path, int, int]:
     """By which what was read of a file is kept: another content has another size or time."""
     status = path.stat()
@@ -239,7 +244,6 @@ def _version(path: Path) -> tuple[Path, int, int]:
 
 @cache
 def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
-    """A file's syntax tree; of one that is no Python an empty one, and why."""
     try:
         return ast.parse(path.read_bytes(), str(path)), ""
     except (SyntaxError, ValueError) as error:

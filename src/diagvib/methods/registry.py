@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagvib.foundation.code import syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported
 from diagvib.scenes import load_scene
@@ -90,9 +91,11 @@ def check_scene(method: dict, scene: str) -> None:
 def _read(module: str, class_name: str, where: str) -> Declaration:
     path = _source(module, where)
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise DiagvibError(f"{where} cannot be read: {path} is no Python ({one_line(error)})") from None
+        tree, wrong = syntax_tree(path)
+    except OSError as error:
+        tree, wrong = ast.Module([], []), str(error)
+    if wrong:
+        raise DiagvibError(f"{where} cannot be read: {path} is no Python ({one_line(wrong)})")
     found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == class_name), None)
     if found is None:
         raise DiagvibError(f"{where} cannot be found: {path} has no class {class_name}")

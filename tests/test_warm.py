@@ -1,0 +1,60 @@
+"""Programs in forks (warm.py) are what they would be in processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+from conftest import REPOSITORY
+from warm import programs
+
+TELL = """
+import json, os, sys
+ours = [name for name in sys.modules if name.partition(".")[0] == "diagvib"]
+print(json.dumps({"modules": ours, "arguments": sys.argv, "folder": os.getcwd(), "path": sys.path,
+                  "given": os.environ.get("GIVEN"), "home": os.environ.get("HOME"), "read": sys.stdin.read(),
+                  "bytecode": sys.dont_write_bytecode}))
+"""
+
+
+def call(*command, **options) -> subprocess.CompletedProcess:
+    program, *arguments = command
+    return subprocess.run([programs() / program, *arguments], capture_output=True, text=True, check=False, **options)
+
+
+def test_a_program_has_its_own_arguments_folder_environment_and_files_and_none_of_our_code_before(tmp_path):
+    own = {"GIVEN": "this", "PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    told = json.loads(call("python", "-c", TELL, "a", "b", cwd=tmp_path, env=own, input="words").stdout)
+    path = told.pop("path")
+    assert told == {"modules": [], "arguments": ["-c", "a", "b"], "folder": str(tmp_path), "given": "this",
+                    "home": None, "read": "words", "bytecode": True}
+    assert str(tmp_path) in path and str(REPOSITORY / "src") not in path[:2]
+    (tmp_path / "mine.py").write_text("import sys; sys.exit(f'{__name__} {sys.argv[1:]}')")
+    for how in (["-m", "mine"], [str(tmp_path / "mine.py")]):
+        done = call("python", *how, "x", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (1, "__main__ ['x']\n")
+
+
+@pytest.mark.parametrize(("code", "status", "says"), [
+    ("pass", 0, ""), ("raise SystemExit(7)", 7, ""), ("raise SystemExit('why')", 1, "why\n"), ("1 / 0", 1, "division"),
+    ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+    ("import atexit; atexit.register(print, 'end', flush=True)", 0, "")])
+def test_it_ends_as_it_would(code, status, says):
+    done = call("python", "-c", code)
+    assert done.returncode == status and says in done.stderr
+    assert done.stdout == ("end\n" if "atexit" in code else "")
+
+
+def test_it_ends_with_whoever_waits_for_it(tmp_path):
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    running = subprocess.Popen([programs() / "python", "-c", code], stdout=subprocess.PIPE, text=True)
+    assert int(running.stdout.readline()) != running.pid
+    running.kill()
+    running.communicate(timeout=120)  # not before the other end of the pipe is closed
+
+
+def test_the_real_command_line_runs():
+    done = call("diagvib", "plan", "--set", "bindngs=all", env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")})
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
