@@ -21,8 +21,7 @@ MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights",
                      *["--tensorboard"] * CONFIG["tensorboard"], *["--no-cuda-graphs"] * (not CONFIG["cuda_graphs"])])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
-SAMPLES, JOB = range(CONFIG["samples"]), ("{baseline}", "{study}", "{binding}")
-TUNING_STUDY = CONFIG["tuning"]["study"]
+SAMPLES, JOB, TUNING_STUDY = range(CONFIG["samples"]), ("{baseline}", "{study}", "{binding}"), CONFIG["tuning"]["study"]
 SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}
 
 # Digests stand for the files beside them: jobs that read these check them, and Snakemake has one to look at, not many.
