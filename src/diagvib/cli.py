@@ -11,6 +11,7 @@ import typer
 
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.imagenet_w.commands import register_commands
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, scenes, study_of
@@ -241,6 +242,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
 
 bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
 app.add_typer(bench, name="bench")
+register_commands(app)
 Out = Annotated[Path, typer.Option(help="Folder of the JSON result.")]
 
 
@@ -294,6 +296,3 @@ def main() -> None:
         print("interrupted; the same command continues", file=sys.stderr)
         sys.exit(130)
 
-
-if __name__ == "__main__":
-    main()
