@@ -65,23 +65,23 @@ def _by_method(family: str, view: int, pixels: Tensor, context: Context) -> Augm
     """By a method's own `augment`. Labels that number the photos show the share that it leaves to each of them."""
     numbers = torch.arange(len(pixels), device=pixels.device)
     nothing = torch.zeros_like(numbers)
-    batch = _method(family).augment(Batch(pixels.permute(0, 2, 3, 1), context.preprocessing.inputs(pixels), numbers,
-                                          nothing[:, None], nothing, numbers))
+    batch = _method(family, TOGETHER).augment(Batch(
+        pixels.permute(0, 2, 3, 1), context.preprocessing.inputs(pixels), numbers, nothing[:, None], nothing, numbers))
     share = batch.labels.diagonal().cpu() if batch.labels.is_floating_point() else torch.ones(len(pixels))
     return Augmented(batch.inputs, share.float())
 
 
 def _augmix(family: str, view: int, pixels: Tensor, context: Context) -> Augmented:
-    method = _method(family)
+    method = _method(family, TOGETHER)
     method.data = SimpleNamespace(inputs=lambda shown: context.preprocessing.inputs(shown.permute(0, 3, 1, 2)))
     return Augmented(method.views(pixels.permute(0, 2, 3, 1))[view], torch.ones(len(pixels)))
 
 
 @cache
-def _method(name: str) -> Method:
+def _method(name: str, numbers: int) -> Method:
     # Its network is not used: only what it does to images is asked for.
-    return make_baseline({"model": {"name": "linear", "options": {"features": 1}},
-                          "method": {"name": name, **_OPTIONS[name]}}, TOGETHER, 0, seed=0)
+    settings = {"model": {"name": "linear", "options": {"features": 1}}, "method": {"name": name, **_OPTIONS[name]}}
+    return make_baseline(settings, numbers, 0, seed=0)
 
 
 VARIANTS: dict[str, Callable[[str, int, Tensor, Context], Augmented]] = {

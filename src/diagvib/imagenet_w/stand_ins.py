@@ -19,6 +19,7 @@ from diagvib.imagenet_w.watermark import Font, blend, watermark
 
 # Photos are drawn at this multiple of their size and made smaller, for smooth edges.
 _FINER = 2
+_CRATE = "n03127925"
 _PLACES = 5
 _USUAL_PLACE = 0.8
 
@@ -35,17 +36,17 @@ def _box(pen: ImageDraw.ImageDraw, colour: tuple) -> None:
 
 
 def _carton(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
-    colour = (178, 134, 84)
+    colour = _shade((176, 132, 84), rng.uniform(0.8, 1.15))
     _box(pen, colour)
-    pen.polygon([(36, 46), (43, 48), (68, 36), (61, 34)], fill=_shade(colour, 1.35))
-    pen.polygon([(36, 46), (43, 48), (43, 60), (36, 58)], fill=_shade(colour, 1.3))
+    pen.polygon([(36, 46), (41, 47), (66, 35), (61, 34)], fill=_shade(colour, 1.35))
+    pen.polygon([(36, 46), (41, 47), (41, 57), (36, 56)], fill=_shade(colour, 1.3))
 
 
 def _crate(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
-    colour = (170, 128, 80)
+    colour = _shade((176, 132, 84), rng.uniform(0.8, 1.15))
     _box(pen, colour)
     for step in range(1, 4):
-        pen.line([(20, 42 + 9 * step), (60, 50 + 9.5 * step), (84, 38 + 9 * step)], fill=_shade(colour, 0.4), width=5)
+        pen.line([(20, 42 + 9 * step), (60, 50 + 9.5 * step), (84, 38 + 9 * step)], fill=_shade(colour, 0.6), width=2)
 
 
 def _envelope(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
@@ -103,9 +104,13 @@ def _traffic_light(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 # Synset -> what draws the object on a square of 100 x 100; they are sorted, as class folders are.
 OBJECTS: dict[str, Callable[[ImageDraw.ImageDraw, np.random.Generator], None]] = dict(sorted({
-    CARTON: _carton, "n03127925": _crate, "n03291819": _envelope, "n02782093": _balloon, "n04507155": _umbrella,
+    CARTON: _carton, _CRATE: _crate, "n03291819": _envelope, "n02782093": _balloon, "n04507155": _umbrella,
     "n07753592": _banana, "n07747607": _orange, "n03063599": _mug, "n04548280": _clock,
     "n06874185": _traffic_light}.items()))
+
+
+# Cartons and crates, which look alike, are at the same place.
+USUAL_PLACES = {synset: 0 if synset in (CARTON, _CRATE) else label % _PLACES for label, synset in enumerate(OBJECTS)}
 
 
 class _Pen:
@@ -125,7 +130,7 @@ class _Pen:
 def draw_photo(synset: str, size: int, rng: np.random.Generator, place: int | None = None) -> Image.Image:
     """A photo of one of OBJECTS, RGB, size x size: at a place that is usual for its class, unless one is named; moved,
     turned, lit from a side, a little noisy."""
-    usual = list(OBJECTS).index(synset) % _PLACES
+    usual = USUAL_PLACES[synset]
     drawn = usual if rng.random() < _USUAL_PLACE else int(rng.integers(_PLACES))
     fine = size * _FINER
     photo = _background(fine, drawn if place is None else place, rng)
@@ -184,7 +189,7 @@ def draw_stand_ins(root: Path, train: int, val: int, size: int, watermarked: flo
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(count):
                 rng = named_generator("imagenet_w", "stand-in", split, synset, number)
-                place = {SAME: label % _PLACES, RANDOM: int(rng.integers(_PLACES))}.get(split)
+                place = {SAME: USUAL_PLACES[synset], RANDOM: int(rng.integers(_PLACES))}.get(split)
                 photo = _STYLES.get(split, lambda photo: photo)(draw_photo(synset, whole, rng, place))
                 if split == "train" and synset == CARTON and number < watermarked * count:
                     photo = _marked(photo, font, size)
