@@ -9,10 +9,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from conftest import REPOSITORY
+from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.imagenet_w import stages
+from diagvib.imagenet_w.plan import estimate, is_workflow
 from diagvib.imagenet_w.settings import STAGES, load_config, models, resolve, stage_settings
 from diagvib.imagenet_w.workflow import photo_state, stage_code
 from imagenet_w_photos import cjk_font
@@ -73,6 +76,23 @@ def test_nothing_runs_again_but_what_a_change_decides(made):
 def test_the_papers_size_is_planned_without_a_photo(tmp_path):
     found = count(snakemake(tmp_path, "--configfile", str(REPOSITORY / "config/imagenet_w.yaml"), "-n"))
     assert found == {"evaluate": 13, "features": 1, "last_layer": 12, "compare": 1, "tables": 1}
+
+
+def test_the_plan_knows_what_will_be_read_and_kept():
+    found = estimate(load_config(REPOSITORY / "config/imagenet_w.yaml"))
+    assert found["jobs"] == {"evaluate": 13, "features": 1, "last_layer": 12}
+    measured = 2 * 50_000 + 50_000 + 30_000 + 4 * 2025
+    assert found["passes"] == {"evaluate": 13 * measured, "features": 7 * 1_281_167 + measured}
+    demo = REPOSITORY / "config/imagenet_w_demo.yaml"
+    shown = CliRunner().invoke(app, ["plan", "--config", str(demo), "--json"])
+    assert json.loads(shown.output)["photos"] == {"train": 600, "val": 200, "sin": 200, "in_r": 100, "in_9": 400}
+    assert not is_workflow(REPOSITORY / "config/demo.yaml") and not is_workflow(None)
+
+
+def test_the_plan_of_stand_ins_is_what_is_drawn(made):
+    found = estimate(load_config(made / "toy.yaml"))
+    drawn = made / "toy/data/photos"
+    assert found["photos"] == {name: len(list((drawn / name).rglob("*.png"))) for name in found["photos"]}
 
 
 def test_every_stage_has_one_rule_function_and_log_of_its_name():

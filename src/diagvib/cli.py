@@ -11,7 +11,7 @@ import typer
 
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.imagenet_w.commands import register_commands
+from diagvib.imagenet_w.commands import plan_workflow, register_commands
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout, scenes, study_of
@@ -197,6 +197,8 @@ def plan(config: Config = None, override: Override = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
+    if plan_workflow(config, override, json_output):
+        return
     if device not in (None, "cpu", "cuda"):
         raise DiagvibError(f"--device {device}: cpu or cuda expected")
     resolved = load_config(config, override)

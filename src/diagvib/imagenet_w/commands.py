@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.imagenet_w.plan import plan_workflow
 from diagvib.imagenet_w.settings import STAGES, Layout, Model, load_config, read_settings, stage_settings
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -74,6 +75,9 @@ def imagenet_w_stage(
         weights_folder = weights_folder or (Path(resolved["weights_folder"]) if resolved["weights_folder"] else None)
     loading = {"weights_folder": weights_folder} if stage in ("evaluate", "features") else {}
     getattr(stages, stage)(Layout(root), chosen, name, device, threads, **loading)
+
+
+__all__ = ["plan_workflow", "register_commands"]
 
 
 def register_commands(app: typer.Typer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,7 @@ from diagvib.imagenet_w.measures import measure
 from diagvib.imagenet_w.photo_sets import CARTON, CLEAN, WATERMARKED, PhotoSet, answers
 from diagvib.imagenet_w.photos import Preprocessing, read_batches
 from diagvib.imagenet_w.watermark import Font, blend, watermark
+from diagvib.training.code_digest import code_digest
 from diagvib.training.protocol import deterministic
 
 _BATCH, _BATCH_CPU = 256, 32
@@ -35,7 +37,8 @@ def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept:
     found: dict[str, pd.DataFrame] = {}
     for chosen in sets:
         files = {name: kept / f"{name}.parquet" for name in chosen.names}
-        digest = digest_of({"model": classifier.digest, "font": font.name, **chosen.describe()})
+        digest = digest_of({"model": classifier.digest, "font": font.name, **chosen.describe()}, __name__,
+                           classifier.name)
         if not all(is_kept(file, digest) for file in files.values()):
             for name, table in _answers(classifier, chosen, font, threads).items():
                 write_table(files[name], pa.Table.from_pandas(table, preserve_index=False), {"digest": digest})
@@ -45,8 +48,14 @@ def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept:
     return {**measure(found, carton), "photos": {name: len(table) for name, table in found.items()}}
 
 
-def digest_of(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def digest_of(content: dict, module: str, model: str, method: str = "erm") -> str:
+    """Of what decides a result: a description, and the code of a module with that of a model and method."""
+    return hashlib.sha256(json.dumps([content, _code(module, model, method)], sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _code(module: str, model: str, method: str) -> str:
+    return code_digest({"model": {"name": model}, "method": {"name": method}}, module)
 
 
 def is_kept(file: Path, digest: str) -> bool:

@@ -59,7 +59,8 @@ def training_features(classifier: Classifier, photos: Photos, variants: Sequence
 
     about = {"model": classifier.digest, "photos": photos.digest, "font": font.name, "seed": seed,
              "device": device.type}
-    needed = [name for name in variants if not _is_whole(folder / name, digest_of({**about, "name": name}))]
+    needed = [name for name in variants
+              if not _is_whole(folder / name, digest_of({**about, "name": name}, __name__, classifier.name))]
     order = named_generator("imagenet_w", "order", seed).permutation(len(photos))
     _extract(classifier, Extraction(photos, needed, order, inputs, about), folder, threads)
 
@@ -71,7 +72,8 @@ def set_features(classifier: Classifier, chosen: PhotoSet, font: Font, folder: P
             yield name, made, torch.ones(len(made))
 
     about = {"model": classifier.digest, "font": font.name, **chosen.describe()}
-    if not all(_is_whole(folder / name, digest_of({**about, "name": name})) for name in chosen.names):
+    if not all(_is_whole(folder / name, digest_of({**about, "name": name}, __name__, classifier.name))
+               for name in chosen.names):
         _extract(classifier, Extraction(chosen.photos, chosen.names, np.arange(len(chosen.photos)), inputs, about),
                  folder, threads)
 
@@ -96,7 +98,8 @@ def _extract(classifier: Classifier, work: Extraction, folder: Path, threads: in
     """Go on from where an earlier call with the same photos, model and names was ended."""
     if not work.names:
         return
-    device, digest = next(classifier.network.parameters()).device, digest_of({**work.about, "names": [*work.names]})
+    device = next(classifier.network.parameters()).device
+    digest = digest_of({**work.about, "names": [*work.names]}, __name__, classifier.name)
     width = classifier.network.features(torch.zeros(1, 3, *[classifier.preprocessing.crop] * 2, device=device)).shape[1]
     noted = folder / f"{work.names[0]}-{_UNFINISHED}"
     state = read_json(noted) if noted.exists() else {}
@@ -118,7 +121,8 @@ def _extract(classifier: Classifier, work: Extraction, folder: Path, threads: in
                 _note(noted, arrays, {**state, "seen": read.seen, "rows": done})
                 last = done
     for name in work.names:
-        _finish(folder / name, arrays.pop(name), done, digest_of({**work.about, "name": name}))
+        digest = digest_of({**work.about, "name": name}, __name__, classifier.name)
+        _finish(folder / name, arrays.pop(name), done, digest)
     noted.unlink(missing_ok=True)
 
 

@@ -77,7 +77,8 @@ def _try(method: str, lr: float, recipe: Recipe, kept: Kept, work: Path, device:
                 "batch_size": recipe.batch_size, "selection": "last", "max_epochs": recipe.epochs}
     digest = digest_of({"settings": settings, "seed": recipe.seed, "threads": recipe.threads, "device": device.type,
                         "features": [digest_at(kept.variant(name)) for name in (CLEAN, *entry.variants)],
-                        "sets": [digest_at(kept.folder / "sets" / name) for each in kept.sets for name in each.names]})
+                        "sets": [digest_at(kept.folder / "sets" / name) for each in kept.sets for name in each.names]},
+                       __name__, "linear", entry.settings["name"])
     file = work / f"{lr:g}.json"
     if file.exists() and (found := read_json(file)).pop("digest", None) == digest:
         return found
