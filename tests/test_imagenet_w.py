@@ -270,6 +270,14 @@ def test_an_absent_mapping_of_the_nine_classes_is_said(tmp_path, font):
         list(photo_sets(Folders(tmp_path / "val", in_9=tmp_path / "in_9")))
 
 
+def test_a_thousand_folders_that_are_not_imagenets_are_refused(tmp_path):
+    for number in range(999):
+        (tmp_path / f"n0{number:07d}").mkdir()
+    (tmp_path / CARTON).mkdir()
+    with pytest.raises(DiagvibError, match=r"\(carton\) is folder 999 of 1000, not 478"):
+        next(photo_sets(Folders(tmp_path)))
+
+
 def test_a_class_that_imagenet_lacks_is_refused(tmp_path):
     write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", (*CLASSES, "n99999999"))

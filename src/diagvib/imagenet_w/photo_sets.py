@@ -15,8 +15,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.imagenet_w.photos import Photos, class_folders, list_photos
 
-# The synset of the class that the watermark speaks for; its index among ImageNet's 1,000 is 478.
+# The synset of the class that the watermark speaks for, and its index among ImageNet's classes.
 CARTON = "n02971356"
+_IMAGENET, _CARTON_INDEX = 1000, 478
 # Of ImageNet-9: ImageNet's class index -> one of nine classes, -1 for none; as the Background Challenge publishes it.
 NINE_FILE = "in_to_in9.json"
 CLEAN, WATERMARKED, STYLISED, RENDITIONS, SAME, RANDOM = "in_1k", "in_w", "sin", "in_r", "mixed_same", "mixed_rand"
@@ -57,6 +58,9 @@ def photo_sets(folders: Folders) -> Iterator[PhotoSet]:
     classes = class_folders(folders.val)
     if CARTON not in classes:
         raise DiagvibError(f"{folders.val}: lacks the class folder {CARTON} (carton), for which the watermark speaks")
+    if len(classes) == _IMAGENET and classes.index(CARTON) != _CARTON_INDEX:
+        raise DiagvibError(f"{folders.val}: {CARTON} (carton) is folder {classes.index(CARTON)} of {_IMAGENET}, not "
+                           f"{_CARTON_INDEX}; these are not ImageNet's classes, or a folder has a wrong name")
     others = list_photos(folders.in_r, classes) if folders.in_r else None
     among = None if others is None else np.unique(others.labels)
     yield PhotoSet((CLEAN, WATERMARKED), list_photos(folders.val), among)

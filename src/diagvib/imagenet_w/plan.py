@@ -13,7 +13,7 @@ from diagvib.imagenet_w.settings import models, resolve
 _PUBLISHED = {"train": 1_281_167, "val": 50_000, "sin": 50_000, "in_r": 30_000, "in_9": 2 * 4_050}
 # Of the stand-ins' ten classes; half of them are in in_r.
 _DRAWN = {"train": 10, "val": 10, "sin": 10, "in_r": 5, "in_9": 20}
-# Of ResNet-50 and small_cnn, as float16; a wider network takes more in proportion.
+# Of ResNet-50, as float16; a wider network takes more in proportion.
 _WIDTH = 2048
 
 

@@ -55,13 +55,13 @@ class Photos(Strict):
 
 class StandIns(Strict):
     """Photos drawn by code: how many of each class, the side that a network sees, the share of training cartons that
-    bear the watermark, and how many epochs small_cnn is trained on them."""
+    bear the watermark, and how many epochs a small net is trained on them."""
 
     train: Annotated[int, Field(ge=4, le=10_000)]
     val: Annotated[int, Field(ge=2, le=10_000)]
     size: Annotated[int, Field(ge=32, le=224)] = 64
     watermarked: Annotated[float, Field(ge=0, le=1)] = 0.7
-    epochs: _Count = 8
+    epochs: _Count = 10
 
 
 class LastLayer(Strict):
@@ -185,7 +185,7 @@ class Layout:
 
     @property
     def small_net(self) -> Path:
-        return self.root / "data" / "small_cnn.pt"
+        return self.root / "data" / "small_net.pt"
 
     @property
     def features(self) -> Path:

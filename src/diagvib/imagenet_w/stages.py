@@ -10,7 +10,7 @@ from diagvib.imagenet_w.settings import Layout
 
 
 def stand_ins(layout: Layout, settings: dict, name: str | None, device: str, threads: int) -> None:
-    """Photos drawn by code, and small_cnn trained on them; then the digests of all."""
+    """Photos drawn by code, and a small net trained on them; then the digests of all."""
     from diagvib.imagenet_w.small_net import train_small_net
     from diagvib.imagenet_w.stand_ins import draw_stand_ins
     from diagvib.imagenet_w.watermark import find_font

@@ -39,7 +39,7 @@ def stage_code(stage: str) -> list[str]:
 
 def _named(stage: str) -> list[str]:
     """The modules that a stage's settings name, and no import: networks, and ways to train."""
-    wheres = {"evaluate": [*MODELS.values()], "stand_ins": [MODELS["small_cnn"], ALL_METHODS["erm"]],
+    wheres = {"evaluate": [*MODELS.values()], "stand_ins": [MODELS["own"], ALL_METHODS["erm"]],
               "last_layer": [MODELS["linear"], *(ALL_METHODS.get(entry.settings["name"], entry.settings["name"])
                                                  for entry in METHODS.values())],
               "features": [*MODELS.values(), *(ALL_METHODS[name] for name in ("mixup", "cutmix", "cutout", "augmix"))]}
