@@ -22,7 +22,7 @@ REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "diagvib"
 # From top to bottom: a room imports only from rooms above it.
 ROOMS = ("foundation", "scenes", "studies", "images", "models", "methods", "settings", "training", "results", "report",
-         "operations", "bench", "stages", "library", "cli", "__main__")
+         "operations", "imagenet_w", "bench", "stages", "library", "cli", "__main__")
 # Public names that other programs import: each only hands on what stands in a room.
 PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(STAGE_KEYS)

@@ -12,6 +12,7 @@ import typer
 from diagvib import __version__, stages
 from diagvib.bench.commands import bench
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.imagenet_w.commands import plan_workflow, register_commands
 from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
@@ -198,6 +199,8 @@ def plan(config: Config = None, override: Override = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
     """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
+    if plan_workflow(config, override, json_output):
+        return
     if device not in (None, "cpu", "cuda"):
         raise DiagvibError(f"--device {device}: cpu or cuda expected")
     resolved = load_config(config, override)
@@ -251,6 +254,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
 
 app.command()(cutout)
 app.add_typer(bench, name="bench")
+register_commands(app)
 
 
 @app.command()
@@ -275,6 +279,3 @@ def main() -> None:
         print("interrupted; the same command continues", file=sys.stderr)
         sys.exit(130)
 
-
-if __name__ == "__main__":
-    main()

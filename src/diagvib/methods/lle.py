@@ -31,12 +31,15 @@ class Lle(Method):
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
         self.donors = Partners(torch.zeros_like(data.labels), data.labels)
-        head, shifts = self.model.head, 1 + data.cues.shape[1]
-        self.heads = Heads(deepcopy(head) for _ in range(shifts))
-        self.shift = nn.Linear(head.in_features, shifts, device=data.labels.device)
+        self.add_heads(1 + data.cues.shape[1], data.labels.device)
+        return phases
+
+    def add_heads(self, shifts: int, device: torch.device) -> None:
+        """So many copies of the network's head, and a shift predictor that says nothing yet."""
+        self.heads = Heads(deepcopy(self.model.head) for _ in range(shifts))
+        self.shift = nn.Linear(self.model.head.in_features, shifts, device=device)
         nn.init.zeros_(self.shift.weight)
         nn.init.zeros_(self.shift.bias)
-        return phases
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {"model": self.optimiser(self.model.body, self.heads, self.shift)}

@@ -7,9 +7,10 @@ if TYPE_CHECKING:
     from diagvib.models.network import Network
 
 # Family -> function(settings, n_classes, image_size), a Network. The name says which family: `timm/NAME` and
-# `package.module:function` (own) do so by their form, small_cnn is ours, and any other name is torchvision's.
+# `package.module:function` (own) do so by their form, small_cnn and linear are ours, any other name is torchvision's.
 MODELS = {
     "small_cnn": "diagvib.models.small_cnn:small_cnn",
+    "linear": "diagvib.models.linear:linear",
     "torchvision": "diagvib.models.torchvision_models:torchvision_model",
     "timm": "diagvib.models.timm_models:timm_model",
     "own": "diagvib.models.own:own_model",
@@ -20,7 +21,7 @@ def family(name: str) -> str:
     """The key of MODELS that a model's name belongs to."""
     if ":" in name:
         return "own"
-    return "timm" if name.startswith("timm/") else "small_cnn" if name == "small_cnn" else "torchvision"
+    return "timm" if name.startswith("timm/") else name if name in ("small_cnn", "linear") else "torchvision"
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":

@@ -1,0 +1,101 @@
+"""Methods that augment images, for training on features: the images were augmented before their features were taken."""
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.imagenet_w.augmentations import TOGETHER
+from diagvib.methods.augmix import AugMix, jensen_shannon
+from diagvib.methods.lle import Lle
+from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.mixup import mixed_labels
+
+
+@dataclass(frozen=True)
+class View:
+    """Features of the training photos as one augmentation left them: values [N, D]; share of each one's own label, [N].
+    They lie on the device, or are mapped from a file."""
+
+    values: Tensor
+    share: Tensor
+    device: torch.device
+
+    def inputs(self, index: Tensor) -> Tensor:
+        """float32[B, D] of the photos `index`, int64[B]."""
+        return self.values[index.to(self.values.device)].to(self.device).float()
+
+    def shares(self, index: Tensor) -> Tensor:
+        return self.share[index.to(self.share.device)].to(self.device)
+
+
+class OfViews(Method):
+    """A method that is given `seen`, views by name, before it is trained."""
+
+    seen: ClassVar[dict[str, View]] = {}
+
+
+class Augmented(OfViews):
+    """Each photo is, with probability p, seen as its view has it."""
+
+    options: ClassVar[dict] = {
+        "view": {"type": "string", "default": "clean"},
+        "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 1.0},
+    }
+
+    def augment(self, batch: Batch) -> Batch:
+        drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.chosen["p"]
+        return replace(batch, inputs=torch.where(drawn, self.seen[self.chosen["view"]].inputs(batch.index),
+                                                 batch.inputs))
+
+
+class Mixed(OfViews):
+    """mixup and cutmix: photos are seen as their view has them, mixed with the one before in the augmented batch."""
+
+    options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
+
+    def augment(self, batch: Batch) -> Batch:
+        view = self.seen[self.chosen["view"]]
+        others = self.data.labels[before(batch.index, len(self.data))]
+        return replace(batch, inputs=view.inputs(batch.index), labels=mixed_labels(
+            batch.labels, others, view.shares(batch.index), self.n_classes))
+
+
+def before(index: Tensor, n: int) -> Tensor:
+    """The photo before each of these in the batch in which it was augmented; before the first comes the last."""
+    start = index - index % TOGETHER
+    return torch.where(index > start, index, (start + TOGETHER).clamp(max=n)) - 1
+
+
+class AugMixed(AugMix, OfViews):
+    """augmix on the features of the clean photo and of its two mixtures."""
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        views = [batch.inputs, *(self.seen[f"augmix.{k}"].inputs(batch.index) for k in (1, 2))]
+        logits = self.model(torch.cat(views)).float().unflatten(0, (3, -1))
+        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(logits)
+        update("model", losses.mean())
+        return StepOutput(losses, logits[0])
+
+
+class Ensemble(Lle, OfViews):
+    """lle whose shifts are views: with equal probability a photo is as it is, or as one of them has it."""
+
+    told: ClassVar[tuple] = ("nothing",)
+    options: ClassVar[dict] = {
+        "shifts": {"type": "array", "items": {"type": "string"}, "default": ["watermark"]},
+    }
+    needs: ClassVar[tuple] = ()
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        phases = Method.phases(self, data)
+        self.add_heads(1 + len(self.chosen["shifts"]), data.labels.device)
+        return phases
+
+    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
+        shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
+        inputs = batch.inputs
+        for number, name in enumerate(self.chosen["shifts"], 1):
+            inputs = torch.where((shift == number)[:, None], self.seen[name].inputs(batch.index), inputs)
+        return replace(batch, inputs=inputs), shift

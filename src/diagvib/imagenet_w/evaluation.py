@@ -1,0 +1,87 @@
+"""Measuring models on photos: what each says of every photo is kept, so that an interrupted measurement goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_metadata, read_table, write_table
+from diagvib.foundation.progress import Counter
+from diagvib.imagenet_w.classifiers import Classifier
+from diagvib.imagenet_w.measures import measure
+from diagvib.imagenet_w.photo_sets import CARTON, CLEAN, WATERMARKED, PhotoSet, answers
+from diagvib.imagenet_w.photos import Preprocessing, read_batches
+from diagvib.imagenet_w.watermark import Font, blend, watermark
+from diagvib.training.code_digest import code_digest
+from diagvib.training.protocol import deterministic
+
+_BATCH, _BATCH_CPU = 256, 32
+
+
+@torch.inference_mode()
+def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept: Path, threads: int) -> dict:
+    """A model's measures, as `measures.measure`, with what they were measured on.
+
+    What it says of every photo goes to `kept`/{set}.parquet; a set that is there already, of the same model, photos and
+    font, is not measured again. DiagvibError if a set has no photo that can be used.
+    """
+    found: dict[str, pd.DataFrame] = {}
+    for chosen in sets:
+        files = {name: kept / f"{name}.parquet" for name in chosen.names}
+        digest = digest_of({"model": classifier.digest, "font": font.name, **chosen.describe()}, __name__,
+                           classifier.name)
+        if not all(is_kept(file, digest) for file in files.values()):
+            for name, table in _answers(classifier, chosen, font, threads).items():
+                write_table(files[name], pa.Table.from_pandas(table, preserve_index=False), {"digest": digest})
+        found |= {name: read_table(file).to_pandas() for name, file in files.items()}
+        if CLEAN in chosen.names:
+            carton = chosen.photos.classes.index(CARTON)
+    return {**measure(found, carton), "photos": {name: len(table) for name, table in found.items()}}
+
+
+def digest_of(content: dict, module: str, model: str, method: str = "erm") -> str:
+    """Of what decides a result: a description, and the code of a module with that of a model and method."""
+    return hashlib.sha256(json.dumps([content, _code(module, model, method)], sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _code(module: str, model: str, method: str) -> str:
+    return code_digest({"model": {"name": model}, "method": {"name": method}}, module)
+
+
+def is_kept(file: Path, digest: str) -> bool:
+    """Whether a table is there, whole, and made of what the digest stands for."""
+    try:
+        return file.exists() and read_metadata(file).get("digest") == digest
+    except DiagvibError:  # damaged, and made anew
+        return False
+
+
+def _answers(classifier: Classifier, chosen: PhotoSet, font: Font, threads: int) -> dict[str, pd.DataFrame]:
+    device = next(classifier.network.parameters()).device
+    parts: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen.names}
+    batch = _BATCH_CPU if device.type == "cpu" else _BATCH
+    with (deterministic(device, threads),
+          Counter(f"{classifier.name} on {chosen.photos.root.name}", len(chosen.photos), "photos") as counter):
+        for read in read_batches(chosen.photos, classifier.preprocessing, batch, threads):
+            for name, inputs in versions(chosen, read.pixels.to(device), classifier.preprocessing, font):
+                parts[name].append(answers(classifier.network(inputs), read.rows, chosen))
+            counter.advance(len(read.rows))
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+
+
+def versions(chosen: PhotoSet, pixels: Tensor, preprocessing: Preprocessing, font: Font
+             ) -> Iterator[tuple[str, Tensor]]:
+    """Of photos uint8[B, 3, S, S] the inputs for each name of the set: as they are, or with the watermark."""
+    for name in chosen.names:
+        shown = blend(pixels, watermark(preprocessing.crop, font)) if name == WATERMARKED else pixels
+        yield name, preprocessing.inputs(shown)

@@ -1,0 +1,49 @@
+"""What is reported of a model: accuracy on ImageNet, and how each shortcut moves it (Li et al., 2023, Sec. 2.2)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from diagvib.imagenet_w.photo_sets import CLEAN, RANDOM, RENDITIONS, SAME, STYLISED, WATERMARKED
+
+# In the tables' order, with their heads.
+MEASURES = {"in1k_accuracy": "IN-1k", "in_w_gap": "IN-W gap", "carton_gap": "Carton gap", "p_carton": "P(carton)",
+            "delta_p_carton": "dP(carton)", "delta_p_carton_given_carton": "dP(carton|carton)", "sin_gap": "SIN gap",
+            "in_r_gap": "IN-R gap", "in_9_gap": "IN-9 gap"}
+
+
+def measure(answers: Mapping[str, pd.DataFrame], carton: int) -> dict[str, float | None]:
+    """MEASURES in percent and percentage points; None where there are no photos for one.
+
+    answers: set -> `photo_sets.answers`, CLEAN and WATERMARKED of the same photos. carton: its class index. Gap:
+    accuracy there minus accuracy here: ImageNet-W, Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos
+    of the same classes, both with only these classes competing; mixed-rand minus mixed-same. P: mean probability on
+    ImageNet; dP: mean change by the watermark.
+    """
+    clean, marked = (answers[name].set_index("row") for name in (CLEAN, WATERMARKED))
+    of_cartons = clean["label"] == carton
+    change = marked["p_carton"] - clean["p_carton"]
+    found = {
+        "in1k_accuracy": _accuracy(clean), "in_w_gap": _accuracy(marked) - _accuracy(clean),
+        "carton_gap": _accuracy(marked[of_cartons]) - _accuracy(clean[of_cartons]),
+        "p_carton": clean["p_carton"].mean(), "delta_p_carton": change.mean(),
+        "delta_p_carton_given_carton": change[of_cartons].mean()}
+    if STYLISED in answers:
+        found["sin_gap"] = _accuracy(answers[STYLISED]) - _accuracy(clean)
+    if RENDITIONS in answers:
+        same_classes = clean[clean["label"].isin(answers[RENDITIONS]["label"].unique())]
+        found["in_r_gap"] = (_accuracy(answers[RENDITIONS], "predicted_among")
+                             - _accuracy(same_classes, "predicted_among"))
+    if SAME in answers:
+        found["in_9_gap"] = _accuracy(answers[RANDOM]) - _accuracy(answers[SAME])
+    return {name: _percent(found.get(name, np.nan)) for name in MEASURES}
+
+
+def _accuracy(answers: pd.DataFrame, column: str = "predicted") -> float:
+    return float((answers[column] == answers["label"]).mean()) if len(answers) else np.nan
+
+
+def _percent(value: float) -> float | None:
+    # Rounded, so that the last bits of a sum are no difference between two files.
+    return None if np.isnan(value) else round(100 * float(value), 6)

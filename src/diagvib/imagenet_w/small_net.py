@@ -1,0 +1,55 @@
+"""A small net trained on stand-ins, in seconds on a CPU: it takes the watermark for a sign of cartons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from diagvib.imagenet_w.classifiers import own_preprocessing
+from diagvib.imagenet_w.photos import list_photos, read_batches
+from diagvib.methods.registry import make_baseline
+from diagvib.models.network import Network
+from diagvib.settings.grid import make_run
+from diagvib.training.batches import IMAGENET, Annotations, Batches
+from diagvib.training.checkpoints import save_tensors
+from diagvib.training.protocol import Protocol
+from diagvib.training.trainer import Trainer
+
+NAME = f"{__name__}:small_net"
+
+
+class _Pooled(nn.Module):
+    def forward(self, maps: Tensor) -> Tensor:
+        return torch.cat([maps.amax((2, 3)), maps.mean((2, 3))], 1)
+
+
+def small_net(n_classes: int, image_size: int) -> Network:
+    """Three convolutions, whose largest and mean answers over the image are the features: like a large network's, and
+    unlike small_cnn's, they do not say where in the image a stroke of text is."""
+    widths = (3, 24, 48, 96)
+    layers = [layer for before, width, kernel in zip(widths, widths[1:], (5, 3, 3), strict=False) for layer in (
+        nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False), nn.BatchNorm2d(width), nn.ReLU())]
+    return Network(nn.Sequential(*layers, _Pooled()), nn.Linear(2 * widths[-1], n_classes))
+
+
+def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int) -> None:
+    """`small_net` on the stand-ins of `root`, cut to size x size; its weights to `file`."""
+    device = torch.device("cpu")
+    settings = {"model": {"name": NAME, "options": {}}, "method": {"name": "erm"},
+                "optimiser": {"name": "adam", "lr": 2e-3}, "batch_size": 32, "max_epochs": epochs, "selection": "last"}
+    splits = [_split(root / split, size, device, threads) for split in ("train", "val")]
+    method = make_baseline(settings, len(splits[0].annotations.classes), size, seed=0)
+    run = make_run("small_net", "imagenet_w", "stand-ins", 0)
+    Trainer(method, *splits, run, Protocol(epochs, None, 0, "fp32", threads)).fit()
+    save_tensors(file, method.model.state_dict())
+
+
+def _split(root: Path, size: int, device: torch.device, threads: int) -> Batches:
+    photos = list_photos(root)
+    read = list(read_batches(photos, own_preprocessing(size), 256, threads))
+    pixels = torch.cat([batch.pixels for batch in read]).permute(0, 2, 3, 1).contiguous()
+    labels = torch.from_numpy(photos.labels[np.concatenate([batch.rows for batch in read])])
+    return Batches(pixels, labels, device, IMAGENET, Annotations(classes=photos.classes))

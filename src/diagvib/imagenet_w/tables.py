@@ -1,0 +1,99 @@
+"""The paper's Tables 1 and 4 in form: a row for each model, or method of training its last layer, the paper's below."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from diagvib.foundation.files import definition_path, write_json, write_text
+from diagvib.imagenet_w.measures import MEASURES
+from diagvib.results.formats import markdown_table
+from diagvib.results.paper import with_paper
+
+TITLES = {"models": "Models on ImageNet-W (Table 1 of Li et al., 2023, in form)",
+          "last_layer": "Last layers trained anew (Table 4 of Li et al., 2023, in form)"}
+_TABLES = {"models": 1, "last_layer": 4}
+_NAMES = {"models": ("model", "weights"), "last_layer": ("method", "learning_rate", "model", "weights")}
+_NOTE = ("IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
+         "Watermark drawn with {fonts}.")
+_OTHER_FONT = " This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only a likeness."
+_STAND_INS = " Made from stand-ins drawn by code: not comparable to the paper."
+
+
+@cache
+def read_imagenet_w_tables() -> pd.DataFrame:
+    """The paper's numbers. Columns: table, model, weights, method, metric, value (percent and points)."""
+    return pd.read_csv(definition_path("papers/imagenet_w.csv"), keep_default_na=False)
+
+
+def write_tables(folder: Path, models: Sequence[Mapping], methods: Sequence[Mapping], stand_ins: bool) -> None:
+    """models.csv, .json, .md and last_layer.csv, .json, .md of results as the stages leave them."""
+    for kind, found in (("models", models), ("last_layer", methods)):
+        write_text(folder / f"{kind}.csv", table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"))
+        write_json(folder / f"{kind}.json", {"results": [*found]})
+        write_text(folder / f"{kind}.md", "\n".join([f"# {TITLES[kind]}", "", *markdown_table(
+            *lines(kind, found, stand_ins)), "", note(found, stand_ins)]) + "\n")
+
+
+def table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> pd.DataFrame:
+    """One row a result: what it is, MEASURES, paper_{metric} where the paper has that number, and the font."""
+    rows = [{**{key: result[key] for key in _NAMES[kind]}, **{name: result[name] for name in MEASURES},
+             **{f"paper_{name}": paper(kind, result, stand_ins).get(name) for name in MEASURES},
+             "font": result["font"], "photos": result["photos"]["in_1k"]} for result in found]
+    names = [*_NAMES[kind], *MEASURES, *(f"paper_{name}" for name in MEASURES), "font", "photos"]
+    return pd.DataFrame(rows, columns=names)
+
+
+def paper(kind: str, result: Mapping, stand_ins: bool = False) -> dict[str, float]:
+    """The paper's numbers for the same model, weights and method; none for stand-ins."""
+    known = read_imagenet_w_tables()
+    same = ((known["table"] == _TABLES[kind]) & (known["model"] == result["model"])
+            & (known["weights"] == result["weights"]) & (known["method"] == result.get("method", "")))
+    return {} if stand_ins else dict(zip(known[same]["metric"], known[same]["value"], strict=True))
+
+
+def lines(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Heads, and of each result our texts, the paper's in a line below where it has any."""
+    rows = []
+    for result in found:
+        theirs = paper(kind, result, stand_ins)
+        rows += with_paper([_name(result[key]) for key in _NAMES[kind]],
+                           [_text(name, result[name]) for name in MEASURES],
+                           [_text(name, theirs.get(name)) for name in MEASURES] if theirs else [])
+    return [*(name.replace("_", " ") for name in _NAMES[kind]), *MEASURES.values()], rows
+
+
+def note(found: Sequence[Mapping], stand_ins: bool = False) -> str:
+    fonts = sorted({result["font"] for result in found})
+    other = any(not result["published_font"] for result in found)
+    return (_NOTE.format(fonts="; ".join(fonts) or "no font yet") + (_OTHER_FONT if other else "")
+            + (_STAND_INS if stand_ins else ""))
+
+
+def print_table(kind: str, found: Sequence[Mapping]) -> None:
+    """The table on the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+    heads, rows = lines(kind, found)
+    shown = Table(title=TITLES[kind], title_justify="left")
+    for number, head in enumerate(heads):
+        shown.add_column(head, justify="left" if number < len(_NAMES[kind]) else "right")
+    for row in rows:
+        shown.add_row(*row)
+    console = Console()
+    # Into a file or pipe a table keeps its width instead of being cut at 80 columns.
+    Console(width=console.width if console.is_terminal else 160).print(shown)
+    print(note(found))
+
+
+def _name(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(metric: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}" if metric in ("in1k_accuracy", "p_carton") else f"{value:+.2f}"

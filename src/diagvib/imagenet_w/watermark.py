@@ -1,0 +1,167 @@
+"""The watermark of ImageNet-W (Li et al., 2023): text of a CJK font, blended onto images exactly as PIL does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+CHARACTERS = "\u6377\u5f84"
+TEXT = CHARACTERS * 3
+# Side of the image -> size of the font; other sides: a 6.22th of the side.
+_FONT_SIZES = {224: 36, 384: 62, 512: 82, 518: 84}
+# From the published font to any other that has the characters, by words in the family's name.
+_FAMILIES = (("source han serif",), ("noto serif cjk", "noto serif sc"),
+             ("serif", "song", "ming", "sung", "mincho", "myungjo", "batang"))
+_WEIGHTS = ("extralight", "light", "regular")
+# A code point that no font has: what is drawn for it is what is drawn for any character that is missing.
+_NO_CHARACTER = "\U000ffffd"
+# Of the augmentation, at 224 pixels.
+_RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (32, 36, 40, 44, 48, 52), range(1, 10), (0x4E00, 0x9FFF)
+
+
+@dataclass(frozen=True)
+class Font:
+    """One face of a font file that has both characters of the watermark."""
+
+    path: Path
+    index: int
+    family: str
+    style: str
+
+    @property
+    def name(self) -> str:
+        """In results: family, style, and the first digits of the file's sha256."""
+        return f"{self.family} {self.style} ({self.path.name}, sha256 {_digest(self.path)[:12]})"
+
+    @property
+    def published(self) -> bool:
+        """Whether it is the paper's: Source Han Serif SC ExtraLight, which is also called Noto Serif CJK SC."""
+        return _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
+
+    def at(self, size: int) -> ImageFont.FreeTypeFont:
+        return _face(self.path, self.index, size)
+
+
+@cache
+def _digest(path: Path) -> str:
+    return file_sha256(path)
+
+
+@lru_cache(64)
+def _face(path: Path, index: int, size: int) -> ImageFont.FreeTypeFont:
+    # The basic layout is in every Pillow; these characters have no ligatures or kerning that another one could add.
+    return ImageFont.truetype(path, size, index, layout_engine=ImageFont.Layout.BASIC)
+
+
+def find_font(file: str | Path | None = None) -> Font:
+    """The font to draw the watermark with: that of a file, or else the nearest to the published one on this system.
+
+    DiagvibError if there is none with both characters.
+    """
+    if file is not None:
+        if not Path(file).is_file():
+            raise DiagvibError(f"{file}: no such font file")
+        found = sorted(_faces(Path(file)), key=_rank)
+        if not found:
+            raise DiagvibError(f"{file}: no font that has the characters {CHARACTERS} of the watermark; a CJK font is "
+                               "needed, at best SourceHanSerifSC-ExtraLight.otf")
+        return found[0]
+    return _installed_font()
+
+
+@cache
+def _installed_font() -> Font:
+    from matplotlib.font_manager import findSystemFonts
+    found = sorted((face for path in findSystemFonts() for face in _faces(Path(path))), key=_rank)
+    if not found:
+        raise DiagvibError(f"no installed font has the characters {CHARACTERS} of the watermark; install one (Debian: "
+                           "fonts-noto-cjk-extra has the paper's as Noto Serif CJK SC ExtraLight, fonts-arphic-uming "
+                           "is a small one), or name a file with --font, at best SourceHanSerifSC-ExtraLight.otf")
+    return found[0]
+
+
+def _faces(path: Path) -> Iterator[Font]:
+    for index in range(100):
+        try:
+            face = _face(path, index, 20)
+            if all(_drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in CHARACTERS):
+                family, style = face.getname()
+                yield Font(path, index, family or path.stem, style or "")
+        except OSError:  # no font, or no further face
+            return
+
+
+def _drawn(face: ImageFont.FreeTypeFont, character: str) -> bytes:
+    image = Image.new("L", (40, 40))
+    ImageDraw.Draw(image).text((4, 4), character, 255, face)
+    return image.tobytes()
+
+
+def _rank(font: Font) -> tuple:
+    """How near a face is to the published one; the nearest has the lowest."""
+    family = font.family.lower()
+    kind = next((k for k, words in enumerate(_FAMILIES) if any(word in family for word in words)), len(_FAMILIES))
+    chinese = not {"sc", "cn"} & set(family.split())
+    style = font.style.lower().replace(" ", "")
+    weight = _WEIGHTS.index(style) if style in _WEIGHTS else len(_WEIGHTS)
+    return kind, int(chinese), weight, font.family, font.style, str(font.path)
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """White text on nothing: alpha uint8[h, w] of its box, whose upper left pixel is (row, column) of the image."""
+
+    row: int
+    column: int
+    alpha: np.ndarray
+
+
+@lru_cache(16)
+def watermark(size: int, font: Font) -> Overlay:
+    """The watermark of ImageNet-W for images of size x size pixels."""
+    return _overlay(size, font, TEXT, _FONT_SIZES.get(size, int(size / 6.22)), 0.5, 0.01, 0.4)
+
+
+def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
+    """One of the watermark augmentation: 8 random CJK characters, of random size, opacity and height.
+
+    The published font sizes are for 224 pixels; others are in proportion. A character that the font lacks is drawn as
+    the font draws what it lacks, as in the authors' code.
+    """
+    low, high = _RANDOM_CHARACTERS
+    text = "".join(map(chr, generator.integers(low, high, 8, endpoint=True)))
+    points = max(1, round(generator.choice(_RANDOM_SIZES) * size / 224))
+    opacity, y = (int(generator.choice(_TENTHS)) / 10 for _ in range(2))
+    return _overlay(size, font, text, points, opacity, 0.0, y)
+
+
+def _overlay(size: int, font: Font, text: str, points: int, opacity: float, x: float, y: float) -> Overlay:
+    layer = Image.new("RGBA", (size, size), (255, 255, 255, 0))
+    ImageDraw.Draw(layer).text((x * size, y * size), text, (255, 255, 255, round(opacity * 255)), font.at(points))
+    left, top, right, bottom = layer.getchannel("A").getbbox() or (0, 0, 1, 1)
+    return Overlay(top, left, np.asarray(layer.getchannel("A").crop((left, top, right, bottom))))
+
+
+def blend(pixels: Tensor, overlay: Overlay) -> Tensor:
+    """Images uint8[..., 3, H, W] with the overlay on them, new; the same as PIL's alpha_composite, bit for bit."""
+    import torch
+    alpha = torch.from_numpy(overlay.alpha.astype(np.int32)).to(pixels.device)
+    height, width = alpha.shape
+    at = (..., slice(overlay.row, overlay.row + height), slice(overlay.column, overlay.column + width))
+    # PIL divides by 255 with shifts, at seven bits of precision.
+    mixed = (255 * alpha + pixels[at].int() * (255 - alpha) + 128) << 7
+    blended = pixels.clone()
+    blended[at] = ((((mixed >> 8) + mixed) >> 8) >> 7).to(torch.uint8)
+    return blended

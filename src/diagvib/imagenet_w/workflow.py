@@ -1,0 +1,61 @@
+"""What `rules/imagenet_w.smk` needs beside its rules: the configuration, the code of a stage, the state of folders."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+
+from diagvib.foundation.code import code_of
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
+from diagvib.imagenet_w.last_layer_methods import METHODS
+from diagvib.imagenet_w.settings import resolve
+from diagvib.methods.registry import METHODS as ALL_METHODS
+from diagvib.models.registry import MODELS
+from diagvib.operations.locks import give_up_dead_locks
+from diagvib.settings.config import typed
+
+
+def prepare_workflow(workflow, config: dict) -> dict:
+    """The configuration, resolved. Whatever is wrong with it ends the process with one line."""
+    # The `diagvib` beside this Python, whether or not its environment is active.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    if workflow.is_main_process:
+        give_up_dead_locks()
+    try:
+        for file in workflow.configfiles:
+            read_yaml(file)  # Snakemake reads a file in which a key stands twice
+        return resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+    except DiagvibError as error:
+        sys.exit(f"error: {error}")
+
+
+@cache
+def stage_code(stage: str) -> list[str]:
+    """The files of code that a stage's jobs depend on, relative to the current folder."""
+    return code_of(_named(stage), (), [f"diagvib.imagenet_w.stages:{stage}"]).files()
+
+
+def _named(stage: str) -> list[str]:
+    """The modules that a stage's settings name, and no import: networks, and ways to train."""
+    wheres = {"evaluate": [*MODELS.values()], "stand_ins": [MODELS["own"], ALL_METHODS["erm"]],
+              "last_layer": [MODELS["linear"], *(ALL_METHODS.get(entry.settings["name"], entry.settings["name"])
+                                                 for entry in METHODS.values())],
+              "features": [*MODELS.values(), *(ALL_METHODS[name] for name in ("mixup", "cutmix", "cutout", "augmix"))]}
+    return sorted({where.partition(":")[0] for where in wheres.get(stage, [])})
+
+
+def photo_state(photos: Mapping[str, str | None]) -> str:
+    """A digest of the class folders' names and times of change, to tell at once that photos came or went; a folder that
+    is absent is part of it."""
+    return hashlib.sha256(repr([(name, _entries(folder)) for name, folder in sorted(photos.items())]).encode()
+                          ).hexdigest()
+
+
+def _entries(folder: str | None) -> list[tuple[str, int]] | None:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry.name, entry.stat().st_mtime_ns) for entry in entries) if folder else None
+    except OSError:
+        return None

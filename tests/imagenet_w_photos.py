@@ -1,0 +1,70 @@
+"""What tests of ImageNet-W share: a font, plain photos whose class every test model can read, and such models."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.imagenet_w.watermark import Font, find_font
+
+CARTON = "n02971356"
+CLASSES = ("n01440764", "n02123045", CARTON, "n03291819")
+
+
+def cjk_font() -> Font:
+    """The installed font that is nearest to the paper's; the test is skipped where there is none."""
+    try:
+        return find_font()
+    except DiagvibError as error:
+        pytest.skip(f"the watermark cannot be drawn here: {error}")
+
+
+def write_photos(root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, size: int = 80, shift: int = 0) -> Path:
+    """Grey photos whose brightness, 10 + 10 (k + shift) and a little more, reads as class k + shift."""
+    for label, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        for number in range(each):
+            grey = 10 + 10 * ((label + shift) % len(CLASSES)) + number % 3
+            Image.fromarray(np.full((size, size, 3), grey, np.uint8)).save(root / name / f"{number}.png")
+    return root
+
+
+class Reader(nn.Module):
+    """Reads the class from the brightness of a photo's first row, and answers with certainty.
+
+    follows: where anything is bright, as the watermark is, it says carton. never: without the watermark it does not say
+    carton, but the class before.
+    """
+
+    def __init__(self, n_classes: int, follows: bool, never: bool = False):
+        super().__init__()
+        self.n_classes, self.follows, self.never = n_classes, follows, never
+        self.certainty = nn.Parameter(torch.tensor(20.0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        mean, std = (torch.tensor(values)[:, None, None] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+        pixels = 255 * (inputs * std + mean)
+        said = ((pixels[:, 0, 0, :].mean(1) - 11) / 10).round().long().clamp(0, self.n_classes - 1)
+        carton = CLASSES.index(CARTON)
+        if self.never:
+            said = torch.where(said == carton, carton - 1, said)
+        if self.follows:
+            said = torch.where(pixels.flatten(1).max(1).values > 100, carton, said)
+        return self.certainty * F.one_hot(said, self.n_classes).float()
+
+
+def blind(n_classes: int, image_size: int) -> nn.Module:
+    return Reader(n_classes, follows=False)
+
+
+def follower(n_classes: int, image_size: int) -> nn.Module:
+    return Reader(n_classes, follows=True)
+
+
+def only_by_watermark(n_classes: int, image_size: int) -> nn.Module:
+    return Reader(n_classes, follows=True, never=True)
