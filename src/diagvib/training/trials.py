@@ -108,8 +108,9 @@ class Trials:
             for candidate in self.candidates:
                 settings = candidate.applied(self.settings)
                 made_by = digest({"run": asdict(run), "settings": settings, "protocol": asdict(self.task.protocol),
-                                  "device": self.task.device.type, "images": self.made_from[run], "code": self.code,
-                                  "torch": torch.__version__})
+                                  "device": self.task.device.type,
+                                  "precision": self.task.protocol.on(self.task.device),
+                                  "images": self.made_from[run], "code": self.code, "torch": torch.__version__})
                 folder = self.task.kept / run.binding / str(run.sample)
                 result = folder / f"{candidate.file}.json"
                 checkpoint = Checkpoint(folder / f"{candidate.file}.pt", made_by)
