@@ -10,6 +10,7 @@ from rich.table import Table
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import print_wide
+from diagvib.settings.grid import Run
 from diagvib.settings.search_space import described, search_space, trial_values, with_values
 from diagvib.training.selection_rules import (
     LAST,
@@ -75,7 +76,7 @@ def search(task: Task) -> Trial:
     return best
 
 
-def _rows(run, trial: Trial, outcome: dict) -> Iterator[dict]:
+def _rows(run: Run, trial: Trial, outcome: dict) -> Iterator[dict]:
     """A row for each rule, or one without a rule of a training that has no number."""
     about = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
              "trial": trial.number, **trial.values, "status": outcome["status"], "epochs": outcome["epochs"]}
