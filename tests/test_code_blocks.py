@@ -1,0 +1,359 @@
+"""Every code block of the pages for readers is checked: it runs, or it is valid, or what it types exists.
+
+A block of a kind that no check knows fails. Where another test runs a block, it is named in `RUN_ELSEWHERE`.
+"""
+
+import ast
+import importlib
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import typer
+import yaml
+
+from conftest import REPOSITORY
+from diagvib.cli import app
+from diagvib.foundation.files import write_json
+from diagvib.methods.registry import make_baseline
+from diagvib.results.cells import RUN_KEYS
+from diagvib.settings.baselines import _entries, baseline_names, load_settings
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.configuration import Configuration
+from diagvib.settings.grid import Layout
+from diagvib.stages import draw, prepare, render
+from diagvib.studies.study import read_study_file
+from test_docs import PAGES
+
+CHECKED = [page for page in PAGES if not page.startswith(("benchmarks", "profiles"))]
+# Words of a block that another test runs -> that test.
+RUN_ELSEWHERE = {"diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"}
+# What the shell, or any machine on which somebody would type these lines, has.
+SYSTEM = {".", "cd", "export", "rm", "mktemp", "ssh"}
+
+# How the checks, and the programs' own parsers, say that something is wrong.
+NOTICED = {"AssertionError", "AttributeError", "DiagvibError", "DvcParserError", "KeyError", "ModuleNotFoundError",
+           "ImportError", "NoSuchOption", "SyntaxError", "SystemExit"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its page, line and language, its text, and the text of the page between it and the last one."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+    before: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that it shows: named by its first line, `# mine.yaml`, or last before it, in backticks."""
+        named = re.match(r"# ([\w-]+\.(?:yaml|py))\b", self.text)
+        names = [named[1]] if named else re.findall(r"`([\w-]+\.(?:yaml|py))`", self.before)
+        return names[-1] if names and names[-1].endswith({"yaml": ".yaml", "python": ".py"}.get(self.language, "-")) \
+            else None
+
+    @property
+    def title(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(page: str, text: str) -> list[Block]:
+    found, end = [], 0
+    for match in re.finditer(r"^( *)```([^\n`]*)\n(.*?)^\1```$", text, re.M | re.S):
+        found.append(Block(page, text.count("\n", 0, match.start()) + 1, match[2].strip(), dedent(match[3]),
+                           text[end:match.start()]))
+        end = match.end()
+    return found
+
+
+BLOCKS = [block for page in CHECKED for block in blocks_of(page, (REPOSITORY / page).read_text())]
+SHOWN = {block.file for block in BLOCKS} - {None}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """The reader's folder, empty; modules in it can be imported while the test runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = set(sys.modules)
+    yield tmp_path
+    for name in {Path(file).stem for file in SHOWN} & (set(sys.modules) - known):
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.title)
+def test_a_block_does_what_the_page_says(block, folder):
+    check(block, folder)
+
+
+def test_every_fence_is_the_edge_of_a_block():
+    for page in CHECKED:
+        fences = len(re.findall(r"^ *```", (REPOSITORY / page).read_text(), re.M))
+        assert fences == 2 * sum(block.page == page for block in BLOCKS), page
+
+
+@pytest.mark.parametrize(("language", "text"), [
+    ("ruby", "puts 1"), ("", "unheard of"), ("", "diagvib plan --colour red"), ("", "diagvib fly"),
+    ("", "diagvib tune resnet19"), ("", "diagvib plan --config absent.yaml"), ("", "snakemake fly --cores all"),
+    ("", "snakemake --core-dump"), ("", "snakemake -n --config bindngs=all"), ("", "snakemake -n --configfile no.yaml"),
+    ("", "make tea"), ("", "dvc pull tabulated"), ("", "dvc push --quickly"), ("", "dvc remote modify lab colour red"),
+    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "cp tests/absent.py ."),
+    ("yaml", "colour: red"), ("yaml", "root: here\nstudies: [zg]"), ("yaml", "own:\n  model: small_cnn\n  colour: red"),
+    ("yaml", "title: x\nstudies: {own: {}}"), ("python", "import diagvib.absent"),
+    ("python", "import diagvib; diagvib.x"), ("python", "from diagvib import absent"), ("python", "f(")])
+def test_a_wrong_block_is_noticed(language, text, folder):
+    with pytest.raises((Exception, SystemExit)) as caught:
+        check(Block("page.md", 1, language, text, ""), folder)
+    assert caught.type.__name__ in NOTICED, caught.value
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+def check(block: Block, folder: Path) -> None:
+    elsewhere = [test for words, test in RUN_ELSEWHERE.items() if words in block.text]
+    if elsewhere:
+        path, name = elsewhere[0].split("::")
+        assert f"def {name}(" in (REPOSITORY / path).read_text()
+        return
+    _write_files(block.page, folder)
+    {"yaml": check_yaml, "python": check_python, "": check_text}[block.language](block, folder)
+
+
+def _write_files(page: str, folder: Path) -> None:
+    """Every file that the page shows, or lets its reader copy."""
+    for block in BLOCKS:
+        if block.page == page and block.file:
+            (folder / block.file).write_text(block.text)
+        if block.page == page and not block.language:
+            for line in re.findall(r"^cp (.*) \.$", block.text, re.M):
+                for name in line.split():
+                    shutil.copy(REPOSITORY / name, folder)
+
+
+def check_yaml(block: Block, folder: Path) -> None:
+    """A configuration, a file of studies or a file of baselines, read by what reads it."""
+    value = yaml.safe_load(block.text)
+    path = folder / (block.file or "shown.yaml")
+    path.write_text(block.text)
+    _entries.cache_clear()  # it knows files by their relative names, and pages use the same ones
+    if value.keys() <= Configuration.model_fields.keys():
+        load_config(path)
+    elif {"title", "studies"} <= value.keys():
+        assert read_study_file(path)[1].keys() == value["studies"].keys()
+    else:
+        assert all("model" in entry for entry in value.values()), f"{block.title}: what kind of file is it?"
+        for name in value:
+            load_settings(name, [path.name])
+
+
+def check_python(block: Block, folder: Path) -> None:
+    """Run, where the words of a block are those of a check below; otherwise what it names exists."""
+    checks = [run for words, run in PYTHON.items() if words in block.text]
+    if checks:
+        checks[0](block.text)
+        return
+    _check_names(ast.parse(block.text))
+
+
+def _check_names(tree: ast.Module) -> None:
+    """Imported modules and names exist, and the attributes that are taken of them."""
+    known = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                module = importlib.import_module(alias.name)
+                known[alias.asname or alias.name] = module
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            known |= {alias.asname or alias.name: getattr(module, alias.name) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+            getattr(known[node.value.id], node.attr)
+
+
+def _run(text: str) -> dict:
+    names = {"__name__": "shown"}
+    exec(compile(text, "block", "exec"), names)
+    return names
+
+
+def check_image_file(text: str) -> None:
+    """An image file opened in pandas, after the smallest that the workflow can write."""
+    Path("tiny.yaml").write_text("root: outputs/demo\nsources: embedded\nstudies: [zgo]\nbindings: [shape-hue]\n"
+                                 "samples: 1\ncounts: {train: 9, val: 9, id: 9, ood: 18}\n")
+    config = load_config("tiny.yaml")
+    layout = Layout(Path(config["root"]))
+    prepare(layout, stage_settings(config, "prepare"), "digits")
+    draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
+    render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
+    names = _run(text)
+    assert len(names["images"]) == 9 and names["first"].shape == (128, 128, 3) and np.ptp(names["first"]) > 0
+
+
+def check_model(text: str) -> None:
+    assert _run(text)["tiny"](3, 64, width=2)(torch.zeros(2, 3, 64, 64)).shape == (2, 3)
+
+
+def check_method(text: str) -> None:
+    Path("my_methods.py").write_text(text)
+    Path("focal.yaml").write_text("focal:\n  model: small_cnn\n  method: {name: 'my_methods:Focal', gamma: 1.0}\n"
+                                  "  optimiser: {name: adam, lr: 1.0e-3}\n  batch_size: 2\n  origin: mine\n")
+    method = make_baseline(load_settings("focal", ["focal.yaml"]), n_classes=3, image_size=64, seed=1)
+    losses = torch.tensor([0.0, np.log(2)])
+    assert method.combine(losses, None).item() == pytest.approx(0.5 * np.log(2) / 2)
+
+
+def check_metrics(text: str) -> None:
+    run = dict.fromkeys(RUN_KEYS, "a")
+    cells = pd.DataFrame([{**run, "group": group, "target_class": "b", "n": 4, "correct": correct}
+                          for group, correct in (("id", 4), ("ood", 1))])
+    tables = _run(text)["lag_tables"](pd.DataFrame(), cells, None, {})
+    assert list(tables["lag"]["lag"]) == [0.0, 0.75]
+
+
+def check_kept_weights(text: str) -> None:
+    """A run with kept weights, loaded as the page says."""
+    name = re.search(r'folder = "([^"]+)"', text)[1]
+    Path(name).mkdir(parents=True)
+    settings = load_settings(name.split("/")[-4])
+    write_json(Path(name, "run.json"), {"settings": settings, "seed": 7})
+    torch.save(make_baseline(settings, 10, 128, 8).state_dict(), Path(name, "weights.pt"))
+    model = _run(text)["model"]
+    kept = torch.load(Path(name, "weights.pt"), weights_only=True)
+    assert all(torch.equal(kept[key], value) for key, value in model.state_dict().items())
+
+
+PYTHON: dict[str, Callable[[str], None]] = {
+    "pd.read_parquet(": check_image_file, "def tiny(": check_model, "class Focal(Method)": check_method,
+    "def lag_tables(": check_metrics, "/weights.pt": check_kept_weights}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+
+def check_text(block: Block, folder: Path) -> None:
+    """Lines for a shell; or folders of the repository, each with what it is for."""
+    if re.match(r"Snakefile, rules/ ", block.text):
+        check_folders(block.text)
+        return
+    for line in block.text.splitlines():
+        for words in commands(line):
+            check_command(words, folder)
+
+
+def check_folders(text: str) -> None:
+    base = REPOSITORY
+    for line in text.splitlines():
+        named = re.match(r" *([^ ,]+(?:, [^ ,]+)*) ", line)[1]
+        base = base if line.startswith(" ") else REPOSITORY
+        for name in named.split(", "):
+            made = name.startswith(("dvc.lock", "data/", "results/", "logs/", "outputs/"))
+            assert made or (base / name).exists(), f"{name} is not in {base}"
+        base = REPOSITORY / named if named == "src/diagvib/" else base
+
+
+def commands(line: str) -> list[list[str]]:
+    """The words of each command of a line, without comments, assignments, redirections and the folder of a program."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if re.fullmatch(r"[();<>|&]+", word):
+            found.append([])
+        elif found[-1] or not re.match(r"[A-Z_]+=", word):
+            found[-1].append(word.removeprefix(".venv/bin/"))
+    return [words for words in found if words]
+
+
+def check_command(words: list[str], folder: Path) -> None:
+    program, *arguments = words
+    if program in SYSTEM:
+        return
+    {"diagvib": check_diagvib, "snakemake": check_snakemake, "dvc": check_dvc, "git": check_git, "make": check_make,
+     "python": check_interpreter, "cp": check_copy}[program](arguments)
+
+
+def _exists(path: str | Path) -> bool:
+    """Whether a file is in the repository, in the reader's folder, or one that some page shows."""
+    return Path(path).exists() or (REPOSITORY / path).exists() or str(path) in SHOWN
+
+
+def check_diagvib(arguments: list[str]) -> None:
+    command = typer.main.get_command(app)
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    given = command.make_context(command.name, list(arguments)).params
+    configs = given.get("config") or []
+    assert all(_exists(path) for path in (configs if isinstance(configs, list | tuple) else [configs]))
+    if given.get("override"):
+        load_config(None, list(given["override"]))
+    assert set(given.get("baselines") or []) <= set(baseline_names())
+    if "runs_a" in given:
+        roots = {load_config(path)["root"] for path in (REPOSITORY / "config").glob("*demo*.yaml")}
+        roots |= {yaml.safe_load(block.text).get("root") for block in BLOCKS if block.language == "yaml"}
+        assert {str(given["runs_a"]), str(given["runs_b"])} <= roots
+
+
+@cache
+def _snakemake():
+    from snakemake.cli import get_argument_parser
+    return get_argument_parser()
+
+
+def check_snakemake(arguments: list[str]) -> None:
+    given = _snakemake().parse_args(arguments)
+    text = "".join(path.read_text() for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")))
+    assert set(given.targets) <= set(re.findall(r"^rule (\w+):", text, re.M))
+    assert all(_exists(path) for path in given.configfile or [])
+    assert {pair.split("=")[0] for pair in given.config or []} <= Configuration.model_fields.keys()
+    assert all(_exists(path) for path in ([given.profile] if isinstance(given.profile, str) else given.profile or []))
+
+
+def check_dvc(arguments: list[str]) -> None:
+    from dvc.cli import parse_args
+    from dvc.config_schema import REMOTE_SCHEMAS
+    given = parse_args(arguments)
+    stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
+    made = [next(iter(out)) if isinstance(out, dict) else out
+            for stage in stages.values() for key in ("outs", "metrics", "plots") for out in stage.get(key, [])]
+    for target in getattr(given, "targets", None) or []:
+        assert target in stages or target == "PATH" or any(Path(target).is_relative_to(out) for out in made), target
+    if arguments[:2] == ["remote", "modify"]:
+        assert given.option in {str(key) for schema in REMOTE_SCHEMAS.values() for key in schema}
+
+
+def check_git(arguments: list[str]) -> None:
+    name, *rest = arguments
+    usage = subprocess.run(["git", name, "-h"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert usage.returncode == 129, f"git has no {name}"
+    options = (usage.stdout + usage.stderr).replace("[no-]", "")
+    assert all(re.search(rf"(?<![\w-]){re.escape(word)}\b", options) for word in rest if word.startswith("-"))
+
+
+def check_make(arguments: list[str]) -> None:
+    targets = re.findall(r"^([\w./-]+):(?!=)", (REPOSITORY / "Makefile").read_text(), re.M)
+    assert set(arguments) <= set(targets)
+
+
+def check_interpreter(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        assert importlib.util.find_spec(arguments[1])
+    assert all(_exists(word) for word in arguments if re.fullmatch(r"[\w./]+\.py", word))
+
+
+def check_copy(arguments: list[str]) -> None:
+    assert all(_exists(name) for name in arguments[:-1])
