@@ -1,6 +1,7 @@
 """Every code block of the pages for readers is checked: it runs, or it is valid, or what it types exists.
 
-A block of a kind that no check knows fails. Where another test runs a block, it is named in `RUN_ELSEWHERE`.
+A block of a kind that no check knows fails. Where another test runs a block, it is named in `RUN_ELSEWHERE`. What is
+neither typed nor read by the program, such as output or a folder's layout, is marked as `text` by the page.
 """
 
 import ast
@@ -42,6 +43,10 @@ CHECKED = [page for page in PAGES if not page.startswith(("benchmarks", "profile
 RUN_ELSEWHERE = {"diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"}
 # What the shell, or any machine on which somebody would type these lines, has.
 SYSTEM = {".", "cd", "export", "rm", "mktemp", "ssh"}
+
+# How the checks, and the programs' own parsers, say that something is wrong.
+NOTICED = {"AssertionError", "AttributeError", "DiagvibError", "DvcParserError", "KeyError", "ModuleNotFoundError",
+           "ImportError", "NoSuchOption", "SyntaxError", "SystemExit"}
 
 
 @dataclass(frozen=True)
@@ -112,8 +117,9 @@ def test_every_fence_is_the_edge_of_a_block():
     ("yaml", "title: x\nstudies: {own: {}}"), ("python", "import diagvib.absent"),
     ("python", "import diagvib; diagvib.x"), ("python", "from diagvib import absent"), ("python", "f(")])
 def test_a_wrong_block_is_noticed(language, text, folder):
-    with pytest.raises((Exception, SystemExit)):
+    with pytest.raises((Exception, SystemExit)) as caught:
         check(Block("page.md", 1, language, text, ""), folder)
+    assert caught.type.__name__ in NOTICED, caught.value
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -125,7 +131,9 @@ def check(block: Block, folder: Path) -> None:
         assert f"def {name}(" in (REPOSITORY / path).read_text()
         return
     _write_files(block.page, folder)
-    {"yaml": check_yaml, "python": check_python, "": check_text}[block.language](block, folder)
+    if block.language != "text":
+        checks = {"yaml": check_yaml, "python": check_python, "": check_lines, "bash": check_lines}
+        checks[block.language](block, folder)
 
 
 def _write_files(page: str, folder: Path) -> None:
@@ -133,7 +141,7 @@ def _write_files(page: str, folder: Path) -> None:
     for block in BLOCKS:
         if block.page == page and block.file:
             (folder / block.file).write_text(block.text)
-        if block.page == page and not block.language:
+        if block.page == page and block.language in ("", "bash"):
             for line in re.findall(r"^cp (.*) \.$", block.text, re.M):
                 for name in line.split():
                     shutil.copy(REPOSITORY / name, folder)
@@ -239,7 +247,7 @@ PYTHON: dict[str, Callable[[str], None]] = {
 
 # ---------------------------------------------------------------------------------------------------------------------
 
-def check_text(block: Block, folder: Path) -> None:
+def check_lines(block: Block, folder: Path) -> None:
     """Lines for a shell; or folders of the repository, each with what it is for."""
     if re.match(r"Snakefile, rules/ ", block.text):
         check_folders(block.text)
@@ -298,7 +306,7 @@ def check_diagvib(arguments: list[str]) -> None:
         load_config(None, list(given["override"]))
     assert set(given.get("baselines") or []) <= set(baseline_names())
     if "runs_a" in given:
-        roots = {yaml.safe_load(path.read_text())["root"] for path in (REPOSITORY / "config").glob("*demo*.yaml")}
+        roots = {load_config(path)["root"] for path in (REPOSITORY / "config").glob("*demo*.yaml")}
         roots |= {yaml.safe_load(block.text).get("root") for block in BLOCKS if block.language == "yaml"}
         assert {str(given["runs_a"]), str(given["runs_b"])} <= roots
 
@@ -313,8 +321,9 @@ def check_snakemake(arguments: list[str]) -> None:
     given = _snakemake().parse_args(arguments)
     text = "".join(path.read_text() for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")))
     assert set(given.targets) <= set(re.findall(r"^rule (\w+):", text, re.M))
-    assert all(_exists(path) for path in given.configfile or [])
-    assert {pair.split("=")[0] for pair in given.config or []} <= Configuration.model_fields.keys()
+    assert all(_exists(path) for path in [*(given.configfile or []), given.snakefile or "Snakefile"])
+    if not given.snakefile:  # a workflow of its own has its own keys
+        assert {pair.split("=")[0] for pair in given.config or []} <= Configuration.model_fields.keys()
     assert all(_exists(path) for path in ([given.profile] if isinstance(given.profile, str) else given.profile or []))
 
 
