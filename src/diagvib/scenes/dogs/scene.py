@@ -68,7 +68,7 @@ class Dogs:
         write_listing(raw, pa.concat_tables(found), folder)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
-        from diagvib.scenes.dogs.photos import prepare
+        from diagvib.scenes.dogs.prepare import prepare
         prepare(raw, prepared, sources)
 
     def prepared_bytes(self, sources: str) -> int:
