@@ -54,7 +54,7 @@ class Scene(Protocol):
 
     A scene whose official sources stand in a folder of the user's further has state(mirror) -> str, a digest of what
     stands there (`photos.listing.state`): where it is another one, they are fetched anew. And one may say what a
-    replicate is, see `replicates`.
+    replicate is, see `replicates`; and, for the plan, bytes_per_pixel of a stored image and source_bytes_per_image.
     """
 
     name: str
