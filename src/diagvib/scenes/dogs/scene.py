@@ -34,8 +34,8 @@ class Dogs:
         "background": ("desert", "jungle", "dirt", "mountain", "snow", "beach")}
     columns = pa.schema([("photo", pa.int32())])
     replicates = "seeds"
-    # As benchmarks/codecs.py measures photos, raw with zstd and as WebP. Studies share many photos, so that several need
-    # less than their sum.
+    # As benchmarks/codecs.py measures photos, raw with zstd and as WebP. Studies share photos, so several need less
+    # than their sum.
     bytes_per_pixel, source_bytes_per_image = 2.34, 67_600
     # All classes, in the order in which studies number them; nothing is added to them.
     published_samples = ({**factors, "added_cue": (1, 2, 0)},)
