@@ -17,7 +17,8 @@ from diagvib.results.average_methods import average_methods, read_spawrious_tabl
 from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene, source_state
 from diagvib.scenes.dogs.embedded import SIZE, embedded_photo
-from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, Catalogue, Photos, prepare
+from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, Catalogue, Photos
+from diagvib.scenes.dogs.prepare import prepare
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import bind
@@ -185,7 +186,7 @@ def test_without_photos_it_is_said_where_they_go(tmp_path, mirror, says):
 
 
 def test_prepared_photos_that_are_not_those_of_the_catalogue_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.scenes.dogs.photos.PHOTOS", 1)
+    monkeypatch.setattr("diagvib.scenes.dogs.prepare.PHOTOS", 1)
     prepare(tmp_path / "raw", tmp_path, "embedded")
     table = read_table(tmp_path / CATALOGUE)
     usual = {"sources": "embedded", "comparable": False, "digest": DOGS.catalogue(tmp_path).digest}

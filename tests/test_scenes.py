@@ -31,7 +31,7 @@ OBJECTS = {"digits": "shape", "cars": "car"}
 def few_stand_ins():
     """Photos take long to draw."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("diagvib.scenes.dogs.photos.PHOTOS", 8)
+        patch.setattr("diagvib.scenes.dogs.prepare.PHOTOS", 8)
         yield
 
 

@@ -9,8 +9,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
-from diagvib.settings.grid import dataset_count, datasets, runs, scenes, study_of, train_jobs
+from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
 from diagvib.studies.recipes import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -21,8 +20,6 @@ RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = 60_000_000
-# Photos, of which nothing is background: this share of their raw bytes (benchmarks/codecs.py).
-PHOTO_SHARE = 0.78
 # `diagvib bench` measures images of this size.
 _MEASURED_SIZE = 128
 
@@ -49,7 +46,7 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
         "jobs": {"draw": len(chosen), "render": len(chosen) if stored else 0, "train": len(train_jobs(config))},
         "datasets": dataset_count(config) * len(chosen), "images": images, "runs": len(all_runs),
         "runs_per_baseline": {b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]},
-        "disk": _disk(config, images, stored, all_runs),
+        "disk": _disk(config, images, all_runs),
         "weights_not_known": [b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)],
         "seconds": {stage: None if seconds is None else sum(seconds) for stage, seconds in stages.items()},
         "not_measured": [stage for stage, seconds in stages.items() if seconds is None],
@@ -62,21 +59,29 @@ def _dataset_size(config: dict, study: str) -> dict[str, int]:
     return {split: sum(split_counts(study_of(config, study), config["counts"], split).values()) for split in SPLITS}
 
 
-def _disk(config: dict, images: int, stored: int, all_runs: list) -> dict[str, int]:
+def _disk(config: dict, images: int, all_runs: list) -> dict[str, int]:
     """Bytes by what they hold. DVC keeps a second copy of all of it, unless the file system can share blocks."""
     predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
-    side, chosen = config["image_size"], [load_scene(name) for name in scenes(config)]
-    photos = any(replicates(scene) == "seeds" for scene in chosen)
-    disk = {"recipes": images * RECIPE_BYTES,
-            "images": int(stored * (PHOTO_SHARE * 3 * side**2 if photos else IMAGE_BYTES * side / 128)),
-            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
-            "sources": sum(scene.prepared_bytes(config["sources"]) if hasattr(scene, "prepared_bytes") else SOURCE_BYTES
-                           for scene in chosen)}
+    pixels, sources = _photo_bytes(config)
+    disk = {"recipes": images * RECIPE_BYTES, "images": int(pixels) if config["images"] == "parquet" else 0,
+            "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES, "sources": sources}
     if not config["keep_weights"]:
         return disk
     weights = {b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])
                for b in config["baselines"]}
     return disk | {"weights": sum(weights[run.baseline] for run in all_runs)}
+
+
+def _photo_bytes(config: dict) -> tuple[float, int]:
+    """Bytes of all images, and of what they are rendered from; of scenes that say so, as photos take more of both."""
+    size, pixels, sources = config["image_size"], 0.0, SOURCE_BYTES
+    for study, _ in datasets(config):
+        scene = load_scene(study_of(config, study).scene)
+        images = dataset_count(config) * sum(_dataset_size(config, study).values())
+        of_one = getattr(scene, "bytes_per_pixel", None)
+        pixels += images * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
+        sources += images * getattr(scene, "source_bytes_per_image", 0)
+    return pixels, sources
 
 
 def _is_own(baseline: dict) -> bool:

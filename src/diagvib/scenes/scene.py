@@ -55,12 +55,11 @@ class Scene(Protocol):
 
     A scene whose official sources stand in a folder of the user's further has state(mirror) -> str, a digest of what
     stands there (`photos.listing.state`): where it is another one, they are fetched anew. And one may say what a
-    replicate is, see `replicates`.
+    replicate is, see `replicates`; and, for the plan, bytes_per_pixel of a stored image and source_bytes_per_image.
 
     A scene that uses no source twice may have share_out(recipes, catalogue, generator) -> columns, which stands in for
     `realize` where a dataset is drawn: recipes is a frame of all images of a dataset, with split, group, environment
-    (of a study that names them) and the class of every factor. And prepared_bytes(sources) -> int says for plans about
-    how much is prepared.
+    (of a study that names them) and the class of every factor.
     """
 
     name: str

@@ -1,4 +1,8 @@
-"""Photos of one size in one file, which rendering maps into memory instead of reading it."""
+"""Photos of one size in one file, which rendering maps into memory instead of reading it.
+
+A pack holds N photos: uint8[N, side, side, 3] of backgrounds, and of what is pasted uint8[N, 2, side, side, 3], their
+layers (`tiles.layers`).
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -12,8 +16,8 @@ from diagvib.scenes.cars.catalogue import mismatch
 from diagvib.scenes.cars.tiles import scaled
 
 
-def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, int, int, int]) -> str:
-    """Write N photos, uint8[side, side, channels] each, to a NumPy file of that shape. Returns their pixels' sha256."""
+def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, ...]) -> str:
+    """Write photos to a pack of this shape. Returns the sha256 of their pixels."""
     digest = hashlib.sha256()
     with whole_file(path) as temporary:
         pack = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
@@ -30,20 +34,20 @@ class Pack:
     DiagvibError if the file is absent or of another shape.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, int, int, int], side: int):
+    def __init__(self, path: Path, shape: tuple[int, ...], side: int):
         try:
             stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of arrays that cannot be
         except (OSError, ValueError, EOFError):
             raise mismatch(path) from None
         if stored.shape != shape or stored.dtype != np.uint8:
             raise mismatch(path)
-        self._stored, self.shape = stored, (shape[0], side, side, shape[3])
-        self._ready = np.full(len(stored), side == shape[1])
+        self._stored, self._side, as_stored = stored, side, side == shape[-2]
+        self._ready = np.full(len(stored), as_stored)
         # Of what is never asked for no memory is taken.
-        self.pixels = torch.from_numpy(stored if side == shape[1] else np.empty(self.shape, np.uint8))
+        self.pixels = torch.from_numpy(stored if as_stored else np.empty((*shape[:-3], side, side, 3), np.uint8))
 
     def prepare(self, rows: np.ndarray) -> None:
-        """See to it that `pixels`, uint8[N, side, side, channels], holds these photos."""
+        """See to it that `pixels`, a pack of the wanted side, holds these photos."""
         for row in np.unique(rows[~self._ready[rows]]):
-            self.pixels[row] = torch.from_numpy(scaled(self._stored[row], self.shape[1]))
+            self.pixels[row] = torch.from_numpy(scaled(self._stored[row], self._side))
             self._ready[row] = True

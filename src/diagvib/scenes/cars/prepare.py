@@ -21,7 +21,7 @@ from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA, SOURCES, catalogue_
 from diagvib.scenes.cars.geometry import CANVAS, CLASSES, FACTORS, tile_side
 from diagvib.scenes.cars.pack import write_pack
 from diagvib.scenes.cars.sources import MASK, PLACES, mask_of
-from diagvib.scenes.cars.tiles import background_tile, cut_out_tile
+from diagvib.scenes.cars.tiles import background_tile, cut_out_tile, layers
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
 from diagvib.scenes.photos.listing import read_listed, read_listing
 
@@ -40,7 +40,7 @@ class Photo(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """photos: factor -> its photos. pixels: of a factor's photo, uint8[tile side, tile side, 3 or 4]."""
+    """photos: factor -> its photos. pixels: of a factor's photo, as its pack has them."""
 
     canvas: int
     photos: dict[str, list[Photo]]
@@ -59,7 +59,7 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     packs, rows = {}, []
     for factor in FACTORS:
         photos, side = found.photos[factor], tile_side(factor, found.canvas)
-        shape = (len(photos), side, side, 3 if factor == "background" else 4)
+        shape = (len(photos), *(() if factor == "background" else (2,)), side, side, 3)
         written = write_pack(out / f"{factor}.npy", in_threads(partial(found.pixels, factor), photos), shape)
         packs[factor] = {"shape": shape, "sha256": written}
         splits = assign_splits(photos, _TENTHS[sources])
@@ -104,7 +104,7 @@ def _official(raw: Path) -> Sources:
         beside = folder / mask_of(photo.path)
         mask = decode_photo(read_listed(beside, photo.mask_sha256), beside, "L") if photo.mask_sha256 else None
         try:
-            return cut_out_tile(decode_photo(data, path, "RGBA"), mask, side)
+            return layers(cut_out_tile(decode_photo(data, path, "RGBA"), mask, side))
         except ValueError as error:
             raise DiagvibError(f"{path}: cannot be used, {error}; run `diagvib fetch` again") from None
     return Sources(CANVAS, photos, pixels)

@@ -10,8 +10,9 @@ from diagvib.scenes.cars.catalogue import describe, load_catalogue, mismatch
 from diagvib.scenes.cars.geometry import FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.cars.pack import Pack
 
-# Images composed at a time on a CPU: few enough to stay in its cache from one pasting to the next.
-_CHUNK = 8
+# Images composed at a time: on a CPU few enough to stay in its cache from one pasting to the next; elsewhere so many
+# that a call is worth its start, but whose photos fit into memory.
+_CHUNK, _CHUNK_OTHERS = 8, 1024
 
 
 class Renderer:
@@ -35,9 +36,12 @@ class Renderer:
         rows = {factor: recipes[f"{factor}_photo"].to_numpy().astype(np.int64) for factor in FACTORS}
         for factor, its in rows.items():
             self._packs[factor].prepare(its)
-        on_cpu = self.device.type == "cpu"
-        images = torch.empty(len(recipes), self.size, self.size, 3, dtype=torch.uint8, device=self.device)
-        step = _CHUNK if on_cpu else max(len(recipes), 1)
+        shape = (len(recipes), self.size, self.size, 3)
+        if self.device.type == "cpu":
+            images = torch.from_numpy(np.empty(shape, np.uint8))  # NumPy asks the system for huge pages, torch does not
+        else:
+            images = torch.empty(shape, dtype=torch.uint8, device=self.device)
+        step = _CHUNK if self.device.type == "cpu" else _CHUNK_OTHERS
         for start in range(0, len(recipes), step):
             part = slice(start, start + step)
             self._compose(images[part], {factor: torch.from_numpy(its[part]) for factor, its in rows.items()})
@@ -45,13 +49,15 @@ class Renderer:
 
     def _compose(self, images: torch.Tensor, rows: dict[str, torch.Tensor]) -> None:
         """Fill images, uint8[B, size, size, 3]; rows: factor -> int64[B]."""
+        # index_select copies whole photos; indexing in brackets takes them byte by byte.
         backgrounds = self._packs["background"].pixels
         if images.device == backgrounds.device:
             torch.index_select(backgrounds, 0, rows["background"], out=images)
         else:
-            images.copy_(backgrounds[rows["background"]])
+            images.copy_(backgrounds.index_select(0, rows["background"]))
         for factor in PASTED:
-            tiles = self._packs[factor].pixels[rows[factor]].to(images.device)
+            tiles = self._packs[factor].pixels.index_select(0, rows[factor]).to(images.device)
+            colours, beyond = tiles.unbind(1)
             (top, left), side = tile_corner(factor, self.size), tile_side(factor, self.size)
-            window = images[:, top:top + side, left:left + side]
-            window.copy_(torch.where(tiles[..., 3:] != 0, tiles[..., :3], window))
+            # The same as torch.where, several times faster: here all channels of a row are one run of bytes.
+            images[:, top:top + side, left:left + side].bitwise_and_(beyond).bitwise_or_(colours)

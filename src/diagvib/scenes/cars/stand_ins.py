@@ -10,7 +10,7 @@ from diagvib.scenes.cars.drawn_backgrounds import BACKGROUNDS
 from diagvib.scenes.cars.drawn_cars import CARS
 from diagvib.scenes.cars.drawn_objects import OBJECTS
 from diagvib.scenes.cars.geometry import tile_side
-from diagvib.scenes.cars.tiles import cut_out_tile
+from diagvib.scenes.cars.tiles import cut_out_tile, layers
 
 CANVAS = 128
 # Of each factor and class.
@@ -28,8 +28,8 @@ def names(factor: str, name: str) -> list[str]:
 
 
 def draw(factor: str, drawing: str) -> np.ndarray:
-    """The drawing of a name, always the same, as a tile: uint8[side, side, 3 or 4]."""
+    """The drawing of a name, always the same, as its pack has it."""
     name, _, numbered = drawing.partition("/")
     side, generator = tile_side(factor, CANVAS), named_generator("stand-ins", factor, drawing)
     drawn = _KINDS[factor][name][numbered.rpartition("-")[0]](generator, side)
-    return drawn if factor == "background" else cut_out_tile(drawn, None, side)
+    return drawn if factor == "background" else layers(cut_out_tile(drawn, None, side))

@@ -54,12 +54,20 @@ def background_tile(photo: np.ndarray, side: int) -> np.ndarray:
     return np.asarray(Image.fromarray(square).resize((side, side), _BILINEAR))
 
 
-def scaled(tile: np.ndarray, side: int) -> np.ndarray:
-    """A photo uint8[s, s, 3], or a cut-out on its tile uint8[s, s, 4], at another size.
-
-    What is not the cut-out's lends it no colour, and its edges stay sharp: alpha is 0 or 255.
+def layers(tile: np.ndarray) -> np.ndarray:
+    """A cut-out tile uint8[side, side, 4] as what pasting needs, uint8[2, side, side, 3]: the colours, 0 beyond the
+    object; and what stays of what is below, 255 there and 0 on the object.
     """
-    small = np.array(Image.fromarray(tile).resize((side, side), _BILINEAR))
-    if tile.shape[2] == 4:
-        small[..., 3] = np.where(small[..., 3] >= OPAQUE, 255, 0)
-    return small
+    beyond = np.where(tile[..., 3:] >= OPAQUE, 0, 255).astype(np.uint8).repeat(3, 2)
+    return np.stack([tile[..., :3] & ~beyond, beyond])
+
+
+def scaled(photo: np.ndarray, side: int) -> np.ndarray:
+    """A photo uint8[s, s, 3], or the `layers` of a cut-out, at another size.
+
+    What is beyond a cut-out lends it no colour, and its edges stay sharp.
+    """
+    cut = photo.ndim == 4
+    image = Image.fromarray(np.dstack([photo[0], ~photo[1, ..., :1]]) if cut else photo)
+    small = np.array(image.resize((side, side), _BILINEAR))
+    return layers(small) if cut else small

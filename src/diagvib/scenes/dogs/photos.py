@@ -1,36 +1,23 @@
-"""Stage prepare: every photo decoded, brought to one size and kept without loss, and back from disk.
+"""The prepared photos, back from disk: what they show, and their pixels by number.
 
 data/prepared/ holds photos.arrow, the photos as WebP, each read without the others (Parquet gives rows in groups only);
-and catalogue.parquet, written last, a row a photo in the same order, whose metadata say what they were made from.
+and catalogue.parquet, a row a photo in the same order, whose metadata say what they were made from.
 """
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import read_metadata, read_table, whole_file, write_table
-from diagvib.foundation.parallel import in_processes
-from diagvib.scenes.dogs.embedded import PHOTOS, PLACES, embedded_photo
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_metadata, read_table
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
-from diagvib.scenes.photos.listing import read_listed, read_listing
-
-# As published: pixels a side, and photos of each breed, background and copy.
-SIZE, PUBLISHED = 224, 3168
 
 CATALOGUE, PACKED = "catalogue.parquet", "photos.arrow"
-# Without loss; of what `benchmarks/codecs.py` measures the smallest but for one that takes twenty times as long.
-_WEBP = {"format": "WEBP", "lossless": True, "quality": 0, "method": 0}
-_BATCH = 256
-# Stand-ins that make up for the start of a process.
-_WORTH = 200
+_SHOWN = ("breed", "background", "copy")
 
 
 @dataclass(frozen=True)
@@ -48,56 +35,6 @@ class Catalogue:
     digest: str
 
 
-@dataclass(frozen=True)
-class _Photo:
-    path: str
-    sha256: str  # of the source file
-    pixels: str  # sha256
-    encoded: bytes
-
-
-def prepare(raw: Path, out: Path, sources: str) -> None:
-    """Make `out` from the photos that `raw` lists (sources `official`) or from stand-ins (`embedded`).
-
-    DiagvibError if nothing is listed, or a listed photo is gone or is another one.
-    """
-    if sources not in ("official", "embedded"):
-        raise unknown_name("value of sources", sources, ("official", "embedded"))
-    found = _pack(out, _official(raw) if sources == "official" else _embedded())
-    copy, background, breed, _ = zip(*(path.split("/", 3) for path in found["path"]), strict=True)
-    table = pa.table({"breed": breed, "background": background, "copy": copy, **found})
-    counts = table.group_by(["copy", "background", "breed"]).aggregate([([], "count_all")])["count_all"]
-    published = sources == "official" and set(counts.to_pylist()) == {PUBLISHED}
-    write_table(out / CATALOGUE, table, {"sources": sources, "comparable": published, "digest": _digest(table)})
-
-
-def _official(raw: Path) -> Iterator[_Photo]:
-    table, folder = read_listing(raw)
-
-    def read(row: dict) -> _Photo:
-        path = folder / row["path"]
-        return _photo(row["path"], row["sha256"], resized(decode_photo(read_listed(path, row["sha256"]), path), SIZE))
-
-    yield from in_threads(read, table.select(["path", "sha256"]).to_pylist())
-
-
-def _embedded() -> Iterator[_Photo]:
-    names = [(*place, number) for place in sorted(PLACES) for number in range(PHOTOS)]
-    yield from in_processes(_stand_in, names, os.cpu_count() or 1, _WORTH)
-
-
-def _stand_in(name: tuple[str, str, str, int]) -> _Photo:
-    pixels = embedded_photo(*name)
-    *place, number = name
-    return _photo(f"{'/'.join(place)}/{number:04d}", _sha256(pixels), pixels)
-
-
-def _photo(path: str, sha256: str, pixels: np.ndarray) -> _Photo:
-    file = BytesIO()
-    Image.fromarray(pixels).save(file, **_WEBP)
-    return _Photo(path, sha256, _sha256(pixels), file.getvalue())
-
-
 def resized(photo: np.ndarray, size: int) -> np.ndarray:
     """A photo uint8[H, W, 3] as uint8[size, size, 3]: the whole of it, as in the published loader, bilinearly."""
     if photo.shape[:2] == (size, size):
@@ -105,34 +42,16 @@ def resized(photo: np.ndarray, size: int) -> np.ndarray:
     return np.asarray(Image.fromarray(photo).resize((size, size), Image.Resampling.BILINEAR))
 
 
-def _pack(out: Path, photos: Iterable[_Photo]) -> dict[str, list[str]]:
-    """Write the photos to an Arrow file; returns the columns of the catalogue."""
-    found: dict[str, list[str]] = {"path": [], "sha256": [], "pixels": []}
-    schema, waiting = pa.schema([("photo", pa.large_binary())]), []
-    with whole_file(out / PACKED) as temporary:
-        with pa.ipc.new_file(temporary, schema) as file:
-            for photo in photos:
-                for name, column in found.items():
-                    column.append(getattr(photo, name))
-                waiting.append(photo.encoded)
-                if len(waiting) == _BATCH:
-                    file.write(pa.record_batch([waiting], schema=schema))
-                    waiting = []
-            file.write(pa.record_batch([waiting], schema=schema))
-        (out / CATALOGUE).unlink(missing_ok=True)  # the old one must not vouch for new photos
-    return found
-
-
 def load_catalogue(folder: Path) -> Catalogue:
     """What a prepared folder holds, without its photos. DiagvibError if it is absent, or not what its digest says."""
     path = Path(folder) / CATALOGUE
     if not path.is_file():
         raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
-    noted, table = read_metadata(path), read_table(path)
-    if noted.get("digest") != _digest(table.replace_schema_metadata(None)):
+    noted, table = read_metadata(path), read_table(path, [*_SHOWN, "pixels"])
+    if noted.get("digest") != catalogue_digest(table):
         raise _mismatch(folder)
-    return Catalogue(*(table[name].to_numpy() for name in ("breed", "background", "copy")),
-                     noted["sources"], noted["comparable"], noted["digest"])
+    return Catalogue(*(table[name].to_numpy() for name in _SHOWN), noted["sources"], noted["comparable"],
+                     noted["digest"])
 
 
 class Photos:
@@ -162,16 +81,12 @@ class Photos:
         return images
 
 
-def _digest(table: pa.Table) -> str:
+def catalogue_digest(table: pa.Table) -> str:
     """Of what the photos show and of their pixels, in their order."""
     digest = hashlib.sha256()
-    for name in ("breed", "background", "copy", "pixels"):
+    for name in (*_SHOWN, "pixels"):
         digest.update("\n".join(table[name].to_pylist()).encode())
     return digest.hexdigest()
-
-
-def _sha256(pixels: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(pixels)).hexdigest()
 
 
 def _mismatch(folder: Path) -> DiagvibError:

@@ -34,6 +34,9 @@ class Dogs:
         "background": ("desert", "jungle", "dirt", "mountain", "snow", "beach")}
     columns = pa.schema([("photo", pa.int32())])
     replicates = "seeds"
+    # As benchmarks/codecs.py measures photos, raw with zstd and as WebP. Studies share photos, so several need less
+    # than their sum.
+    bytes_per_pixel, source_bytes_per_image = 2.34, 67_600
     # All classes, in the order in which studies number them; nothing is added to them.
     published_samples = ({**factors, "added_cue": (1, 2, 0)},)
 
@@ -68,12 +71,8 @@ class Dogs:
         write_listing(raw, pa.concat_tables(found), folder)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
-        from diagvib.scenes.dogs.photos import prepare
+        from diagvib.scenes.dogs.prepare import prepare
         prepare(raw, prepared, sources)
-
-    def prepared_bytes(self, sources: str) -> int:
-        # 2 copies of 24 cells: published ones as benchmarks/codecs.py measures photos of their size, and stand-ins.
-        return 48 * (3168 * 67_600 if sources == "official" else 100 * 17_900)
 
     def catalogue(self, prepared: Path) -> Catalogue:
         from diagvib.scenes.dogs.photos import load_catalogue
