@@ -1,0 +1,84 @@
+"""Masks for photos that have none, by a real Mask R-CNN whose weights are random but for what it is made to answer."""
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
+from diagvib.models.cutout import MODEL, categories, cut_out_photos, largest_instance, without_mask
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A file of weights with which every region is a truck, and all of a region belongs to it."""
+    torch.manual_seed(0)
+    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None)
+    torch.nn.init.zeros_(net.roi_heads.box_predictor.cls_score.weight)
+    net.roi_heads.box_predictor.cls_score.bias.data = torch.where(
+        torch.arange(91) == categories().index("truck"), 9.0, 0.0)
+    net.roi_heads.mask_predictor.mask_fcn_logits.bias.data.fill_(9.0)
+    torch.nn.init.zeros_(net.roi_heads.mask_predictor.mask_fcn_logits.weight)
+    path = tmp_path_factory.mktemp("weights") / "random.pth"
+    torch.save(net.state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Three photos that need a mask, one that has one, one that is transparent, and one that is none."""
+    generator = np.random.default_rng(0)
+    for name in ("a.jpg", "b.jpg", "c.png"):
+        Image.fromarray(generator.integers(0, 256, (48, 64, 3), dtype=np.uint8)).save(tmp_path / name)
+    (tmp_path / "urban").mkdir()
+    Image.fromarray(generator.integers(0, 256, (40, 30), dtype=np.uint8)).save(tmp_path / "urban" / "grey.png")
+    Image.fromarray(np.zeros((48, 64), np.uint8)).save(tmp_path / "b.mask.png")
+    Image.fromarray(np.zeros((8, 8, 4), np.uint8)).save(tmp_path / "urban" / "cut.png")
+    (tmp_path / "text.jpg").write_text("no photo")
+    return tmp_path
+
+
+def test_photos_that_need_a_mask_get_one(folder, weights, capsys):
+    photos = without_mask(folder)
+    assert [str(path.relative_to(folder)) for path in photos] == ["a.jpg", "c.png", "urban/grey.png"]
+    assert capsys.readouterr().err.startswith(f"{folder / 'text.jpg'}: left out, not an image")
+    done, before = [], (folder / "b.mask.png").read_bytes()
+    assert cut_out_photos(photos, ["car", "truck"], CPU, weights, file_sha256(weights), 64, done.append) == 3
+    assert done == [1, 1, 1] and without_mask(folder) == []
+    for path in photos:
+        mask = np.asarray(Image.open(path.with_suffix(".mask.png")))
+        assert mask.shape == np.asarray(Image.open(path)).shape[:2] and set(np.unique(mask)) <= {0, 255} and mask.any()
+    assert (folder / "b.mask.png").read_bytes() == before
+
+
+def test_what_shows_nothing_of_the_kind_is_named(folder, weights, capsys):
+    assert cut_out_photos([folder / "a.jpg"], ["horse"], CPU, weights, file_sha256(weights)[:16], 64) == 0
+    assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, as no horse was found in it\n"
+    assert not (folder / "a.mask.png").exists()
+
+
+def test_the_largest_sure_instance_is_taken():
+    masks = torch.zeros(4, 1, 6, 6)
+    masks[0, 0, :2], masks[1, 0, :3], masks[2, 0, :5], masks[3, 0] = 0.9, 0.9, 0.9, 0.9
+    found = {"labels": torch.tensor([3, 8, 8, 17]), "scores": torch.tensor([0.9, 0.8, 0.3, 0.9]), "masks": masks}
+
+    def net(pixels):
+        assert pixels[0].shape == (3, 6, 6) and pixels[0].min() >= 0 and pixels[0].max() == 1
+        return [found]
+    mask = largest_instance(net, np.full((6, 6, 3), 255, np.uint8), torch.tensor([3, 8]))
+    assert mask.dtype == np.uint8 and mask.tolist() == [[255] * 6] * 3 + [[0] * 6] * 3
+    found["scores"] = torch.full((4,), 0.4)
+    assert largest_instance(net, np.full((6, 6, 3), 255, np.uint8), torch.tensor([3, 8])) is None
+
+
+def test_weights_and_categories_are_checked(folder, weights, tmp_path, monkeypatch):
+    with pytest.raises(DiagvibError, match="unknown category 'trcuk'; did you mean truck"):
+        cut_out_photos([], ["trcuk"], CPU, weights)
+    with pytest.raises(DiagvibError, match=r"random.pth: wrong hash: expected sha256 \w+.* set --sha256 to its hash"):
+        cut_out_photos([], ["car"], CPU, weights)
+    with pytest.raises(DiagvibError, match="absent.pth: no such file; --weights names it"):
+        cut_out_photos([], ["car"], CPU, tmp_path / "absent.pth")

@@ -1,0 +1,92 @@
+"""The configurations of UrbanCars: the paper's methods beside its numbers, and the stand-ins through the workflow."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from conftest import REPOSITORY
+from diagvib.results.gap_methods import gap_methods, read_urbancars_tables
+from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
+from diagvib.results.known_studies import SHIPPED
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import expected_runs
+from test_workflow import copy_of_the_repository, environment
+
+STUDY, BINDING = "urbancars", "car-background-object"
+
+
+@pytest.fixture(scope="module")
+def config() -> dict:
+    return load_config(REPOSITORY / "config/urbancars.yaml")
+
+
+def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
+    """Were all runs there, made of the user's photos, each number of Tables 3 and 5 would be printed."""
+    runs = pd.DataFrame(expected_runs(config)).assign(status="ok", comparable=True)
+    assert len(runs) == 6 * len(config["baselines"])
+    values, settings = runs.assign(**dict.fromkeys(MEASURES, 0.5)), {b["name"]: b["settings"]
+                                                                     for b in config["baselines"]}
+    table = gap_methods(gaps_table(values, settings), whac_a_mole(values, settings), runs, SHIPPED, settings)
+    shown = table[table["paper_id_accuracy"].notna()]
+    paper = read_urbancars_tables().pivot(index=["table", "method", "option", "told", "selection"], columns="metric",
+                                          values="value")
+    columns = list(paper.columns)
+    found = {(row["table"], *(row[f"paper_{metric}"] for metric in columns)) for row in shown.to_dict("records")}
+    assert found == {(number, *row) for (number, *_), row in zip(paper.index, paper.to_numpy().tolist(), strict=True)}
+    assert set(table["baseline"]) == set(shown["baseline"]), "no baseline without a row in the paper"
+
+
+def test_the_protocol_is_the_papers(config):
+    assert (config["samples"], config["image_size"], config["training"]["max_epochs"]) == (6, 256, 300)
+    for baseline in config["baselines"]:
+        settings = baseline["settings"]
+        assert (settings["model"]["name"], settings["model"]["weights"]) == ("resnet50", "IMAGENET1K_V1")
+        assert (settings["batch_size"], settings["normalise"]) == (128, "imagenet")
+        decay = 0 if settings["method"]["name"] == "sd" else 1e-4
+        assert settings["optimiser"] == {"name": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": decay}
+        told = settings["method"]["told"].replace("cue-", "_cue_")
+        assert settings["selection"].startswith("val_worst_group")
+        assert settings["selection"].endswith(told) or told in ("nothing", "cues", "cue_types")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """The demo with fewer images, epochs and baselines, run to its report."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("demo"))
+    snakemake(folder)
+    return folder
+
+
+def snakemake(folder: Path, *arguments: str) -> str:
+    changes = ["samples=2", "baselines=[erm,lle]", "counts={train: 40, val: 16, test: 24}",
+               "training={max_epochs: 1, track_test: true}"]
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/urbancars_demo.yaml",
+               *arguments, "--config", *changes]
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_stand_ins_run_to_their_report(finished):
+    root = finished / "outputs/urbancars_demo"
+    runs = pd.read_csv(root / "results/tables/runs.csv")
+    assert len(runs) == 4 and set(runs["status"]) == {"ok"} and not runs["comparable"].any()
+    assert sorted(os.listdir(root / "data/images" / STUDY / BINDING)) == ["0", "sha256.json"]
+    seeds = {json.loads((root / "results/runs/lle" / STUDY / BINDING / number / "run.json").read_text())["seed"]
+             for number in "01"}
+    assert len(seeds) == 2 and 1332 in seeds
+    methods = pd.read_csv(root / "results/tables/gap_methods.csv")
+    assert set(methods["baseline"]) == {"erm", "lle"} and (methods["n"] == 2).all()
+    assert methods.filter(like="paper_").isna().all(axis=None), "drawn cars are not the paper's"
+    page = (root / "results/report.html").read_text()
+    assert "UrbanCars" in page and re.search(r"embedded|not comparable", page)
+
+
+def test_nothing_is_done_twice(finished):
+    assert "Nothing to be done" in snakemake(finished, "--dry-run")
