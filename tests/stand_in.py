@@ -44,8 +44,6 @@ def python(repository: Path) -> Path:
 def warm_python(repository: Path) -> Path:
     """As `python`, but in a fork of one that has loaded the large packages."""
     folder = repository.parent / "environment/warm"
-    if programs() == Path(sys.executable).parent:
-        return python(repository)
     if not folder.exists():
         folder.mkdir()
         shutil.copy2(programs() / "python", folder)

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 
 from diagvib.foundation.files import read_yaml
+from warm import programs
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
@@ -77,11 +78,11 @@ class Repository:
             "AWS_DEFAULT_REGION": s3_service.REGION, "AWS_MAX_ATTEMPTS": "1", "DVC_NO_ANALYTICS": "1",
             **{f"DVC_{name}_DIR": str(home / name) for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")}}
 
-    def start(self, *command: str) -> subprocess.Popen:
+    def start(self, *command: str | Path) -> subprocess.Popen:
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def run(self, *command: str) -> tuple[int, str]:
+    def run(self, *command: str | Path) -> tuple[int, str]:
         process = self.start(*command)
         output = process.communicate()[0]
         return process.returncode, output
@@ -92,12 +93,12 @@ class Repository:
         return said
 
     def dvc(self, *arguments: str) -> str:
-        code, said = self.run(sys.executable, "-m", "dvc", *arguments)
+        code, said = self.run(programs() / "dvc", *arguments)
         assert code == 0, said
         return said
 
     def dvc_fails(self, *arguments: str) -> str:
-        code, said = self.run(sys.executable, "-m", "dvc", *arguments)
+        code, said = self.run(programs() / "dvc", *arguments)
         assert code != 0, said
         return said
 

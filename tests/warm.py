@@ -27,8 +27,9 @@ PROGRAMS = {"python": None, "diagvib": "diagvib.cli", "dvc": "dvc.cli", "snakema
 PACKAGES = (
     "dvc.cli", "dvc.repo", "jinja2", "jsonschema", "matplotlib.backends.backend_agg", "matplotlib.figure", "numba",
     "pandas", "PIL.Image", "pyarrow.compute", "pyarrow.parquet", "pydantic", "rich.progress", "rich.table",
-    "scipy.ndimage", "scipy.stats", "skimage.color", "skimage.exposure", "skimage.transform", "sklearn.datasets",
-    "sklearn.linear_model", "snakemake.cli", "statsmodels.stats.multitest", "torch", "torchvision", "typer")
+    "s3fs", "scipy.ndimage", "scipy.stats", "skimage.color", "skimage.exposure", "skimage.transform",
+    "sklearn.datasets", "sklearn.linear_model", "snakemake.cli", "sshfs", "statsmodels.stats.multitest", "torch",
+    "torchvision", "typer")
 # What a program is here: it hands over its arguments, folder, environment and open files, and ends as the fork does.
 CLIENT = """#!{python} -IS
 import _socket, array, marshal, os, sys
@@ -49,8 +50,6 @@ sys.exit(status)
 @cache
 def programs() -> Path:
     """A folder with programs named `python`, `diagvib`, `dvc` and `snakemake`, to be had until this process ends."""
-    if not hasattr(os, "pidfd_open"):  # new processes, then
-        return Path(sys.executable).parent
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -73,14 +72,19 @@ def write_program(path: Path, address: str) -> None:
 
 def serve(listener: socket.socket) -> tuple:
     """Fork for every request; returns in the forks alone, with the request and its open files."""
-    running: dict[int, tuple[int, socket.socket]] = {}
+    running: dict[int, socket.socket] = {}  # by process
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(wake)
     selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
-    selector.register(0, selectors.EVENT_READ)
+    for source in (0, listener, ended):
+        selector.register(source, selectors.EVENT_READ)
     while True:
         for key, _ in selector.select():
             if key.fileobj == 0:  # whoever started this has ended
-                for process, _ in running.values():
+                for process in running:
                     os.kill(process, signal.SIGKILL)
                 shutil.rmtree(sys.argv[2])
                 os._exit(0)
@@ -91,32 +95,37 @@ def serve(listener: socket.socket) -> tuple:
                     request = marshal.loads(stream.read(int.from_bytes(length, "little")))
                 process = os.fork()
                 if process == 0:
-                    for each in (listener, connection, *(open_one for _, open_one in running.values())):
-                        each.close()
+                    signal.set_wakeup_fd(-1)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    signal.signal(signal.SIGINT, signal.default_int_handler)
                     selector.close()
-                    for ended in running:
-                        os.close(ended)
+                    for file in (ended, wake, *(each.detach() for each in (connection, *running.values()))):
+                        os.close(file)
                     return request, files
                 for file in files:
                     os.close(file)
-                ended = os.pidfd_open(process)
-                running[ended] = process, connection
-                selector.register(ended, selectors.EVENT_READ)
+                running[process] = connection
                 selector.register(connection, selectors.EVENT_READ, process)
-            elif key.data:  # nobody waits for it any longer, unless it has just been answered
-                with contextlib.suppress(KeyError, ValueError):
-                    selector.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)
-            else:
-                process, connection = running.pop(key.fileobj)
+            elif key.fileobj == ended:
+                os.read(ended, 1 << 10)
+                answer_ended(running, selector)
+            elif key.data in running:  # nobody waits for it any longer
                 selector.unregister(key.fileobj)
-                os.close(key.fileobj)
-                status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-                with contextlib.suppress(KeyError):
-                    selector.unregister(connection)
-                with contextlib.suppress(OSError):
-                    connection.sendall(status.to_bytes(4, "little", signed=True))
-                connection.close()
+                os.kill(key.data, signal.SIGKILL)
+
+
+def answer_ended(running: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
+    """Tell those who wait for a process that it has ended, and how."""
+    while running:
+        process, status = os.waitpid(-1, os.WNOHANG)
+        if process == 0:
+            return
+        connection = running.pop(process)
+        with contextlib.suppress(KeyError):
+            selector.unregister(connection)
+        with contextlib.suppress(OSError):
+            connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "little", signed=True))
+        connection.close()
 
 
 def become(request: tuple, files: list[int], usual_path: list[str]) -> None:
