@@ -16,7 +16,7 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.binding import Binding
 from diagvib.studies.needs import GAP_GROUPS
 
-_SIDE, _TEXT = 0.86, 0.2  # inches of a picture, and of what stands below it
+_SIDE, _TEXT, _LEGEND = 0.86, 0.2, 6.6  # inches of a picture, of what stands below it, and of the legend's width
 _COLOURS = dict(zip(GAP_GROUPS.values(), (TRAINED, HELD_OUT, TESTED_ID, TESTED_OOD), strict=True))
 
 
@@ -36,7 +36,7 @@ def cell_sheet(train: Path, test: Path, binding: Binding, known: KnownStudies = 
     images = example_images(test, binding, set(cells) - set(share.index))
     images |= example_images(train, binding, set(share.index))
     with styled():
-        figure = new_figure(_SIDE * len(blocks) * len(columns) + 0.25 * len(blocks) + 0.5,
+        figure = new_figure(max(_SIDE * len(blocks) * len(columns) + 0.25 * len(blocks) + 0.5, _LEGEND),
                             (_SIDE + _TEXT) * len(rows) + 1.1)
         parts = figure.subfigures(1, len(blocks), squeeze=False)[0]
         for part, block in zip(parts, blocks, strict=True):

@@ -26,7 +26,7 @@ def factor_sheet(scene: Scene, prepared: Path) -> Figure:
     images = dict(zip(names, scene.examples(prepared, [dict([name]) for name in names]), strict=True))
     columns = max(map(len, scene.factors.values()))
     with styled():
-        figure = new_figure(0.98 * columns + 0.9, 1.16 * len(scene.factors) + 0.2)
+        figure = new_figure(max(0.98 * columns + 0.9, 3.6), 1.16 * len(scene.factors) + 0.2)
         grid = figure.subplots(len(scene.factors), columns, squeeze=False)
         for row, (factor, classes) in zip(grid, scene.factors.items(), strict=True):
             for axes, name in zip(row, classes, strict=False):
