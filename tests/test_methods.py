@@ -147,7 +147,7 @@ def test_erm_is_the_plain_loop(data):
     """The hooks of the interface, none of which is used, cost no bit of the result."""
     method, plain = made("erm"), made("erm").model.to(memory_format=torch.channels_last).train()
     train, _ = data
-    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
+    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")).fit()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)
         adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
