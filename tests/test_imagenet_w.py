@@ -217,6 +217,7 @@ def test_the_command_measures_models_and_writes_its_tables(tmp_path, font):
     code, said = run(*given)
     assert code == 0, said
     assert "-75.00" in said and "IN-W gap" in said and font.family in said.replace("\n", " ")
+    assert not (tmp_path / "out/results/tables/last_layer.csv").exists()
     found = pd.read_csv(tmp_path / "out/results/tables/models.csv")
     assert found["in_w_gap"].tolist() == [-75, 0] and set(found["font"]) == {font.name}
     results = json.loads((tmp_path / "out/results/tables/models.json").read_text())["results"]

@@ -47,7 +47,7 @@ def imagenet_w(
             "photos": {"val": str(val), "sin": sin, "in_r": in_r, "in_9": in9}, "font": font,
             "model": chosen.model_dump()}, chosen.folder, device, threads, weights_folder)
         results.append(read_json(layout.model(chosen.folder)))
-    write_tables(layout.tables, results, [], stand_ins=False)
+    write_tables(layout.tables, stand_ins=False, models=results)
     print_table("models", results)
 
 

@@ -73,8 +73,9 @@ def last_layer(layout: Layout, settings: dict, name: str | None, device: str, th
 def compare(layout: Layout, settings: dict, name: str | None, device: str, threads: int) -> None:
     """Both tables, with the paper's numbers beside."""
     from diagvib.imagenet_w.tables import write_tables
-    write_tables(layout.tables, [read_json(layout.model(model)) for model in settings["models"]],
-                 [read_json(layout.method(method)) for method in settings["methods"]], settings["stand_ins"])
+    write_tables(layout.tables, settings["stand_ins"],
+                 models=[read_json(layout.model(model)) for model in settings["models"]],
+                 last_layer=[read_json(layout.method(method)) for method in settings["methods"]])
 
 
 def _folders(settings: dict):

@@ -29,9 +29,9 @@ def read_imagenet_w_tables() -> pd.DataFrame:
     return pd.read_csv(definition_path("papers/imagenet_w.csv"), keep_default_na=False)
 
 
-def write_tables(folder: Path, models: Sequence[Mapping], methods: Sequence[Mapping], stand_ins: bool) -> None:
-    """models.csv, .json, .md and last_layer.csv, .json, .md of results as the stages leave them."""
-    for kind, found in (("models", models), ("last_layer", methods)):
+def write_tables(folder: Path, stand_ins: bool, **results: Sequence[Mapping]) -> None:
+    """models.csv, .json, .md and last_layer.csv, .json, .md, of those results that are given, as stages leave them."""
+    for kind, found in results.items():
         write_text(folder / f"{kind}.csv", table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"))
         write_json(folder / f"{kind}.json", {"results": [*found]})
         write_text(folder / f"{kind}.md", "\n".join([f"# {TITLES[kind]}", "", *markdown_table(
