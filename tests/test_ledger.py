@@ -40,7 +40,8 @@ images: parquet
 baselines: [small_cnn, {name: other, studies: [zgo]}]
 baselines_from: []
 training: {max_epochs: 1, patience: null, seed: 1332, precision: bf16, threads: 1, track_test: false}
-tuning: {study: zso, batch_sizes: [32], learning_rates: [1.0e-3], factors: [hue], samples: [0], max_epochs: null, random_search: null}
+tuning: {study: zso, batch_sizes: [32], learning_rates: [1.0e-3], factors: [hue], samples: [0], max_epochs: null,
+         random_search: null}
 device: cpu
 keep_weights: false
 tensorboard: false
