@@ -7,16 +7,17 @@ nothing. Everything runs on one core, in turns; every figure is the best of seve
 processor that the process used, so that other work on the machine counts little.
 """
 
-import argparse
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import torch
+import typer
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
@@ -127,24 +128,22 @@ def measure(folder: Path, each: int, rounds: int) -> dict[str, float]:
     }, rounds)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--photos", type=int, default=512, help="of each class and factor")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    arguments = parser.parse_args()
+def main(photos: Annotated[int, typer.Option(min=1, help="Of each class and factor.")] = 512,
+         rounds: Annotated[int, typer.Option(min=1)] = 5,
+         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
+    """Compose in every way, by turns, and write the rates."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     torch.set_num_threads(1)
     load = os.getloadavg()[0]
     with TemporaryDirectory() as folder:
-        rates = measure(Path(folder), arguments.photos, arguments.rounds)
+        rates = measure(Path(folder), photos, rounds)
     rows = [{"what": what, "threads": 1, "size": SIZE, "images_per_second": round(rate, 1),
              "ratio_of_compose": round(rates["compose"] / rate, 2)} for what, rate in rates.items()]
     for row in rows:
         print(f"{row['what']:20} {row['images_per_second']:10,.0f} images/s; compose {row['ratio_of_compose']:.1f} x")
-    save_result("composition", "cpu", rows, arguments.out, photos=arguments.photos, load_before=load)
+    save_result("composition", "cpu", rows, out, photos=photos, load_before=load)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)
