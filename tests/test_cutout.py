@@ -8,7 +8,15 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.models.cutout import MODEL, categories, cut_out_photos, largest_instance, without_mask
+from diagvib.models.cutout import (
+    MODEL,
+    categories,
+    class_indices,
+    cut_out_photos,
+    largest_instance,
+    load_network,
+    without_mask,
+)
 
 CPU = torch.device("cpu")
 
@@ -28,6 +36,11 @@ def weights(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def net(weights):
+    return load_network(CPU, weights, file_sha256(weights)[:16], 64)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """Three photos that need a mask, one that has one, one that is transparent, and one that is none."""
@@ -42,12 +55,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_photos_that_need_a_mask_get_one(folder, weights, capsys):
+def test_photos_that_need_a_mask_get_one(folder, net, capsys):
     photos = without_mask(folder)
     assert [str(path.relative_to(folder)) for path in photos] == ["a.jpg", "c.png", "urban/grey.png"]
     assert capsys.readouterr().err.startswith(f"{folder / 'text.jpg'}: left out, not an image")
     done, before = [], (folder / "b.mask.png").read_bytes()
-    assert cut_out_photos(photos, ["car", "truck"], CPU, weights, file_sha256(weights), 64, done.append) == 3
+    assert cut_out_photos(net, photos, ["car", "truck"], CPU, done.append) == 3
     assert done == [1, 1, 1] and without_mask(folder) == []
     for path in photos:
         mask = np.asarray(Image.open(path.with_suffix(".mask.png")))
@@ -55,8 +68,8 @@ def test_photos_that_need_a_mask_get_one(folder, weights, capsys):
     assert (folder / "b.mask.png").read_bytes() == before
 
 
-def test_what_shows_nothing_of_the_kind_is_named(folder, weights, capsys):
-    assert cut_out_photos([folder / "a.jpg"], ["horse"], CPU, weights, file_sha256(weights)[:16], 64) == 0
+def test_what_shows_nothing_of_the_kind_is_named(folder, net, capsys):
+    assert cut_out_photos(net, [folder / "a.jpg"], ["horse"], CPU) == 0
     assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, as no horse was found in it\n"
     assert not (folder / "a.mask.png").exists()
 
@@ -75,10 +88,11 @@ def test_the_largest_sure_instance_is_taken():
     assert largest_instance(net, np.full((6, 6, 3), 255, np.uint8), torch.tensor([3, 8])) is None
 
 
-def test_weights_and_categories_are_checked(folder, weights, tmp_path, monkeypatch):
+def test_weights_and_categories_are_checked(weights, tmp_path):
     with pytest.raises(DiagvibError, match="unknown category 'trcuk'; did you mean truck"):
-        cut_out_photos([], ["trcuk"], CPU, weights)
+        class_indices(["car", "trcuk"])
+    assert class_indices(["car", "truck"]).tolist() == [3, 8]
     with pytest.raises(DiagvibError, match=r"random.pth: wrong hash: expected sha256 \w+.* set --sha256 to its hash"):
-        cut_out_photos([], ["car"], CPU, weights)
+        load_network(CPU, weights)
     with pytest.raises(DiagvibError, match="absent.pth: no such file; --weights names it"):
-        cut_out_photos([], ["car"], CPU, tmp_path / "absent.pth")
+        load_network(CPU, tmp_path / "absent.pth")

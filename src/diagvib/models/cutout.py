@@ -21,6 +21,7 @@ from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
 MODEL, WEIGHTS, MASK = "maskrcnn_resnet50_fpn_v2", "COCO_V1", ".mask.png"
 # An instance counts from this score on, and a pixel belongs to it from this probability on.
 SURE = 0.5
+_NO_CATEGORIES = ("__background__", "N/A")
 
 _SAID = Settings("--weights", "--sha256", "give it with --weights PATH")
 
@@ -48,24 +49,37 @@ def without_mask(folder: Path) -> list[Path]:
     return found
 
 
-def cut_out_photos(photos: Sequence[Path], wanted: Sequence[str], device: torch.device, file: Path | None = None,
-                   sha256: str | None = None, shorter_side: int = 800,
+def load_network(device: torch.device, file: Path | None = None, sha256: str | None = None,
+                 shorter_side: int = 800) -> nn.Module:
+    """Mask R-CNN with its weights, ready to look at photos.
+
+    file: with the weights, instead of torch's cache or a download; sha256: what it hashes to, if it is not the
+    published one. shorter_side: of a photo as the network sees it, in pixels. DiagvibError for weights that cannot be
+    had, read or trusted.
+    """
+    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None, min_size=shorter_side)
+    load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
+    return net.to(device).eval()
+
+
+def class_indices(wanted: Sequence[str]) -> torch.Tensor:
+    """The network's class indices of COCO's categories. DiagvibError for an unknown one."""
+    known = categories()
+    for name in wanted:
+        if name not in known or name in _NO_CATEGORIES:
+            raise unknown_name("category", name, [one for one in known if one not in _NO_CATEGORIES])
+    return torch.tensor([known.index(name) for name in wanted])
+
+
+def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str], device: torch.device,
                    advance: Callable[[int], None] = lambda n: None) -> int:
     """Write a mask beside each photo; returns how many, since those that show nothing of the kind get none.
 
-    wanted: names of COCO's categories. file: with the weights, instead of torch's cache or a download; sha256: what it
-    hashes to, if it is not the published one. shorter_side: of a photo as the network sees it, in pixels. advance: told
-    how many further photos are done. DiagvibError for an unknown category, and for weights that cannot be had.
+    wanted: names of COCO's categories. advance: told how many further photos are done.
     """
-    known = categories()
-    for name in wanted:
-        if name not in known or name in ("__background__", "N/A"):
-            raise unknown_name("category", name, [one for one in known if one not in ("__background__", "N/A")])
-    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None, min_size=shorter_side)
-    load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
-    net, indices, written = net.to(device).eval(), torch.tensor([known.index(name) for name in wanted]), 0
+    indices, written = class_indices(wanted).to(device), 0
     for path in photos:
-        mask = largest_instance(net, open_photo(path), indices.to(device))
+        mask = largest_instance(net, open_photo(path), indices)
         if mask is None:
             leave_out(path, f"as no {' or '.join(wanted)} was found in it")
         else:

@@ -19,10 +19,12 @@ def cutout(folder: Annotated[Path, typer.Argument(help="Photos; folders in it co
                help="What that file hashes to, if it is not torchvision's.")] = None,
            device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto") -> None:
     """Cut objects out of photos: write NAME.mask.png beside each that has no mask and no transparency."""
-    from diagvib.models.cutout import cut_out_photos, without_mask
+    from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder")
-    chosen, photos = resolve_device(device), without_mask(folder)
+    chosen, wanted = resolve_device(device), category or ["car", "truck"]
+    class_indices(wanted)  # a misspelt one is named before anything is looked at
+    net, photos = load_network(chosen, weights, sha256), without_mask(folder)
     with Counter(f"cutout {folder}", len(photos), "photos") as counter:
-        written = cut_out_photos(photos, category or ["car", "truck"], chosen, weights, sha256, advance=counter.advance)
+        written = cut_out_photos(net, photos, wanted, chosen, counter.advance)
     print(f"{folder}: {written:,} masks written")
