@@ -160,7 +160,7 @@ def test_vrex_is_the_plain_loop_with_a_new_optimiser_where_the_weight_changes():
     train = annotated(64, 0, mistaken=8)
     method = made("vrex", anneal_steps=2, weight=7.0)
     plain = made("erm").model.to(memory_format=torch.channels_last).train()
-    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
+    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")).fit()
     sets = [(train.environment == at).nonzero().flatten() for at in range(2)]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)

@@ -1,12 +1,14 @@
 """A user's own model and the renderer are inputs of what they decide, under the real rules; the jobs' command is a
 stand-in."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from conftest import REPOSITORY
 from diagvib.foundation.code import code_of
+from diagvib.operations.stage_code import stage_code
+from diagvib.settings.config import load_config
 from diagvib.training.code_digest import baseline_modules
 from stand_in import change_stand_in, repository_with_stand_in, snakemake
 from test_workflow import add_baseline, count
@@ -69,19 +71,17 @@ def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository
     assert count(snakemake(repository, "-n", "runs")) == {"train": 1, "runs": 1}
 
 
-def test_what_renders_is_an_input_of_trainings_and_tuning_where_these_render(repository):
+def test_trainings_and_tuning_that_render_depend_on_what_renders(repository, monkeypatch):
     change_stand_in(repository, "  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) ')
     call = ["runs", "toy/results/tuning/small_cnn.csv", "--config", "images=render"]
     snakemake(repository, *call)
-    read = {"train": [], "tune": []}
-    for record in (repository / ".snakemake/metadata").iterdir():
-        made = json.loads(record.read_text())
-        read.get(made["rule"], []).append(set(made["input"]))
     modules = {f"src/diagvib/{name}.py" for name in (
         "scenes/digits/renderer", "scenes/digits/triton_kernel", "scenes/digits/cpu_kernel", "images/files",
         "images/datasets", "foundation/columns", "studies/recipes")}
-    for rule, inputs in read.items():
-        assert inputs and all(modules <= files for files in inputs), rule
+    monkeypatch.chdir(REPOSITORY)
+    config = load_config(overrides=["images=render"])
+    assert modules <= set(stage_code(config, "train", None, "zgo", "small_cnn"))
+    assert modules <= set(stage_code(config, "tune", None, None, "small_cnn"))
     with (repository / "src/diagvib/scenes/digits/renderer.py").open("a") as file:
         file.write("# changed\n")
     assert count(snakemake(repository, "-n", *call)) == {"train": 2, "tune": 1, "runs": 1}

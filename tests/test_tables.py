@@ -174,7 +174,7 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
                      "overall": ["study", "baseline"], "baselines": ["study"],
                      "selection": ["study", "baseline", "target"],
                      "accuracy": [], "gaps": [], "whac_a_mole": [], "gap_methods": [], "average": [],
-                     "average_methods": [],
+                     "average_methods": [], "selection_ranks": [],
                      "run_times": ["baseline", "study", "binding", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
                             ].reset_index(drop=True) if concerned[name] else table[:0]

@@ -1,6 +1,7 @@
 """Changes of training images that keep their class: flips, colours, grey. On the training device, each image its own.
 
 Randomness is torch's global generator's on that device, which every epoch seeds; so a run repeats and continues alike.
+torchvision, which loads torch's compiler, is imported where a colour changes.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,8 +9,6 @@ from functools import reduce
 
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional as F
-from torchvision.transforms.v2.functional._color import _hsv_to_rgb, _rgb_to_hsv  # adjust_hue takes one shift for all
 
 FLIPPED, GREY = 0.5, 0.1  # of all images
 JITTER = 0.3  # brightness, contrast and saturation times 1 - it to 1 + it, hue by up to this share of the circle
@@ -30,6 +29,7 @@ def flip(pixels: Tensor) -> Tensor:
 
 def grey(pixels: Tensor) -> Tensor:
     """One image in ten without colours."""
+    from torchvision.transforms.v2 import functional as F
     images = pixels.permute(0, 3, 1, 2)
     return torch.where(_chosen(pixels, GREY), F.rgb_to_grayscale(images, 3).permute(0, 2, 3, 1), pixels)
 
@@ -44,6 +44,8 @@ def jitter(pixels: Tensor) -> Tensor:
 def jittered(pixels: Tensor, factors: Tensor, order: Tensor) -> Tensor:
     """factors: float[B, 4], of brightness, contrast, saturation; the last less 1 is the shift of the hue, in circles.
     order: int64[B, 4], which of these comes when."""
+    from torchvision.transforms.v2 import functional as F
+    from torchvision.transforms.v2.functional._color import _hsv_to_rgb, _rgb_to_hsv  # adjust_hue has one shift for all
     images = pixels.permute(0, 3, 1, 2).float() / 255
     for step in order.unbind(1):
         kind, factor = step.view(-1, 1, 1, 1), factors.gather(1, step[:, None]).view(-1, 1, 1, 1)
