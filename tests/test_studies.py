@@ -50,8 +50,8 @@ def as_dict(cells) -> dict[tuple[int, int], float]:
     return {(row.target_class, row.cue_class): row.weight for row in cells.itertuples()}
 
 
-def test_there_are_nine_studies_of_the_paper_six_with_environments_and_four_of_two_cues():
-    assert list(load_studies()) == [*PAPER, *ENVIRONMENTS_OF, *TRAINED]
+def test_there_are_the_studies_of_the_papers_and_no_others():
+    assert list(load_studies()) == [*PAPER, *ENVIRONMENTS_OF, "urbancars", *TRAINED]
 
 
 @pytest.mark.parametrize("study", PAPER)
@@ -203,9 +203,9 @@ def test_a_factor_of_too_few_classes_is_named():
 def test_studies_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
-    assert list(load_studies(["mine.yaml"])) == [*PAPER, *ENVIRONMENTS_OF, *TRAINED, "two"]
+    assert list(load_studies(["mine.yaml"])) == [*PAPER, *ENVIRONMENTS_OF, "urbancars", *TRAINED, "two"]
     assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
-    assert [str(path) for path in study_files(["mine.yaml"])][3:] == ["mine.yaml"]
+    assert [str(path) for path in study_files(["mine.yaml"])][4:] == ["mine.yaml"]
     assert read_study_file("mine.yaml")[0].title == "Mine"
     write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
     with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: there is another study of this name"):
