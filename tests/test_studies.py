@@ -50,7 +50,7 @@ def as_dict(cells) -> dict[tuple[int, int], float]:
     return {(row.target_class, row.cue_class): row.weight for row in cells.itertuples()}
 
 
-def test_there_are_nine_studies_of_the_paper_twice_six_with_environments_and_five_of_two_cues():
+def test_there_are_the_studies_of_the_papers_and_no_others():
     assert list(load_studies()) == [*PAPER, *ENVIRONMENTS_OF, "urbancars", *TRAINED]
 
 
