@@ -35,8 +35,10 @@ for _ in range(100):
 
 
 def python(program: str, *arguments: object) -> subprocess.Popen:
+    # Where tests run in the background, Ctrl-C is ignored, and would be by their processes.
     return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
 
 def waiting_writer(path: Path, letter: str) -> subprocess.Popen:
