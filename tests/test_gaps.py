@@ -331,3 +331,9 @@ def test_two_cues_beside_the_papers_studies_leave_these_as_they_are(tmp_path):
         pd.testing.assert_frame_equal(alone[name].drop(columns="sources"), mixed[name].drop(columns="sources"))
     assert not len(alone["gaps"]) and not len(alone["whac_a_mole"]) and not len(alone["gap_methods"])
     pd.testing.assert_frame_equal(mixed["gaps"].drop(columns="sources"), both["gaps"].drop(columns="sources"))
+
+
+def test_who_loses_nothing_takes_no_shortcut_however_much_better_erm_is():
+    erm = np.array([0.020, 0.021, 0.019])
+    assert judge_gap(np.array([0.001, 0.0, 0.002]), erm)["verdict"] == "cannot tell"
+    assert judge_gap(np.array([-0.30, -0.31, -0.29]), erm)["verdict"] == "worse"

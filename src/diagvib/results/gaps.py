@@ -172,7 +172,8 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
     """A method's gap beside ERM's, paired by dataset sample: float[samples] each, NaN where a run is missing.
 
     difference = mean gap - mean reference gap, with the t interval of the paired differences, from FEWEST samples on.
-    worse: the interval lies below zero; better: above. factor = |gap| / |reference gap|, where both are below zero, and
+    worse: the interval lies below zero, and so does that of the gap itself: where no accuracy is lost, no shortcut is
+    taken; better: the interval lies above zero. factor = |gap| / |reference gap|, where both are below zero, and
     its interval, where it has bounds. How often these hold the truth: `python benchmarks/statistics.py gaps`.
     """
     there = ~np.isnan(gap - reference)
@@ -184,10 +185,11 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
     factor = mine / its if mine < 0 and its < 0 else np.nan
     # From -1 to 1 each, so up to 2 apart.
     low, high = sample_interval(gap - reference, (-2, 2)) if enough else (np.nan, np.nan)
+    loses = enough and sample_interval(gap, (-1, 1))[1] < 0
     factor_low, factor_high = ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
     return {"gap": mine, "reference_gap": its, "factor": factor, "factor_low": factor_low, "factor_high": factor_high,
             "difference": mine - its, "low": low, "high": high, "n": n,
-            "verdict": VERDICTS[0] if high < 0 else VERDICTS[1] if low > 0 else VERDICTS[2],
+            "verdict": VERDICTS[0] if high < 0 and loses else VERDICTS[1] if low > 0 else VERDICTS[2],
             "reason": "" if enough else f"fewer than {FEWEST} dataset samples"}
 
 
