@@ -9,7 +9,7 @@ from diagvib.imagenet_w.photo_sets import CLEAN, RANDOM, RENDITIONS, SAME, STYLI
 
 # In the tables' order, with their heads.
 MEASURES = {"in1k_accuracy": "IN-1k", "in_w_gap": "IN-W gap", "carton_gap": "Carton gap", "p_carton": "P(carton)",
-            "delta_p_carton": "dP(carton)", "delta_p_carton_given_carton": "dP(carton|carton)", "sin_gap": "SIN gap",
+            "delta_p_carton": "dP(carton)", "delta_p_carton_given_carton": "dP(carton, cartons)", "sin_gap": "SIN gap",
             "in_r_gap": "IN-R gap", "in_9_gap": "IN-9 gap"}
 
 
