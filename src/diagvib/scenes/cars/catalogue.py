@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_table
+from diagvib.foundation.files import read_table
 from diagvib.scenes.cars.geometry import FACTORS
+from diagvib.scenes.prepared import mismatch, read_description
 
-CATALOGUE, SOURCES = "catalogue.parquet", "sources.json"
+CATALOGUE = "catalogue.parquet"
 # A row for each photo; of each factor they are numbered from 0, as in its pack.
 SCHEMA = pa.schema([(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")])
 _KEYS = ("sources", "comparable", "canvas", "digest", "catalogue_digest", "packs")
@@ -54,7 +55,7 @@ def load_catalogue(folder: Path) -> Catalogue:
     """What stands in a prepared folder. DiagvibError if it is absent, or is not what its digest says."""
     described, table = describe(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
     if table.schema.remove_metadata() != SCHEMA or catalogue_digest(table) != described["catalogue_digest"]:
-        raise mismatch(folder)
+        raise photo_mismatch(folder)
     rows = {factor: table.filter(pa.compute.field("factor") == factor) for factor in FACTORS}
     column = {name: {factor: of.column(name).to_numpy(zero_copy_only=False).astype(str) for factor, of in rows.items()}
               for name in ("class", "split")}
@@ -64,14 +65,7 @@ def load_catalogue(folder: Path) -> Catalogue:
 
 def describe(folder: Path) -> dict:
     """The content of sources.json. DiagvibError if nothing is prepared."""
-    path = Path(folder) / SOURCES
-    if not path.is_file():
-        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
-    described = read_json(path)
-    missing = [key for key in _KEYS if key not in described]
-    if missing:
-        raise DiagvibError(f"{path}: lacks the key {missing[0]}; delete {folder} and run `diagvib prepare` again")
-    return described
+    return read_description(folder, _KEYS)
 
 
 def catalogue_digest(table: pa.Table) -> str:
@@ -79,6 +73,5 @@ def catalogue_digest(table: pa.Table) -> str:
     return hashlib.sha256(rows.encode()).hexdigest()
 
 
-def mismatch(folder: Path) -> DiagvibError:
-    return DiagvibError(f"{folder}: the prepared photos are not those that {SOURCES} describes; delete the folder and "
-                        "run `diagvib prepare` again")
+def photo_mismatch(folder: Path) -> DiagvibError:
+    return mismatch(folder, "photos")

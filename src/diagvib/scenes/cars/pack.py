@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from diagvib.foundation.files import whole_file
-from diagvib.scenes.cars.catalogue import mismatch
+from diagvib.scenes.cars.catalogue import photo_mismatch
 from diagvib.scenes.cars.tiles import scaled
 
 
@@ -38,9 +38,9 @@ class Pack:
         try:
             stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of arrays that cannot be
         except (OSError, ValueError, EOFError):
-            raise mismatch(path) from None
+            raise photo_mismatch(path) from None
         if stored.shape != shape or stored.dtype != np.uint8:
-            raise mismatch(path)
+            raise photo_mismatch(path)
         self._stored, self._side, as_stored = stored, side, side == shape[-2]
         self._ready = np.full(len(stored), as_stored)
         # Of what is never asked for no memory is taken.

@@ -17,13 +17,14 @@ import pyarrow as pa
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import write_json, write_table
 from diagvib.foundation.seeding import name_digest
-from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA, SOURCES, catalogue_digest
+from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA, catalogue_digest
 from diagvib.scenes.cars.geometry import CANVAS, CLASSES, FACTORS, tile_side
 from diagvib.scenes.cars.pack import write_pack
 from diagvib.scenes.cars.sources import MASK, PLACES, mask_of
 from diagvib.scenes.cars.tiles import background_tile, cut_out_tile, layers
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
 from diagvib.scenes.photos.listing import read_listed, read_listing
+from diagvib.scenes.prepared import DESCRIPTION
 
 _KINDS = ("official", "embedded")
 # Of a class's photos of a factor so many tenths are for validation, and as many for the test.
@@ -55,7 +56,7 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     if sources not in _KINDS:
         raise unknown_name("value of sources", sources, _KINDS)
     found = _official(raw) if sources == "official" else _embedded()
-    (out / SOURCES).unlink(missing_ok=True)  # the old one must not vouch for new files
+    (out / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
     packs, rows = {}, []
     for factor in FACTORS:
         photos, side = found.photos[factor], tile_side(factor, found.canvas)
@@ -70,7 +71,7 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
                  "catalogue_digest": catalogue_digest(table)}
     described["digest"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     write_table(out / CATALOGUE, table, described)
-    write_json(out / SOURCES, described)
+    write_json(out / DESCRIPTION, described)
 
 
 def assign_splits(photos: list[Photo], tenths: int) -> list[str]:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from diagvib.scenes.cars.catalogue import describe, load_catalogue, mismatch
+from diagvib.scenes.cars.catalogue import describe, load_catalogue, photo_mismatch
 from diagvib.scenes.cars.geometry import FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.cars.pack import Pack
 
@@ -29,7 +29,7 @@ class Renderer:
         for factor in FACTORS:
             noted = described["packs"].get(factor)
             if noted is None:
-                raise mismatch(prepared)
+                raise photo_mismatch(prepared)
             self._packs[factor] = Pack(prepared / f"{factor}.npy", tuple(noted["shape"]), tile_side(factor, size))
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes.cars.catalogue import CATALOGUE, SOURCES, Catalogue, load_catalogue
+from diagvib.scenes.cars.catalogue import CATALOGUE, Catalogue, load_catalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
 from diagvib.scenes.photos.listing import LISTING, state
+from diagvib.scenes.prepared import DESCRIPTION
 
 if TYPE_CHECKING:
     import torch
@@ -41,7 +42,7 @@ class Cars:
         return [LISTING] if sources == "official" else []
 
     def prepared_files(self) -> list[str]:
-        return [*(f"{factor}.npy" for factor in FACTORS), CATALOGUE, SOURCES]
+        return [*(f"{factor}.npy" for factor in FACTORS), CATALOGUE, DESCRIPTION]
 
     def fetch(self, raw: Path, mirror: Path | None) -> None:
         """The photos stay where they are, `cars/` in the mirror; `raw` gets a list of them."""

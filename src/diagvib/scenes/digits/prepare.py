@@ -13,12 +13,13 @@ import pyarrow as pa
 
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import file_sha256, read_json, read_metadata, read_table, write_json, write_table
+from diagvib.foundation.files import file_sha256, read_metadata, read_table, write_json, write_table
 from diagvib.scenes.digits.digits import DIGIT_SIZE, RawDigits, prepare_digits, read_mnist, split_names
 from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.fetch import load_sources
 from diagvib.scenes.digits.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
+from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
 
 _KINDS = ("official", "embedded")
 _SOURCES_KEYS = ("sources", "comparable", "digest", "files")
@@ -60,18 +61,18 @@ def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None)
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {"sources": sources, "comparable": sources == "official",
                  "digest": _digest(digits, labels, splits, textures), "files": files}
-    (out / "sources.json").unlink(missing_ok=True)  # the old one must not vouch for new files
+    (out / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
     for name, texture in zip(classes("texture"), textures, strict=True):
         write_texture(_texture_path(out, name), texture)
     write_table(out / "digits.parquet", _digit_table(digits, labels, splits, training, test),
                 {**described, "catalogue_digest": _catalogue_digest(labels, splits)})
-    write_json(out / "sources.json", described)
+    write_json(out / DESCRIPTION, described)
 
 
 def load_prepared(folder: Path) -> Prepared:
     """Everything in a prepared folder. DiagvibError if it is absent, incomplete, or not what its digest says."""
     folder = Path(folder)
-    described = _described(folder)
+    described = read_description(folder, _SOURCES_KEYS)
     table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
     digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table, folder)
     textures = np.stack([_read_prepared_texture(folder, name) for name in classes("texture")])
@@ -83,7 +84,7 @@ def load_prepared(folder: Path) -> Prepared:
 def load_catalogue(folder: Path) -> Catalogue:
     """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as above."""
     folder = Path(folder)
-    described = _described(folder)
+    described = read_description(folder, _SOURCES_KEYS)
     path = folder / "digits.parquet"
     noted = read_metadata(path)
     labels, splits = _labels_and_splits(read_table(path, ["label", "split"]), folder)
@@ -156,17 +157,6 @@ def _read_prepared_texture(folder: Path, name: str) -> np.ndarray:
     return texture
 
 
-def _described(folder: Path) -> dict:
-    path = folder / "sources.json"
-    if not path.is_file():
-        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
-    described = read_json(path)
-    missing = [key for key in _SOURCES_KEYS if key not in described]
-    if missing:
-        raise DiagvibError(f"{path}: lacks the key {missing[0]}; delete {folder} and run `diagvib prepare` again")
-    return described
-
-
 def _origin(described: dict) -> tuple[str, bool, str]:
     return described["sources"], described["comparable"], described["digest"]
 
@@ -191,5 +181,4 @@ def _sha256(*arrays: np.ndarray) -> str:
 
 
 def _mismatch(folder: Path) -> DiagvibError:
-    return DiagvibError(f"{folder}: the prepared digits and textures are not those that sources.json describes; delete "
-                        "the folder and run `diagvib prepare` again")
+    return mismatch(folder, "digits and textures")

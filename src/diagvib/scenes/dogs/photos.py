@@ -15,6 +15,7 @@ from PIL import Image
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_metadata, read_table
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
+from diagvib.scenes.prepared import check_prepared, mismatch
 
 CATALOGUE, PACKED = "catalogue.parquet", "photos.arrow"
 _SHOWN = ("breed", "background", "copy")
@@ -45,8 +46,7 @@ def resized(photo: np.ndarray, size: int) -> np.ndarray:
 def load_catalogue(folder: Path) -> Catalogue:
     """What a prepared folder holds, without its photos. DiagvibError if it is absent, or not what its digest says."""
     path = Path(folder) / CATALOGUE
-    if not path.is_file():
-        raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
+    check_prepared(path)
     noted, table = read_metadata(path), read_table(path, [*_SHOWN, "pixels"])
     if noted.get("digest") != catalogue_digest(table):
         raise _mismatch(folder)
@@ -58,14 +58,14 @@ class Photos:
     """The photos of a prepared folder, by their numbers. DiagvibError if they are absent or not those catalogued."""
 
     def __init__(self, folder: Path):
-        self._catalogue, self._path = load_catalogue(folder), Path(folder) / PACKED
+        self.catalogue, self._path = load_catalogue(folder), Path(folder) / PACKED
         if not self._path.is_file():
             raise DiagvibError(f"{self._path}: no such file; run `diagvib prepare` again")
         try:
             self._photos = pa.ipc.open_file(pa.memory_map(str(self._path))).read_all()["photo"]
         except (pa.ArrowException, OSError, KeyError):
             raise _mismatch(folder) from None
-        if len(self._photos) != len(self._catalogue.breed):
+        if len(self._photos) != len(self.catalogue.breed):
             raise _mismatch(folder)
 
     def read(self, numbers: np.ndarray, size: int) -> np.ndarray:
@@ -90,5 +90,4 @@ def catalogue_digest(table: pa.Table) -> str:
 
 
 def _mismatch(folder: Path) -> DiagvibError:
-    return DiagvibError(f"{folder}: the prepared photos are not those that {CATALOGUE} describes; delete the folder "
-                        "and run `diagvib prepare` again")
+    return mismatch(folder, "photos", CATALOGUE)

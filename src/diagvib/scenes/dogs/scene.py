@@ -117,7 +117,8 @@ class Dogs:
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
         """The first photo of the classes that are asked for; grey where there is none."""
         from diagvib.scenes.dogs.photos import Photos
-        photos, known = Photos(prepared), self.catalogue(prepared)
+        photos = Photos(prepared)
+        known = photos.catalogue
         images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
         for image, one in zip(images, wanted, strict=True):
             there = np.logical_and.reduce([getattr(known, factor) == name for factor, name in one.items()])
