@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import read_yaml
@@ -35,6 +35,11 @@ class Model(Strict):
     name: _ModelName
     weights: Annotated[str, Field(min_length=1)] | None = None
     size: Annotated[int, Field(ge=16, le=2048)] = 224
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value):
+        return {"name": value} if isinstance(value, str) else value
 
     @property
     def folder(self) -> str:
@@ -74,11 +79,6 @@ class LastLayer(Strict):
     learning_rates: unique(_Rate) = Field([1e-2, 1e-3, 1e-4])
     seed: Annotated[int, Field(ge=0)] = 0
 
-    @field_validator("model", mode="before")
-    @classmethod
-    def _named(cls, value):
-        return {"name": value} if isinstance(value, str) else value
-
 
 class Configuration(Strict):
     """A configuration of the ImageNet-W workflow."""
@@ -92,12 +92,6 @@ class Configuration(Strict):
     last_layer: LastLayer | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     threads: Annotated[int, Field(ge=1, le=1024)] = 2
-
-    @field_validator("models", mode="before")
-    @classmethod
-    def _named(cls, value):
-        return [{"name": each} if isinstance(each, str) else each for each in value] if isinstance(
-            value, list) else value
 
     @model_validator(mode="after")
     def _of_one_kind(self) -> Configuration:
