@@ -247,6 +247,14 @@ def read_metadata(path: str | Path) -> dict:
         return file_metadata(file, path)
 
 
+def is_noted(path: str | Path, key: str, value: object) -> bool:
+    """Whether a Parquet file of ours is there, not damaged, and notes this value: whether it need not be made again."""
+    try:
+        return Path(path).exists() and read_metadata(path).get(key) == value
+    except DiagvibError:
+        return False
+
+
 def read_table(path: str | Path, columns: list[str] | None = None, filters=None) -> pa.Table:
     """A Parquet file of ours as a table. DiagvibError if it is absent, damaged, or lacks one of `columns`."""
     with open_parquet(path) as file:

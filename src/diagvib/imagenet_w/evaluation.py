@@ -13,8 +13,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_metadata, read_table, write_table
+from diagvib.foundation.files import is_noted, read_table, write_table
 from diagvib.foundation.progress import Counter
 from diagvib.imagenet_w.classifiers import Classifier
 from diagvib.imagenet_w.measures import measure
@@ -39,7 +38,7 @@ def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept:
         files = {name: kept / f"{name}.parquet" for name in chosen.names}
         digest = digest_of({"model": classifier.digest, "font": font.name, **chosen.describe()}, __name__,
                            classifier.name)
-        if not all(is_kept(file, digest) for file in files.values()):
+        if not all(is_noted(file, "digest", digest) for file in files.values()):
             for name, table in _answers(classifier, chosen, font, threads).items():
                 write_table(files[name], pa.Table.from_pandas(table, preserve_index=False), {"digest": digest})
         found |= {name: read_table(file).to_pandas() for name, file in files.items()}
@@ -56,14 +55,6 @@ def digest_of(content: dict, module: str, model: str, method: str = "erm") -> st
 @cache
 def _code(module: str, model: str, method: str) -> str:
     return code_digest({"model": {"name": model}, "method": {"name": method}}, module)
-
-
-def is_kept(file: Path, digest: str) -> bool:
-    """Whether a table is there, whole, and made of what the digest stands for."""
-    try:
-        return file.exists() and read_metadata(file).get("digest") == digest
-    except DiagvibError:  # damaged, and made anew
-        return False
 
 
 def _answers(classifier: Classifier, chosen: PhotoSet, font: Font, threads: int) -> dict[str, pd.DataFrame]:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from diagvib.foundation.columns import from_binary
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_metadata, open_parquet, read_json, whole_file, with_metadata
+from diagvib.foundation.files import file_metadata, is_noted, open_parquet, read_json, whole_file, with_metadata
 from diagvib.images import DIGESTS_FILE
 from diagvib.images.files import class_indices
 from diagvib.operations.data_card import Exported, write_card
@@ -70,7 +70,7 @@ def _export_split(images: Path, sample: int, split: str, out: Path) -> int:
                                             SHARD]).encode()).hexdigest()
         paths = [folder / f"{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
         _remove_others(folder, split, paths)
-        if not all(_holds(shard, digest) for shard in paths):
+        if not all(is_noted(shard, "made_from", digest) for shard in paths):
             batches = _encoded(file, metadata["image_shape"], factors, path)
             for shard in paths:
                 _write_shard(shard, batches, with_metadata(schema, {"made_from": digest}))
@@ -85,15 +85,6 @@ def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> 
             if table is None:
                 break
             writer.write_table(table.cast(schema), row_group_size=GROUP)
-
-
-def _holds(path: Path, digest: str) -> bool:
-    """Whether a shard is there and was made from this."""
-    try:
-        with open_parquet(path) as file:
-            return file_metadata(file, path).get("made_from") == digest
-    except DiagvibError:
-        return False
 
 
 def _remove_others(folder: Path, split: str, paths: Sequence[Path]) -> None:
