@@ -81,7 +81,7 @@ def set_features(classifier: Classifier, chosen: PhotoSet, font: Font, folder: P
 def read_features(folder: Path) -> Features:
     """DiagvibError if they are not there."""
     if not (folder / "digest.json").exists():
-        raise DiagvibError(f"{folder}: holds no features; `diagvib imagenet-w-features` takes them first")
+        raise DiagvibError(f"{folder}: holds no features; `diagvib imagenet-w-stage features` takes them first")
     return Features(*(np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("values", "rows", "share")))
 
 

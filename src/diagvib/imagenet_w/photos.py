@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +19,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
 
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.scenes.photos.listing import leave_out
 
 
 @dataclass(frozen=True)
@@ -139,5 +139,5 @@ def _decode(path: Path, preprocessing: Preprocessing) -> Tensor | None:
             return preprocessing.pixels(image)
     except Exception as error:  # Pillow raises whatever the bytes happen to provoke
         reason = "it is empty" if path.exists() and not path.stat().st_size else one_line(error, 160)
-        print(f"{path}: left out, cannot be used as a photo ({reason})", file=sys.stderr, flush=True)
+        leave_out(path, f"cannot be used as a photo ({reason})")
         return None
