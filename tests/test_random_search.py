@@ -23,7 +23,7 @@ from diagvib.training import trials
 from diagvib.training.random_search import choose, rule_rows
 from diagvib.training.selection_rules import kept_epochs
 from diagvib.training.trainer import Trainer
-from test_tuning import kill
+from test_tuning import kill, sharing
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
 TOY = ["sources=embedded", "image_size=64", "samples=1", f"studies=[{STUDY}]", f"bindings=[{BINDING}]",
@@ -218,11 +218,7 @@ def images(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def root(images, tmp_path) -> Path:
-    """A root of one's own that shares the images."""
-    (tmp_path / "data").mkdir()
-    for name in ("images", "recipes", "prepared"):
-        (tmp_path / "data" / name).symlink_to(images / "data" / name)
-    return tmp_path
+    return sharing(images, tmp_path)
 
 
 def tune(root: Path, *overrides: str, baseline: str = "coral", **changed) -> pd.DataFrame:

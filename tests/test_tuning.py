@@ -40,13 +40,17 @@ def images(tmp_path_factory) -> Path:
     return root
 
 
+def sharing(images: Path, folder: Path) -> Path:
+    """A root of one's own that shares the images."""
+    (folder / "data").mkdir()
+    for name in ("images", "recipes", "prepared"):
+        (folder / "data" / name).symlink_to(images / "data" / name)
+    return folder
+
+
 @pytest.fixture
 def root(images, tmp_path) -> Path:
-    """A root of one's own that shares the images."""
-    (tmp_path / "data").mkdir()
-    for name in ("images", "recipes", "prepared"):
-        (tmp_path / "data" / name).symlink_to(images / "data" / name)
-    return tmp_path
+    return sharing(images, tmp_path)
 
 
 def tune(root: Path, *overrides: str, baseline: str = "small_cnn") -> pd.DataFrame:
