@@ -56,7 +56,7 @@ def test_every_file_counts_that_is_imported(own, name, counts):
     before = code_digest(settings("mine.nets:make"), "diagvib.training.run")
     assert code_digest(settings("mine.nets:make"), "diagvib.training.run") == before
     with (own / name).open("a") as file:
-        file.write("# a comment\n")
+        file.write("ANOTHER = 1\n")
     assert (code_digest(settings("mine.nets:make"), "diagvib.training.run") != before) == counts
 
 
@@ -101,7 +101,7 @@ def digests(folder: Path) -> dict[str, str]:
 def test_a_module_counts_for_those_that_use_it(elsewhere, module, changes):
     before = digests(elsewhere)
     with (elsewhere / f"src/diagvib/{module}.py").open("a") as file:
-        file.write("# a comment\n")
+        file.write("ANOTHER = 1\n")
     after = digests(elsewhere)
     assert {name for name in before if before[name] != after[name]} == changes
 

@@ -1,5 +1,5 @@
-"""What runs again after which change, under the real rules; the jobs' command is a stand-in. Every row is a comment in
-a file, and the jobs that a dry run then plans."""
+"""What runs again after which change, under the real rules; the jobs' command is a stand-in. Every row is a line more
+in a file, and the jobs that a dry run then plans."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,13 +100,16 @@ def plan(repository: Path, *arguments: str) -> dict[str, int]:
     return count(said)
 
 
+MORE = {".py": b"\nMORE = 1\n", ".j2": b"\n{# why #}"}
+
+
 @contextmanager
-def commented(*files: Path):
-    """Files with a comment at their end; what they were again afterwards."""
+def changed(*files: Path):
+    """Files with a line more at their end; what they were again afterwards."""
     before = {file: file.read_bytes() for file in files}
     try:
         for file, content in before.items():
-            file.write_bytes(content + (b"\n{# why #}" if file.suffix == ".j2" else b"\n# why\n"))
+            file.write_bytes(content + MORE.get(file.suffix, b"\n# why\n"))
         yield
     finally:
         for file, content in before.items():
@@ -115,15 +118,27 @@ def commented(*files: Path):
 
 @pytest.mark.parametrize("file", CHANGES)
 def test_what_depends_on_a_file_runs_again_and_nothing_else(made, file):
-    with commented(made / file):
+    with changed(made / file):
         assert plan(made) == CHANGES[file]
 
 
-def test_a_comment_elsewhere_runs_nothing_again(made):
+def test_a_change_elsewhere_runs_nothing_again(made):
     assert all((made / file).is_file() for file in NOTHING)
-    with commented(*(made / file for file in NOTHING)):
+    with changed(*(made / file for file in NOTHING)):
         assert plan(made) == {}
     assert plan(made) == {}
+
+
+def test_a_comment_in_a_program_runs_nothing_again(made):
+    programs = [made / file for file in CHANGES if file.endswith(".py")]
+    before = [path.read_text() for path in programs]
+    try:
+        for path, text in zip(programs, before, strict=True):
+            path.write_text(f"# why\n{text}")
+        assert plan(made) == {}
+    finally:
+        for path, text in zip(programs, before, strict=True):
+            path.write_text(text)
 
 
 def test_a_study_that_changes_is_drawn_again_alone(made):
@@ -140,5 +155,5 @@ def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
     """Without image files trainings have the scene's code and recipes among their inputs."""
     without = ("--config", "images=render")
     snakemake(made, *without, cores=2)
-    with commented(made / "scenery/rendering.py"):
+    with changed(made / "scenery/rendering.py"):
         assert plan(made, *without) == {"train": 1, **ENDS}

@@ -170,7 +170,7 @@ def test_only_what_depends_on_a_change_runs_again(finished):
     assert count(toy(finished, "-n", "--config", "training={max_epochs: 3}")) == {
         "train": 3, "tabulate": 1, "plot": 1, "all": 1}
     with (finished / "src/diagvib/report/page.py").open("a") as file:
-        file.write("# changed\n")
+        file.write("MORE = 1\n")
     assert count(toy(finished, "-n")) == {"plot": 1, "all": 1}
 
 

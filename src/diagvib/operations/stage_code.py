@@ -2,9 +2,10 @@
 
 import hashlib
 from functools import cache
+from pathlib import Path
 
 from diagvib.foundation.code import code_of, from_here
-from diagvib.foundation.files import file_sha256
+from diagvib.foundation.program_digest import program_digest
 from diagvib.methods.registry import declaration
 from diagvib.scenes import SCENES
 from diagvib.settings.baselines import load_settings
@@ -44,7 +45,7 @@ def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
 
 
 def stage_digest(config: dict, stage: str, *names: str | None) -> str:
-    """One digest of `stage_code`, which takes the same names: another where a file of code changes, comes or goes.
+    """One digest of `stage_code`, which takes the same names: another where a program changes, comes or goes.
 
     A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each of a run's files.
     """
@@ -53,11 +54,11 @@ def stage_digest(config: dict, stage: str, *names: str | None) -> str:
 
 @cache
 def _digest(files: tuple[str, ...]) -> str:
-    text = "".join(f"{_file_digest(file)}  {file}\n" for file in files)
+    text = "".join(f"{_file_digest(Path(file))}  {file}\n" for file in files)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_file_digest = cache(file_sha256)
+_file_digest = cache(program_digest)
 
 
 @cache

@@ -6,7 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from diagvib.foundation.code import code_of, find_source
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import checkout_path, file_sha256
+from diagvib.foundation.files import checkout_path
+from diagvib.foundation.program_digest import program_digest
 from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import SCENES
@@ -18,8 +19,9 @@ PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MOD
 def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings on images of a scene.
 
-    Ours and the user's own count byte by byte, as `foundation.code` finds them; other packages by the version of those
-    that the baseline's modules import. DiagvibError if an own `package.module:function` is not to be found.
+    Ours and the user's own count by their `program_digest`, as `foundation.code` finds them; other packages by the
+    version of those that the baseline's modules import. DiagvibError if an own `package.module:function` is not to be
+    found.
     """
     modules = baseline_modules(settings)
     absent = next((module for module in modules if find_source(module) is None), None)
@@ -28,7 +30,7 @@ def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
                            "installed package or from the current folder")
     code = code_of([*modules, stage], [SCENES.get(scene, scene)] if scene else [], strict=True)
     return hashlib.sha256(repr([
-        sorted((name, file_sha256(path)) for name, path in code.modules.items()),
+        sorted((name, program_digest(path)) for name, path in code.modules.items()),
         sorted((name, _version(name)) for name in code_of(modules).packages)]).encode()).hexdigest()
 
 

@@ -1,0 +1,45 @@
+"""The digest of a program's text, the same after an edit that only its readers see."""
+
+import ast
+import hashlib
+import tokenize
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def program_digest(path: Path) -> str:
+    """sha256, as hex, of a file of code or of what code reads.
+
+    Of Python, comments, docstrings and blank lines do not count, so that rewording one makes no result out of date. Of
+    any other file, and of one that is no Python, every byte does.
+    """
+    content = path.read_bytes()
+    if path.suffix == ".py":
+        with suppress(SyntaxError, ValueError, tokenize.TokenError):
+            content = _program(path).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def _program(path: Path) -> str:
+    """The lines that a program consists of, each up to its comment."""
+    with tokenize.open(path) as file:
+        lines = file.readlines()
+    docstrings, rows, ends = set(_docstrings(ast.parse("".join(lines)))), set(), {}
+    for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
+        row, column = token.start
+        if token.type == tokenize.COMMENT:
+            ends[row] = column
+        elif token.type not in _LAYOUT and (row, column) not in docstrings:
+            rows.update(range(row, token.end[0] + 1))
+    return "\n".join(lines[row - 1][:ends.get(row)].rstrip(" \n" if row in ends else "\n") for row in sorted(rows))
+
+
+def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
+    """Where each begins: line and column. One that shares its line with other code is read with that line."""
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                and ast.get_docstring(node, clean=False) is not None):
+            yield node.body[0].lineno, node.body[0].col_offset
