@@ -1,9 +1,9 @@
 rule train:
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
-    output:
-        RUN_OUTPUTS,
-        WEIGHT_OUTPUTS,
+    output:  # not deleted first: more samples, or weights, leave the runs that are there as they are
+        update(RUN_OUTPUTS),
+        update(WEIGHT_OUTPUTS),
     log:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:

@@ -180,8 +180,10 @@ def test_kept_weights_are_the_model_that_was_tested(root):
 
 
 def test_weights_of_an_earlier_training_do_not_stay(root):
-    folder = train(root, "small_cnn", "kept", keep_weights=True)
+    folder = train(root, "small_cnn", "trained", keep_weights=False)
     same = {name: (folder / name).read_bytes() for name in ("predictions.parquet", "metrics.json", "history.jsonl")}
-    train(root, "small_cnn", "kept")
-    assert not (folder / "weights.pt").exists()
+    train(root, "small_cnn", "trained", keep_weights=True)
+    assert (folder / "weights.pt").exists()
     assert same == {name: (folder / name).read_bytes() for name in same}
+    train(root, "small_cnn", "trained", settings={"batch_size": 8})
+    assert not (folder / "weights.pt").exists()

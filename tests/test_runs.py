@@ -114,6 +114,41 @@ def test_same_again_and_alone(root):
     assert contents(train(root, "alone", samples=[1]), [1]).items() <= whole.items()
 
 
+def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(root, capsys):
+    out = train(root, "runs", samples=[0])
+    first = (out / "0/run.json").read_bytes()
+    alone = contents(train(root, "runs"))
+    assert (out / "0/run.json").read_bytes() == first
+    assert capsys.readouterr().out.count("0: kept, made with the same settings, images and code") == 1
+    assert contents(train(root, "whole")) == alone
+    history = out / "0/history.jsonl"
+    for change in (lambda: history.write_text("damaged\n"), history.unlink, (out / "0/run.json").unlink,
+                   lambda: (out / "0/run.json").write_text("{")):
+        change()
+        train(root, "runs")
+        assert contents(out) == alone
+        said = capsys.readouterr().out
+        assert "0: kept" not in said and "1: kept" in said
+    train(root, "runs", training={**TRAINING, "seed": 2})
+    assert "kept" not in capsys.readouterr().out and contents(out) != alone
+    write_dataset(root / "images", "zgo", "hue-shape", 1, counts=(48, 16, 36))
+    train(root, "runs", training={**TRAINING, "seed": 2})
+    said = capsys.readouterr().out
+    assert "0: kept" in said and "1: kept" not in said
+
+
+def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
+    out = train(root, "runs")
+
+    def fail(*_):
+        raise RuntimeError("no power")
+
+    monkeypatch.setattr(Trainer, "fit", fail)
+    with pytest.raises(RuntimeError, match="no power"):
+        train(root, "runs", training={**TRAINING, "seed": 2})
+    assert not list(out.rglob("run.json"))
+
+
 def test_killed_job_continues_to_the_same_bytes(root):
     """SIGKILL in the second sample's second epoch, with other threads outside; then the same command again."""
     script = textwrap.dedent("""
@@ -154,7 +189,7 @@ def test_killed_job_continues_to_the_same_bytes(root):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runs, "Trainer", Counting)
         continued = contents(train(root, "runs"))
-    assert trained[0].images_per_second is None, "the finished first sample is not trained again"
+    assert len(trained) == 1, "the finished first sample is kept"
     assert not (root / "checkpoints").exists()
     assert contents(train(root, "whole")) == continued
 

@@ -181,6 +181,16 @@ def test_a_deleted_run_is_made_again_alone(undisturbed, finished):
     assert hashes(finished / "toy") == hashes(undisturbed / "toy")
 
 
+def test_more_dataset_samples_leave_the_runs_that_are_there(undisturbed, finished):
+    more = ("--config", "samples=3", "--", "runs")
+    assert count(toy(finished, "-n", *more))["train"] == 3
+    toy(finished, *more)
+    before, after = ({path.relative_to(root): path.read_bytes() for path in (root / "results/runs").rglob("*.*")}
+                     for root in (undisturbed / "toy", finished / "toy"))
+    assert before.items() < after.items() and len(after) == len(before) * 3 // 2
+    assert "Nothing to be done" in toy(finished, *more)
+
+
 def test_weights_are_kept_on_demand_and_only_what_lacks_them_is_trained_for_them(undisturbed, finished):
     kept = ("--config", "keep_weights=true")
     jobs = count(toy(finished, "-n", *kept))
@@ -271,7 +281,8 @@ def test_an_own_root_is_recorded_again_but_not_with_what_something_else_changed(
     monkeypatch.chdir(finished)
     noted = (finished / "toy/SHA256SUMS").read_text()
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd="toy", check=True)
-    toy(finished, "--forcerun", "train", "--", "runs")
+    shutil.rmtree("toy/results/runs")
+    toy(finished, "--", "runs")
     assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
     assert (finished / "toy/SHA256SUMS").read_text() != noted  # the new run.json say when they ran
     run = Path("toy/results/runs/small_cnn/zgo/hue-shape/0/metrics.json")

@@ -1,5 +1,6 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the spot. Both give the same."""
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -26,7 +27,8 @@ class Datasets(Protocol):
 
     def metadata(self, sample: int, split: str) -> dict:
         """What made a split: study, binding, roles, scene, sample, split, sources, comparable, digests, image_shape;
-        and which target class each class of a cue speaks for (`studies.preference`)."""
+        and which target class each class of a cue speaks for (`studies.preference`). The same however many other
+        samples there are."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
@@ -50,7 +52,8 @@ class ImageFiles:
         return self.folder / self.name(sample, split)
 
     def metadata(self, sample: int, split: str) -> dict:
-        return read_metadata(self.place(sample, split))
+        path = self.place(sample, split)
+        return {**read_metadata(path), "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path)}
 
     def load(self, sample: int, split: str) -> Images:
         path = self.place(sample, split)
@@ -84,7 +87,7 @@ class RenderedRecipes:
         check_recipes(self._recipes, path, scene.factors, scene.largest(sources))
         self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
             "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
-            "recipe_digest": file_sha256(path), **pixel_format(size)}
+            **pixel_format(size)}
         self.renderer = scene.renderer(Path(prepared), size, device)
         self._factors, name = scene.factors, self._noted["study"]
         self._study = parse_study(name, {"title": name, "meaning": name, **self._noted["definition"]})
@@ -97,7 +100,8 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"sample": sample, "split": split, **self._shared, "speaks_for": self._speaks_for(sample)}
+        return {"sample": sample, "split": split, "recipe_digest": _digest(self.recipes(sample, split)),
+                **self._shared, "speaks_for": self._speaks_for(sample)}
 
     def _speaks_for(self, sample: int) -> dict[str, dict[str, str]]:
         noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
@@ -115,3 +119,11 @@ class RenderedRecipes:
             pixels[start:start + len(batch)] = batch
             start += len(batch)
         return Images(pixels, rows, self.metadata(sample, split))
+
+
+def _digest(table: pa.Table) -> str:
+    """sha256, as hex, of what a table holds."""
+    with pa.BufferOutputStream() as sink:
+        with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
+            stream.write_table(table.replace_schema_metadata().combine_chunks())
+        return hashlib.sha256(sink.getvalue()).hexdigest()

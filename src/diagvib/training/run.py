@@ -33,6 +33,7 @@ from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state
 from diagvib.training.cuda_graphs import cuda_graphs
+from diagvib.training.finished_runs import LAST, is_finished, marks
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol, enough_memory, run_seed
 from diagvib.training.trainer import Fitted, Tracker, Trainer
@@ -74,7 +75,7 @@ class Job:
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     """Train a baseline on each run's images and write the run's folder. runs: samples, or replicates on one, of a
-    (baseline, study, binding).
+    (baseline, study, binding). A run that is there already, made with the same settings, images and code, is kept.
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
     little GPU memory.
@@ -82,14 +83,21 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     if folders.curves:
         summary_writer()
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
-    checkpoints = []
+    checkpoints, waiting = [], []
     with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
         job = replace(job, datasets=source, code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]))
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed)))
             checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from)))
-            with enough_memory(run, job.settings["batch_size"]):
-                _train_run(own, run, folders, checkpoints[-1])
+            if is_finished(folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights):
+                print(f"{run.name}: kept, made with the same settings, images and code")
+                continue
+            # What is trained anew is not there until it is whole.
+            (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
+            waiting.append((own, run, folders, checkpoints[-1]))
+        for task in waiting:
+            with enough_memory(task[1], job.settings["batch_size"]):
+                _train_run(*task)
     for checkpoint in checkpoints:
         checkpoint.remove()
 
@@ -136,10 +144,11 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     _write_weights(out / WEIGHTS_FILE, method, job.keep_weights)
     tested = time.perf_counter()
-    write_json(out / "run.json", {
+    write_json(out / LAST, {
         "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
         "device": _device_name(job.device), "precision": job.protocol.on(job.device), "versions": _versions(),
         "code": {"sha256": job.code, "git": git_state()},
+        **marks(out, checkpoint.digest),
         "parameters": sum(p.numel() for p in method.parameters()), "train_images": facts["train_images"],
         "pixel_mean": facts["scaling"].mean, "pixel_std": facts["scaling"].std,
         "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
