@@ -49,5 +49,5 @@ rule tables:
     input: TABLES, METRICS
 
 onstart: before_the_first_job(workflow, CONFIG["root"])
-onsuccess: after_success(workflow, CONFIG["root"], rules.all.input)
+onsuccess: after_success(workflow, CONFIG, rules.all.input)
 onerror: after_failure(workflow)

@@ -221,9 +221,9 @@ def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where 
 
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
-    """Record finished results as `snakemake` does: of config/config.yaml in dvc.lock, of another root in SHA256SUMS."""
+    """Record finished results as `snakemake` does: in the root's dvc.lock, or SHA256SUMS where DVC cannot keep it."""
     from diagvib.operations.ledger import record
-    print(record(_ledger_root(config, root)))
+    print(record(_ledger_root(config, root), config=load_config(config) if config and not root else None))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""DVC, in a process of its own: what it keeps in dvc.lock, and whether that is still so."""
+"""DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that is still so."""
 
 import importlib.util
 import json
@@ -9,29 +9,40 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
+from diagvib.operations.provenance import PROVENANCE
 from diagvib.operations.records import RECORDS
 
-LOCK = Path("dvc.lock")
-STAGES = Path("dvc.yaml")
 # With a hundred thousand files, looking for garbage takes DVC a fifth of its time and finds none.
 _DVC = "import gc, sys; gc.disable(); from dvc.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def why_no_ledger() -> str | None:
-    """Why there is no DVC ledger here at all."""
+def lock_of(root: str) -> Path:
+    """The file that holds the hashes of what a root has."""
+    return Path(root) / "dvc.lock"
+
+
+def stages_of(root: str) -> Path:
+    return Path(root) / "dvc.yaml"
+
+
+def why_no_ledger(root: str = ".") -> str | None:
+    """Why DVC keeps no ledger of a root."""
     here = Path.cwd()
-    if not (STAGES.exists() and Path(".dvc/config").exists()):
-        return f"no DVC repository here ({STAGES} and .dvc/config are not both in the current folder)"
+    if not (stages_of(".").exists() and Path(".dvc/config").exists()):
+        return "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
     if not any((folder / ".git").exists() for folder in (here, *here.parents)):
         return "no git repository here; DVC's ledger lives in one"
     if importlib.util.find_spec("dvc") is None:
         return "dvc is not installed in this environment"
-    return None
+    if Path(root).is_absolute() or ".." in Path(root).parts:
+        return f"{root} is not given as a folder in the DVC repository"
+    asked = subprocess.run(["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True)
+    return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
 
 
-def commit() -> None:
-    """Have DVC hash and keep all artifacts and write dvc.lock, whatever is there. DiagvibError if it fails."""
-    dvc("commit", "--force", "--no-relink")  # not --quiet, which silences errors, too
+def commit(root: str) -> None:
+    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there. DiagvibError if it fails."""
+    dvc("commit", "--force", "--no-relink", str(stages_of(root)))  # not --quiet, which silences errors, too
 
 
 def dvc(*arguments: str, **environment: str) -> str:
@@ -49,31 +60,39 @@ def last_line(text: str) -> str:
     return (errors or lines or ["no message"])[-1]
 
 
-def differing(records: bool = False, **environment: str) -> dict[str, list[str]]:
-    """Recorded artifacts under data/ and results/ whose content differs from dvc.lock, and those that are gone.
+def differing(root: str, records: bool = False, **environment: str) -> dict[str, list[str]]:
+    """Recorded artifacts of a root whose content differs from its dvc.lock, and those that are gone.
 
     records: also Snakemake's records of them.
     """
-    found = json.loads(dvc("data", "status", "--granular", "--json", **environment)).get("uncommitted", {})
+    outs = [str(path) for path in _outs(stages_of(root))]
+    found = json.loads(dvc("data", "status", "--granular", "--json", *outs, **environment)).get("uncommitted", {})
     return {kind: sorted(path for path in found.get(kind, []) if not path.endswith("/")
-                         and (records or not path.startswith(str(RECORDS)))) for kind in ("modified", "deleted")}
+                         and (records or not _of_records(path))) for kind in ("modified", "deleted")}
 
 
-def any_out_differs() -> bool:
-    """Whether any recorded folder or file under data/ and results/ differs from dvc.lock, whichever it is."""
-    stages = json.loads(dvc("status", "--json"))
-    return any(not path.startswith(str(RECORDS)) for changes in stages.values() for change in changes
+def any_out_differs(root: str) -> bool:
+    """Whether any recorded folder or file of a root differs from its dvc.lock; Snakemake's records do not count."""
+    stages = json.loads(dvc("status", "--json", str(stages_of(root))))
+    return any(not _of_records(path) for changes in stages.values() for change in changes
                if isinstance(change, dict) for path in change.get("changed outs", ()))
 
 
-def recorded_folders() -> list[Path]:
-    """The folders that dvc.yaml declares as outs."""
-    outs = [out for stage in read_yaml(STAGES)["stages"].values() for out in stage.get("outs", [])]
-    names = [next(iter(out)) if isinstance(out, dict) else out for out in outs]
-    return [Path(name) for name in names if not Path(name).suffix]
+def _of_records(path: str) -> bool:
+    return path.startswith(str(RECORDS)) or Path(path).name == PROVENANCE
 
 
-def recorded_extent() -> tuple[int, int]:
-    """Number of files and bytes that dvc.lock holds."""
-    outs = [out for stage in read_yaml(LOCK)["stages"].values() for out in stage.get("outs", [])]
+def recorded_folders(root: str) -> list[Path]:
+    """The folders that a root's dvc.yaml declares as outs."""
+    return [path for path in _outs(stages_of(root)) if not path.suffix]
+
+
+def _outs(stages: Path) -> list[Path]:
+    outs = [out for stage in read_yaml(stages)["stages"].values() for out in stage.get("outs", [])]
+    return [Path(next(iter(out)) if isinstance(out, dict) else out) for out in outs]
+
+
+def recorded_extent(root: str) -> tuple[int, int]:
+    """Number of files and bytes that a root's dvc.lock holds."""
+    outs = [out for stage in read_yaml(lock_of(root))["stages"].values() for out in stage.get("outs", [])]
     return sum(out.get("nfiles", 1) for out in outs), sum(out["size"] for out in outs)

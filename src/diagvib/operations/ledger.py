@@ -1,8 +1,10 @@
-"""The ledger: dvc.lock, in git, holds the hash of every artifact of the last complete run of config/config.yaml.
+"""The ledger: a root's dvc.lock, in git, holds the hash of every artifact of its last complete run.
 
-A root other than `.` has a file SHA256SUMS of its own instead. The workflow keeps both by itself: `changed_behind` runs
-before its first job, `record_run` after its last. DVC does its hashing in a process of its own; where it is not
-installed or set up, the workflow runs without that ledger and says so.
+The root `.` is that of config/config.yaml, and dvc.yaml is written by hand; another root has a dvc.yaml of its own,
+written here. A root that DVC cannot keep (outside of the repository, ignored by git), or whose first run is not
+complete, has a file SHA256SUMS instead. The workflow keeps all of them by itself: `changed_behind` runs before its
+first job, `record_run` after its last. DVC does its hashing in a process of its own; where it is not installed or set
+up, the workflow runs without that ledger and says so.
 """
 
 import json
@@ -17,17 +19,20 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.operations.dvc import (
-    LOCK,
     any_out_differs,
     commit,
     differing,
     dvc,
     last_line,
+    lock_of,
     recorded_extent,
     recorded_folders,
+    stages_of,
     why_no_ledger,
 )
+from diagvib.operations.provenance import pack
 from diagvib.operations.records import made_here
+from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
 from diagvib.operations.sums import SUMS, digests, finished_files, read_sums, write_sums
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
@@ -38,32 +43,44 @@ METRICS = str(Layout(Path(".")).metrics)
 SHOWN = 5
 
 
-def record(root: str, wanted: Iterable[str] = ()) -> str:
-    """Write what is there to dvc.lock, if it is the complete result of config/config.yaml; returns a sentence.
+def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) -> str:
+    """Write what is there to the root's dvc.lock, if it is the complete result of its configuration; a sentence on it.
 
-    Under a root other than `.`: write what is there to its SHA256SUMS, complete or not. root: of the run that has just
-    ended; wanted: its files, looked for first since Snakemake's own answer takes longer. DiagvibError, saying why, if
-    nothing was recorded; the ledger is then as it was.
+    Of a root other than `.` that has no dvc.yaml: if it is not complete or DVC cannot keep it, to its SHA256SUMS. root:
+    of the run that has just ended; wanted: its files, looked for first since Snakemake's own answer takes longer;
+    config: resolved, of that root; None: the one it was recorded with. DiagvibError, saying why, if nothing was
+    recorded; the ledger is then as it was.
     """
-    if not _is_here(root):
-        return _record_sums(Path(root))
+    here = _is_here(root)
     # One after the other: Snakemake need not be asked where there is no ledger.
-    _raise_first(why_no_ledger() or _other_root() or _left_to_dvc() or _absent(wanted) or _unfinished())
-    for folder in recorded_folders():  # also one that a configuration leaves empty, as embedded sources do data/raw
+    reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
+              or _unfinished(root, config))
+    if reason and not here and not stages_of(root).exists():
+        return f"{_record_sums(Path(root))}. DVC keeps nothing of it: {reason}"
+    _raise_first(reason)
+    if not here:
+        if (Path(root) / SUMS).exists():
+            _record_sums(Path(root))  # for what it says of changes
+        pack(root)
+        write_root_stages(root, config or load_config(config_of(root)))
+    for folder in recorded_folders(root):  # also one that a configuration leaves empty, as embedded sources do data/raw
         folder.mkdir(parents=True, exist_ok=True)
-    before = (LOCK.read_text(), LOCK.stat()) if LOCK.exists() else None
+    lock = lock_of(root)
+    before = (lock.read_text(), lock.stat()) if lock.exists() else None
     try:
-        commit()
+        commit(root)
     except BaseException:
         if before is not None:
-            write_text(LOCK, before[0])
-            os.utime(LOCK, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
+            write_text(lock, before[0])
+            os.utime(lock, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
         else:
-            LOCK.unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
         raise
-    files, size = recorded_extent()
-    return (f"recorded {files:,} files ({size / 1e9:.1f} GB) in {LOCK}; `git add {LOCK} results/metrics`, `git commit` "
-            "and `dvc push` share them")
+    (Path(root) / SUMS).unlink(missing_ok=True)
+    files, size = recorded_extent(root)
+    shared, push = (f"{lock} {METRICS}", "") if here else (root, f" -R {root}")
+    return (f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
+            f"{push}` share them")
 
 
 def configured_root() -> str:
@@ -95,11 +112,13 @@ def _record_sums(root: Path) -> str:
             "reads them anew")
 
 
-def record_run(root: str, wanted: Iterable[str], touched: bool) -> None:
+def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded: prints one line."""
     try:
         _raise_first("`--touch` vouches for files without making them" if touched else None)
-        _say(record(root, wanted))
+        if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
+            pack(config["root"])  # an out of the stages that `dvc repro` runs
+        _say(record(config["root"], wanted, config))
     except DiagvibError as error:
         _say(f"not recorded: {error}")
 
@@ -110,22 +129,22 @@ def changed_behind(root: str) -> str | None:
     What the workflow itself made or was making since, finished or interrupted, is no such change; nor is a deleted
     file, which it makes again.
     """
-    if not _is_here(root):
+    if "DVC_STAGE" in os.environ and not _left_to_dvc(root):
         return (f"root is '{root}', but `dvc repro` records data/ and results/ of the current folder; set `root: .`, "
-                f"or run `snakemake`, which records in {Path(root) / SUMS}") if _left_to_dvc() else None
-    if not LOCK.exists():
+                f"or run `snakemake`, which records that root; then `dvc repro {stages_of(root)}` works, too")
+    if not lock_of(root).exists():
         return None
-    if reason := why_no_ledger():
+    if reason := why_no_ledger(root):
         _say(f"recorded files not checked: {reason}")
         return None
     # The first question takes a fifth of the second's time, but DVC does not answer it during its own `repro`.
-    modified = differing()["modified"] if "DVC_STAGE" in os.environ or any_out_differs() else []
+    modified = differing(root)["modified"] if "DVC_STAGE" in os.environ or any_out_differs(root) else []
     changed = [path for path in modified if not made_here(path)]
     if not changed:
         return None
-    return (f"{_listed(changed)}: recorded in {LOCK}, but changed since by something else than the workflow. Nothing "
-            f"was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` or `git "
-            "pull`: `dvc checkout`); or delete the file, and it is made again")
+    return (f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something else than the workflow. "
+            f"Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` "
+            "or `git pull`: `dvc checkout`); or delete the file, and it is made again")
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
@@ -133,24 +152,26 @@ def verify(root: str = ".") -> dict[str, list[str]]:
 
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if nothing is recorded.
     """
-    found, since = _compared_bydvc() if _is_here(root) else _compared_by_sums(Path(root))
+    by_dvc = _is_here(root) or lock_of(root).exists()
+    found, since = _compared_by_dvc(root) if by_dvc else _compared_by_sums(Path(root))
     anew = {path for path in found["modified"] if made_here(path, since)}
     return {**found, "modified": [path for path in found["modified"] if path not in anew], "anew": sorted(anew)}
 
 
-def _compared_bydvc() -> tuple[dict[str, list[str]], float]:
+def _compared_by_dvc(root: str) -> tuple[dict[str, list[str]], float]:
     """What is modified and what deleted, and when it was recorded."""
-    _raise_first(why_no_ledger(), None if LOCK.exists() else f"nothing is recorded yet: there is no {LOCK}")
+    lock = lock_of(root)
+    _raise_first(why_no_ledger(root), None if lock.exists() else f"nothing is recorded yet: there is no {lock}")
     with tempfile.TemporaryDirectory() as fresh:
-        found = differing(records=True, DVC_SITE_CACHE_DIR=fresh)
+        found = differing(root, records=True, DVC_SITE_CACHE_DIR=fresh)
         # `dvc data status` leaves out what is not in DVC's cache but in git.
-        stages = json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
+        stages = json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh)) if _is_here(root) else {}
     for changes in stages.values():
         for change in changes:
             kind = change.get("changed outs", {}).get(METRICS) if isinstance(change, dict) else None
             if kind in found:
                 found[kind].append(METRICS)
-    return found, LOCK.stat().st_mtime
+    return found, lock.stat().st_mtime
 
 
 def _compared_by_sums(root: Path) -> tuple[dict[str, list[str]], float]:
@@ -174,7 +195,7 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
           "recorded yet")
     if found["modified"]:
         first = found["modified"][0]
-        if not _is_here(root):
+        if not _is_here(root) and not lock_of(root).exists():
             print(f"Delete what is changed, as by `rm {first}`, and `snakemake` makes it again")
         elif first == METRICS:
             print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
@@ -193,13 +214,17 @@ def _raise_first(*reasons: str | None) -> None:
 def _other_root() -> str | None:
     root = configured_root()
     return None if _is_here(root) else (
-        f"{CONFIG}: root is '{root}', but {LOCK} holds data/ and results/ of the current folder, which would be "
+        f"{CONFIG}: root is '{root}', but dvc.lock holds data/ and results/ of the current folder, which would be "
         "recorded under settings that did not make them; set `root: .`, or record the other root: `diagvib record "
         f"--root {root}`")
 
 
-def _left_to_dvc() -> str | None:
-    return "`dvc repro` runs this stage and records it itself" if "DVC_STAGE" in os.environ else None
+def _left_to_dvc(root: str) -> str | None:
+    """Why a run that `dvc repro` started for a stage of this root is not recorded."""
+    stage = os.environ.get("DVC_STAGE")  # of another dvc.yaml than the current folder's it begins with its path
+    if stage is None or (not _is_here(root) and ".yaml:" not in stage):
+        return None
+    return "`dvc repro` runs this stage and records it itself"
 
 
 def _absent(wanted: Iterable[str]) -> str | None:
@@ -208,10 +233,22 @@ def _absent(wanted: Iterable[str]) -> str | None:
     return f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}" if absent else None
 
 
-def _unfinished() -> str | None:
-    """Why Snakemake does not take everything of config/config.yaml for finished and up to date."""
+def _unfinished(root: str, config: dict | None) -> str | None:
+    """Why Snakemake does not take everything of a root's configuration for finished and up to date."""
+    if _is_here(root):
+        return _left(str(CONFIG), [])
+    if config is None:
+        return _left(root, ["--configfile", str(config_of(root))]) if config_of(root).exists() else (
+            f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`")
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(configuration_text(config))
+        file.flush()
+        return _left(root, ["--configfile", file.name])
+
+
+def _left(what: str, arguments: list[str]) -> str | None:
     quiet = ["--quiet", "rules", "reason", "host"]
-    done = subprocess.run([sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *quiet],
+    done = subprocess.run([sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *arguments, *quiet],
                           capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode:
@@ -219,7 +256,7 @@ def _unfinished() -> str | None:
     if NOTHING_TO_DO in said:
         return None
     total = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
-    return f"config/config.yaml is not complete; `snakemake -n` lists {total[1] if total else 'the'} jobs that are left"
+    return f"{what} is not complete; `snakemake -n` lists {total[1] if total else 'the'} jobs that are left"
 
 
 def _listed(paths: list[str]) -> str:

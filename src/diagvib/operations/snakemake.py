@@ -17,6 +17,7 @@ from diagvib.foundation.files import read_yaml
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.locks import give_up_dead_locks
+from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
 from diagvib.settings.config import resolve, typed
 
@@ -37,6 +38,8 @@ def prepare_snakemake(workflow, config: dict) -> dict:
         for file in workflow.configfiles:
             read_yaml(file)  # Snakemake reads a file in which a key stands twice
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+        if workflow.is_main_process:
+            unpack(resolved["root"])
     except DiagvibError as error:
         _end(error)
     # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
@@ -55,9 +58,9 @@ def before_the_first_job(workflow, root: str) -> None:
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
 
-def after_success(workflow, root: str, wanted: Iterable[str]) -> None:
+def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
     """Record the run. wanted: every file of a complete one."""
-    record_run(root, wanted, workflow.touch)
+    record_run(config, wanted, workflow.touch)
 
 
 def after_failure(workflow) -> None:

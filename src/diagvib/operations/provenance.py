@@ -1,0 +1,65 @@
+"""Snakemake's records of a root's files, in one file that DVC keeps with them.
+
+Snakemake has the records of all roots in one folder. Those of the current folder's data/ and results/ DVC takes from
+there, as dvc.yaml says; those of another root are copied into a file of that root, and back where it was pulled.
+"""
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, whole_file, write_text
+from diagvib.operations.records import RECORDS, recorded_path
+
+PROVENANCE = "provenance.zip"
+_METADATA = RECORDS / "metadata"
+
+
+def pack(root: str) -> None:
+    """Write the records of a root's data/ and results/ to its file; the same records give the same bytes."""
+    with whole_file(Path(root) / PROVENANCE) as temporary, zipfile.ZipFile(temporary, "w") as file:
+        for record in sorted(_records(root)):
+            name = record.relative_to(_METADATA).as_posix()
+            file.writestr(zipfile.ZipInfo(name), record.read_bytes(), zipfile.ZIP_DEFLATED)
+    write_text(_noted(root), file_sha256(Path(root) / PROVENANCE))
+
+
+def unpack(root: str) -> None:
+    """Replace Snakemake's records of a root by those in its file, if this is not the one that was last packed or
+    unpacked here: it came with a pull or a checkout. DiagvibError for a damaged file."""
+    path = Path(root) / PROVENANCE
+    if not path.exists():
+        return
+    digest = file_sha256(path)
+    if _noted(root).exists() and _noted(root).read_text() == digest:
+        return
+    try:
+        with zipfile.ZipFile(path) as file:
+            content = {_METADATA / name: file.read(name) for name in file.namelist()}
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        raise DiagvibError(f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it") from None
+    if not all(_is_of(record, root) for record in content):
+        raise DiagvibError(f"{path}: holds records of other files than those under {root}; delete it")
+    for record in [*_records(root)]:
+        record.unlink()
+    for record, text in content.items():
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_bytes(text)
+    write_text(_noted(root), digest)
+
+
+def _records(root: str) -> Iterator[Path]:
+    return (path for path in _METADATA.rglob("*") if path.is_file() and _is_of(path, root))
+
+
+def _is_of(record: Path, root: str) -> bool:
+    output = ".." not in record.parts and recorded_path(record)
+    top = Path(root)
+    return bool(output) and any(output.is_relative_to(top / folder) for folder in ("data", "results")) \
+        and not output.is_relative_to(top / "results/tuning")
+
+
+def _noted(root: str) -> Path:
+    return RECORDS / "diagvib" / quote(root, safe="")

@@ -1,0 +1,171 @@
+"""The ledger of a root other than the current folder: recorded, pulled, checked and pruned as that of `.` is."""
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations import provenance
+from diagvib.operations.ledger import record
+from diagvib.operations.records import record_of
+from diagvib.operations.root_stages import configuration_text
+from diagvib.settings.config import load_config, resolve
+from test_ledger import TOY, diagvib, dvc, flip_a_bit, git, replace, snakemake
+from test_workflow import copy_of_the_repository, count
+
+ROOT = "outputs/mine"
+RUN = f"{ROOT}/results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """A repository with a configuration of its own root, run once, committed, pushed. Not to be changed."""
+    folder = copy_of_the_repository(tmp_path_factory.mktemp("recorded"))
+    for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy2(REPOSITORY / name, folder / name)
+    (folder / "mine.yaml").write_text(TOY.replace("root: .", f"root: {ROOT}").replace("zso, zgo", "zgo").replace(
+        "[small_cnn, {name: other, studies: [zgo]}]", "[{name: small_cnn, max_epochs: 1}]"))
+    git(folder, "init")
+    dvc(folder, "remote", "add", "--default", "store", str(tmp_path_factory.mktemp("remote")))
+    git(folder, "add", ".")
+    git(folder, "commit", "-m", "code")
+    (folder / "said.txt").write_text(mine(folder))
+    git(folder, "add", ROOT)
+    git(folder, "commit", "-m", "results")
+    dvc(folder, "push", "-R", ROOT)
+    return folder
+
+
+@pytest.fixture
+def pulled(recorded, tmp_path) -> Path:
+    git(tmp_path, "clone", str(recorded), "clone")
+    dvc(tmp_path / "clone", "pull", "-R", ROOT)
+    return tmp_path / "clone"
+
+
+def mine(folder: Path, *arguments: str, **more) -> str:
+    return snakemake(folder, "--configfile", "mine.yaml", *arguments, **more)
+
+
+def test_a_complete_run_is_recorded_in_its_root(recorded):
+    assert f"in {ROOT}/dvc.lock; `git add {ROOT}`" in (recorded / "said.txt").read_text()
+    assert not (recorded / ROOT / "SHA256SUMS").exists() and not (recorded / "dvc.lock").exists()
+    assert git(recorded, "ls-files", ROOT).split() == [
+        f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")]
+    assert git(recorded, "status", "--porcelain", "--", ROOT) == ""
+    stages, main = (yaml.safe_load((recorded / folder / "dvc.yaml").read_text())["stages"] for folder in (ROOT, "."))
+    assert list(stages) == list(main)
+    for name, stage in stages.items():
+        outs = {path for out in (*main[name]["outs"], *main[name].get("metrics", [])) for path in out}
+        assert {path for out in stage["outs"] for path in out} == {
+            f"{ROOT}/provenance.zip" if path.startswith(".snakemake") else f"{ROOT}/{path}" for path in outs}
+
+
+def test_a_clone_that_pulls_the_root_has_nothing_to_do(pulled):
+    for configuration in ("mine.yaml", f"{ROOT}/config.yaml"):
+        assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", configuration)
+    assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
+    assert "0 recorded files are changed, 0 absent" in diagvib(pulled, "verify", "--root", ROOT)
+    assert count(mine(pulled, "-n", "--config", "training={max_epochs: 2}"))["plot"] == 1
+    replace(pulled / "src/diagvib/report/page.py", "import", "MORE = 1\nimport")
+    assert count(mine(pulled, "-n")) == {"plot": 1, "all": 1}
+
+
+def test_damage_is_found_and_restored(pulled):
+    flip_a_bit(pulled / RUN)
+    assert f"changed  {RUN}" in diagvib(pulled, "verify", "--root", ROOT, fails=True)
+    said = mine(pulled, "--config", "samples=2", fails=True)
+    assert f"{RUN}: recorded in {ROOT}/dvc.lock, but changed since by something else" in said
+    (pulled / RUN).unlink()
+    dvc(pulled, "checkout", RUN)
+    assert "0 recorded files are changed, 0 absent" in diagvib(pulled, "verify", "--root", ROOT)
+    (pulled / ROOT / "provenance.zip").write_bytes(b"no archive")
+    shutil.rmtree(pulled / ".snakemake")
+    said = mine(pulled, "-n", fails=True)
+    assert f"error: {ROOT}/provenance.zip: damaged" in said and f"`dvc checkout {ROOT}/provenance.zip` restores" in said
+
+
+def test_what_dvc_repro_makes_it_records_with_its_provenance(pulled):
+    replace(pulled / f"{ROOT}/config.yaml", "ood: 18", "ood: 27")
+    dvc(pulled, "repro", f"{ROOT}/dvc.yaml")
+    assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
+    assert "0 recorded files are changed, 0 absent, 0 made anew" in diagvib(pulled, "verify", "--root", ROOT)
+    assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
+    git(pulled, "commit", "-am", "more images")
+    # The records go with the files: the commit before is complete again, too.
+    git(pulled, "checkout", "HEAD~1")
+    dvc(pulled, "checkout", "-R", ROOT)
+    assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
+
+
+def test_what_is_pruned_is_recorded_without_it(pulled):
+    beyond = pulled / RUN.replace("/0/", "/1/")
+    beyond.parent.mkdir()
+    shutil.copy(pulled / RUN, beyond)
+    assert "deleted 1 files" in diagvib(pulled, "prune", "--config", "mine.yaml", "--yes") and not beyond.exists()
+    lock = (pulled / ROOT / "dvc.lock").read_text()
+    assert f"in {ROOT}/dvc.lock" in diagvib(pulled, "record", "--root", ROOT)
+    assert (pulled / ROOT / "dvc.lock").read_text() == lock
+
+
+def test_what_is_not_complete_is_not_recorded(pulled):
+    lock = (pulled / ROOT / "dvc.lock").read_text()
+    shutil.rmtree((pulled / RUN).parent)
+    said = diagvib(pulled, "record", "--root", ROOT, fails=True)
+    assert f"error: {ROOT} is not complete; `snakemake -n` lists 4 jobs that are left" in said
+    assert (pulled / ROOT / "dvc.lock").read_text() == lock and not (pulled / ROOT / "SHA256SUMS").exists()
+
+
+def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, monkeypatch):
+    folder = shutil.copytree(recorded, tmp_path / "copy")
+    shutil.copytree(folder / ROOT, folder / "outputs/demo", ignore=shutil.ignore_patterns("dvc.*"))
+    monkeypatch.chdir(folder)
+    said = record("outputs/demo", config={**load_config("mine.yaml"), "root": "outputs/demo"})
+    assert "in outputs/demo/SHA256SUMS" in said and said.endswith(
+        "DVC keeps nothing of it: git ignores outputs/demo/dvc.yaml")
+
+
+@pytest.mark.parametrize("name", sorted(
+    path.name for path in (REPOSITORY / "config").glob("*.yaml")
+    if "studies" in path.read_text() and not path.name.startswith(("imagenet_w", "sources", "dataset", "search"))))
+def test_the_written_configuration_is_the_one_that_was_run(name, monkeypatch):
+    monkeypatch.chdir(REPOSITORY)
+    config = load_config(f"config/{name}")
+    assert resolve(yaml.safe_load(configuration_text(config)), name) == {**config, "mirror": None}
+
+
+def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    metadata = Path(".snakemake/metadata")
+
+    def note(path: str, text: str) -> Path:
+        place = record_of("metadata", path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(text))
+        return place
+
+    own = [note(f"a/data/{'deep/' * 60}{number}", "first") for number in range(3)]
+    others = [note("ab/data/0", "other"), note("a/results/tuning/x.csv", "tuned"), note("a/other", "other")]
+    provenance.pack("a")
+    archive = Path("a/provenance.zip").read_bytes()
+    provenance.pack("a")
+    assert Path("a/provenance.zip").read_bytes() == archive
+    own[0].write_text("changed since")
+    later = note("a/data/later", "later")
+    provenance.unpack("a")
+    assert own[0].read_text() == "changed since" and later.exists(), "it came from here"
+    shutil.rmtree(".snakemake/diagvib")
+    provenance.unpack("a")
+    assert own[0].read_text() == '"first"' and not later.exists()
+    assert all(path.exists() for path in (*own, *others))
+    with zipfile.ZipFile("a/provenance.zip", "w") as file:
+        file.writestr(others[0].relative_to(metadata).as_posix(), "stolen")
+    with pytest.raises(DiagvibError, match="a/provenance.zip: holds records of other files than those under a"):
+        provenance.unpack("a")
+    assert others[0].read_text() == '"other"'
