@@ -185,15 +185,16 @@ CHANGES = {
                              {"draw": 1, "render": 1, "train": 2, "tabulate": 1, "plot": 1, "all": 1}),
     "a texture": ("src/diagvib/scenes/digits/embedded.py", "axis % side) for", "axis % side ) for",
                   {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "an aggregate": ("src/diagvib/results/metrics.py", "def famin", "# why\ndef famin",
+    "an aggregate": ("src/diagvib/results/metrics.py", "def famin", "WHY = 1\ndef famin",
                      {"tabulate": 1, "plot": 1, "all": 1}),
-    "the report's code": ("src/diagvib/report/page.py", "import", "# why\nimport", {"plot": 1, "all": 1}),
-    "a model": ("src/diagvib/models/small_cnn.py", "import", "# why\nimport",
+    "the report's code": ("src/diagvib/report/page.py", "import", "WHY = 1\nimport", {"plot": 1, "all": 1}),
+    "a model": ("src/diagvib/models/small_cnn.py", "from torch", "WHY = 1\nfrom torch",
                 {"train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "a method that no baseline here has": ("src/diagvib/methods/vae.py", "class Vae", "# why\nclass Vae", {}),
-    "the renderer of a scene": ("src/diagvib/scenes/digits/renderer.py", "import", "# why\nimport",
+    "a method that no baseline here has": ("src/diagvib/methods/vae.py", "class Vae", "WHY = 1\nclass Vae", {}),
+    "the renderer of a scene": ("src/diagvib/scenes/digits/renderer.py", "from importlib", "WHY = 1\nfrom importlib",
                                 {"render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "an unrelated room": ("src/diagvib/operations/plan.py", "import", "# why\nimport", {}),
+    "an unrelated room": ("src/diagvib/operations/plan.py", "from pathlib", "WHY = 1\nfrom pathlib", {}),
+    "a comment in a model": ("src/diagvib/models/small_cnn.py", "from torch", "# why\nfrom torch", {}),
     "a comment in a rule": ("rules/train.smk", "    params:", "    # why\n    params:", {}),
 }
 
@@ -257,7 +258,7 @@ def test_what_is_deleted_is_made_again_alone_or_restored(pulled):
 
 def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
     before = (worked_in / "dvc.lock").read_bytes()
-    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     snakemake(worked_in, "-n")
     said = snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
     assert "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs" in said
@@ -271,7 +272,7 @@ def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
 
 
 def test_a_run_started_by_dvc_is_recorded_by_dvc(worked_in):
-    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     said = dvc(worked_in, "repro")
     assert "Running stage 'tabulate'" in said and "Running stage 'train'" not in said
     assert "ledger: not recorded: `dvc repro` runs this stage and records it itself" in said
@@ -377,7 +378,7 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(tmp_path, monkeypatc
     if hide != ".dvc":
         (tmp_path / ".dvc/config").write_text("")
     monkeypatch.chdir(tmp_path)
-    ledger.record_run(".", [], touched=False)
+    ledger.record_run({"root": "."}, [], touched=False)
     assert f"not recorded: {says}" in capsys.readouterr().err
     (tmp_path / "dvc.lock").write_text("")
     assert ledger.changed_behind(".") is None
@@ -541,7 +542,7 @@ def test_verify_finds_a_flipped_bit_in_any_recorded_file(where, recorded, pulled
 
 
 def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
-    replace(worked_in / "src/diagvib/report/page.py", "import", "# why\nimport")
+    replace(worked_in / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     assert "ledger: not recorded" in snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
     said = diagvib(worked_in, "verify")
     assert "0 recorded files are changed, 0 absent" in said and "absent, 0 made anew" not in said
@@ -569,5 +570,5 @@ def test_by_hand_tables_and_page_are_the_workflows_byte_for_byte(worked_in):
 
 def ledger_has_nothing_against(folder: Path) -> bool:
     """Whether the workflow starts a job there."""
-    replace(folder / "src/diagvib/report/page.py", "import", "# why\nimport")
+    replace(folder / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     return "changed since by something else" not in snakemake(folder)

@@ -1,0 +1,85 @@
+"""Put what a reader wants of an experiment into docs/: tables, figures, the report, and how and where they were made.
+
+    python benchmarks/publish.py outputs/laptop docs/results/laptop
+
+The root must be complete and recorded, so that its `config.yaml` says what was run.
+"""
+
+import csv
+import json
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+from diagvib.bench.results import machine  # noqa: E402
+from diagvib.foundation.errors import DiagvibError  # noqa: E402
+from diagvib.foundation.files import read_json, write_json  # noqa: E402
+from diagvib.operations.ledger import verify  # noqa: E402
+from diagvib.operations.root_stages import config_of  # noqa: E402
+from diagvib.settings.config import load_config  # noqa: E402
+from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
+
+# Of each kind, what is there; tables without rows are left out.
+TABLES = ("overall", "metrics", "p_matrix", "contrasts", "reference", "likeness", "factor_orders", "pair_orders",
+          "pair_winners", "closeness", "runs")
+FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix/zso_*.png", "curves/*.png",
+           "training/*.png")
+
+
+def publish(root: Path, folder: Path) -> dict:
+    """Copy tables (CSV), figures (PNG) and the report; returns what is written to about.json beside them."""
+    if not config_of(str(root)).exists():
+        raise DiagvibError(f"{config_of(str(root))}: no such file; run `diagvib record --config FILE` first")
+    if changed := verify(str(root))["modified"]:
+        raise DiagvibError(f"{changed[0]}: changed since it was recorded; run `snakemake` first")
+    config, layout = load_config(config_of(str(root))), Layout(root)
+    shutil.rmtree(folder, ignore_errors=True)
+    tables = [path for name in TABLES for path in sorted(layout.tables.glob(f"{name}.csv")) if _rows(path)]
+    for path in tables:
+        _copy(path, folder / path.name)
+    for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
+        _copy(path, folder / f"{path.parent.name}_{path.name}" if path.stem != path.parent.name else folder / path.name)
+    _copy(layout.report, folder / "report.html")
+    runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
+    about = {
+        "runs": len(runs), "expected": len(expected_runs(config)), "date": date.today().isoformat(),
+        "machine": machine(), "precision": sorted({run["precision"] for run in runs}),
+        "versions": sorted({json.dumps(run["versions"], sort_keys=True) for run in runs}),
+        "commits": sorted({run["code"]["git"]["commit"] for run in runs if run["code"]["git"]}),
+        "job_hours": round(sum(_seconds(path) for path in (root / "logs/benchmarks").rglob("*.tsv")) / 3600, 2),
+        "training_hours": round(sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2)}
+    write_json(folder / "about.json", about)
+    return about
+
+
+def _rows(path: Path) -> bool:
+    with path.open(newline="") as file:
+        return len(list(csv.reader(file))) > 1
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _seconds(path: Path) -> float:
+    with path.open(newline="") as file:
+        return sum(float(row["s"]) for row in csv.DictReader(file, delimiter="\t"))
+
+
+def main(root: Annotated[Path, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:
+    try:
+        print(json.dumps(publish(root, folder), indent=2))
+    except DiagvibError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
