@@ -113,7 +113,8 @@ def orders(times: Annotated[int, typer.Option(min=1, help="Simulated data sets p
            out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
            ) -> None:
     """Coverage of the intervals of rank correlations, false alarms of their tests, and how far cells are told apart."""
-    rows = [*_factor_orders(times), *_pair_orders(times), *_sample_intervals(times), *_won_pairs(times),
+    rows = [*_factor_orders(times), *_pair_orders(times), *_resampled_factors(times),
+            *_sample_intervals(times), *_won_pairs(times),
             *_close_cells(times)]
     for row in rows:
         print(*(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()), sep=" | ")
@@ -151,9 +152,22 @@ def _told(drawn: Iterable[list], truth: float, alike: float) -> dict:
             "width": float(np.diff(ends).mean()), **alarms}
 
 
+def _resampled_factors(times: int) -> Iterator[dict]:
+    """Other intervals of the mean over studies, of a quarter of the data sets."""
+    for studies, own, alike in product((1, 2, 8), (0.1, 0.5), ALIKE_ORDERS):
+        generator = np.random.default_rng(studies)
+        truth = float(designs.mean_spearman(designs.alike_factors(generator, alike, own, studies, 20_000)))
+        drawn = [designs.alike_factors(generator, alike, own, studies, 6) for _ in range(times // 4)]
+        for interval in (designs.bootstrap_over_factors, designs.jackknife_over_factors):
+            ends = np.array([interval(one) for one in drawn if designs.scored_factors(one)])
+            yield {"what": f"target factors, {interval.__name__}", "studies": studies, "own": own, "truth": truth,
+                   "coverage": float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()),
+                   "width": float(np.diff(ends).mean())}
+
+
 def _sample_intervals(times: int) -> Iterator[dict]:
-    """The other interval that was tried: t over dataset samples, each ordered beside the paper. The truth, the paper's
-    resnet18 with half its spread, all of it, or three times as much, is the mean over all that are drawn."""
+    """Another one, t over dataset samples, each ordered beside the paper. The truth, the paper's resnet18 with half
+    its spread, all of it, or three times as much, is the mean over all that are drawn."""
     paper = read_paper_tables().query("baseline == 'resnet18' and metric == 'faavg'")
     means, spreads = (paper.pivot(index="study", columns="target", values=f"paper_{name}").to_numpy()
                       for name in ("mean", "spread"))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import starmap
 
 import numpy as np
-from scipy.stats import beta, norm
+from scipy.stats import beta, norm, rankdata, t
 
 from diagvib.results.gaps import judge_gap, ratio_interval
 from diagvib.results.orders import rank_scores
@@ -150,3 +150,26 @@ def scored_pairs(drawn: np.ndarray) -> list[np.ndarray]:
     """The same of `alike_pairs`, which is one study."""
     both = rank_scores(*drawn, ~np.eye(drawn.shape[-1], dtype=bool))
     return [] if both is None else [both]
+
+
+def mean_spearman(drawn: np.ndarray) -> np.ndarray:
+    """float[...]: of float[2, ..., studies, factors] the mean over the studies that have an order."""
+    ranks = rankdata(drawn, axis=-1) - (drawn.shape[-1] + 1) / 2
+    lengths = np.sqrt((ranks**2).sum(axis=-1).prod(axis=0))
+    there = lengths > 0
+    return (ranks.prod(axis=0).sum(axis=-1) / np.where(there, lengths, 1)).sum(axis=-1) / there.sum(axis=-1)
+
+
+def bootstrap_over_factors(drawn: np.ndarray) -> tuple[float, float]:
+    """The middle 95 % of `mean_spearman` over factors drawn with replacement. drawn: of `alike_factors`."""
+    picks = np.random.default_rng(0).integers(0, drawn.shape[-1], (200, drawn.shape[-1]))
+    return tuple(np.nanquantile(mean_spearman(np.moveaxis(drawn[..., picks], 2, 1)), [0.025, 0.975]))
+
+
+def jackknife_over_factors(drawn: np.ndarray) -> tuple[float, float]:
+    """Fisher's z of `mean_spearman`, its spread from leaving out each factor in turn, t."""
+    n = drawn.shape[-1]
+    z = np.arctanh(np.clip([mean_spearman(drawn), *(mean_spearman(np.delete(drawn, i, axis=-1)) for i in range(n))],
+                           -0.97, 0.97))
+    half = t.ppf(0.975, n - 1) * np.sqrt((n - 1) * z[1:].var())
+    return np.tanh(z[0] - half), np.tanh(z[0] + half)

@@ -18,6 +18,8 @@ ORDERS_NOTE = (
     "counts one observation a factor, so it is rather too wide. The order of the factors in a single study has none: "
     "of six it would hold most values.")
 _METRICS = {"faavg": "FAAvg", "famin": "FAMin"}
+# Of more baselines the table alone says how any two are alike.
+_FEW = 3
 # Heads, rows of texts, and sentences.
 Texts = tuple[str, list[str], list[list[str]], list[str]]
 
@@ -35,26 +37,26 @@ def order_texts(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iter
 def _factors(table: pd.DataFrame, known: KnownStudies) -> tuple:
     rows = [[r.baseline, known.title(r.study) if r.study else f"mean over {r.studies} studies", _METRICS[r.metric],
              f"paper's {r.like}", str(r.factors), *_order(r)] for r in table.itertuples(index=False)]
-    told = [f"{r.baseline} and the paper's {r.like} order the {r.factors} target factors by {_METRICS[r.metric]} with "
-            f"a correlation of {_correlation(r)}, mean over {r.studies} studies."
+    told = [f"Over the {r.factors} target factors, {_METRICS[r.metric]} of {r.baseline} and of the paper's {r.like} "
+            f"have a rank correlation of {_correlation(r)}, mean over {r.studies} studies."
             for r in table[table["study"] == ""].itertuples(index=False)]
     return ["baseline", "study", "metric", "beside", "factors", *_HEADS], rows, told
 
 
 def _pairs(table: pd.DataFrame, known: KnownStudies) -> tuple:
-    headline = known.headline(table["study"])
+    headline, few = known.headline(table["study"]), table["baseline"].nunique() <= _FEW
     rows = [[r.baseline, known.title(r.study), _beside(r), str(r.pairs), *_order(r)]
             for r in table.itertuples(index=False)]
     told = [pair_sentence(r, known) for r in table.itertuples(index=False)
-            if headline and r.study == headline.shortcut]
+            if headline and r.study == headline.shortcut and (r.paper or few)]
     return ["baseline", "study", "beside", "pairs", *_HEADS], rows, told
 
 
 def pair_sentence(row, known: KnownStudies) -> str:
     """A row of `orders.pair_orders` in words."""
-    by = "as its FAAvg of target minus cue would" if row.paper else "alike"
-    return (f"{known.title(row.study)}: {row.baseline} and {_beside(row)} order the {row.pairs} pairs of target and "
-            f"cue {by} with a correlation of {_correlation(row)}.")
+    theirs = f"FAAvg_i - FAAvg_j of the paper's {row.like}" if row.paper else f"that of {row.like}"
+    return (f"{known.title(row.study)}: over the {row.pairs} pairs of target and cue, P_ij of {row.baseline} and "
+            f"{theirs} have a rank correlation of {_correlation(row)}.")
 
 
 def _beside(row) -> str:
@@ -78,8 +80,7 @@ def _winners(table: pd.DataFrame, known: KnownStudies) -> tuple:
              r.expected or "-", f"{r.verdict}{f' ({r.reason})' if r.reason else ''}"]
             for r in table.itertuples(index=False)]
     told = [_won(own, known) for _, own in table.groupby("baseline", sort=False)]
-    heads = ["baseline", "study", "i, j", "P_ij", "P_ji", "i wins, %", "95 % interval", "winner", "paper's order",
-             "verdict"]
+    heads = ["baseline", "study", "i, j", "P_ij", "P_ji", "i wins, %", "95 % interval", "winner", "expected", "verdict"]
     return heads, rows, told
 
 
@@ -91,27 +92,24 @@ def _won(own: pd.DataFrame, known: KnownStudies) -> str:
     for row in decided.itertuples(index=False):
         ours.loc[row.winner, row.first if row.winner == row.second else row.second] = 1
     p = exchange_p(ours.to_numpy(), np.sign(np.subtract.outer(theirs.to_numpy(), theirs.to_numpy())))
-    n = f"{own['n'].min()} to {own['n'].max()} dataset samples" if own["n"].max() > 1 else \
-        "one dataset sample, so without intervals"
+    n = own["n"].max()
+    samples = f"up to {n} dataset samples" if n > 1 else "one dataset sample, so without intervals"
     return (f"{known.title(first['study'])}, {first['baseline']}: {(decided['verdict'] == 'agrees').sum()} of "
             f"{len(decided)} decided pairs are won by the factor that the FAAvg of the paper's {first['like']} ranks "
-            f"higher (p = {p:.3f}; {len(own) - len(decided)} undecided; {n}).")
+            f"higher (p = {p:.3f}; {len(own) - len(decided)} undecided; {samples}).")
 
 
 def _closeness(table: pd.DataFrame, known: KnownStudies) -> tuple:
-    kinds = list(CLOSE.values())
-    counted = pd.crosstab([table["baseline"], table["study"], table["like"]], table["closeness"]).reindex(
-        columns=kinds, fill_value=0)
-    order = table[["baseline", "study", "like"]].drop_duplicates().itertuples(index=False, name=None)
-    rows = [[key[0], known.title(key[1]), f"paper's {key[2]}", str(counted.loc[key].sum()),
-             *map(str, counted.loc[key])] for key in order]
-    told = [_close(own, own["closeness"].value_counts().reindex(kinds, fill_value=0))
-            for _, own in table.groupby("baseline", sort=False)]
-    return ["baseline", "study", "beside", "cells", *kinds], rows, told
+    rows = [[baseline, known.title(study), f"paper's {like}", str(len(own)), *map(str, _counts(own))]
+            for (baseline, study, like), own in table.groupby(["baseline", "study", "like"], sort=False)]
+    told = []
+    for (baseline, like), own in table.groupby(["baseline", "like"], sort=False):
+        close, apart, unknown = _counts(own)
+        told.append(f"For orientation, not a reproduction: of {len(own)} numbers of {baseline} beside those of the "
+                    f"paper's {like}, close (the whole interval within {100 * MARGIN:.0f} points) {close}, apart "
+                    f"{apart}, cannot tell {unknown}.")
+    return ["baseline", "study", "beside", "cells", *CLOSE.values()], rows, told
 
 
-def _close(own: pd.DataFrame, counts: pd.Series) -> str:
-    first, (close, apart, unknown) = own.iloc[0], counts
-    return (f"For orientation, not a reproduction: of {len(own)} numbers of {first['baseline']}, {close} are close to "
-            f"the paper's {first['like']} (within {100 * MARGIN:.0f} points with the whole interval), {apart} are "
-            f"apart and {unknown} cannot be told.")
+def _counts(own: pd.DataFrame) -> list[int]:
+    return [int((own["closeness"] == kind).sum()) for kind in CLOSE.values()]

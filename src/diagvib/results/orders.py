@@ -224,7 +224,7 @@ def _higher(first: float, second: float, i: str, j: str) -> str:
 
 def _judged(winner: str, expected: str, chance: bool) -> dict[str, str]:
     reason = "the paper prints the same for both" if not expected else \
-        "neither wins" if not winner else "the interval holds 1/2" if chance else ""
+        "neither wins" if not winner else "its interval holds 1/2" if chance else ""
     return {"winner": winner, "expected": expected, "reason": reason,
             "verdict": "undecided" if reason else "agrees" if winner == expected else "differs"}
 
