@@ -171,6 +171,8 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
                      "metrics": ["study", "baseline", "target"], "contrasts": ["baseline", "target"],
                      "comparison": ["baseline", "target"], "summary": [], "agreement": [],
                      "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
+                     "factor_orders": ["baseline"], "pair_orders": [], "pair_winners": ["baseline"],
+                     "closeness": ["baseline", "target"],
                      "overall": ["study", "baseline"], "baselines": ["study"],
                      "selection": ["study", "baseline", "target"],
                      "accuracy": [], "gaps": [], "whac_a_mole": [], "gap_methods": [], "average": [],

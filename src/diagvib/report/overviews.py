@@ -20,6 +20,7 @@ from diagvib.report.style import (
     styled,
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.orders import pair_wins
 from diagvib.results.uncertainty import sample_interval
 from diagvib.results.verdicts import COMPARED, DECIDED
 
@@ -117,9 +118,9 @@ def dominance_table(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPE
     """
     rows = []
     for baseline, own in runs[(runs["study"] == study) & (runs["cue"] != "")].groupby("baseline", sort=False):
-        acc = own.pivot(index="sample", columns=["target", "cue"], values="ood_accuracy").astype(np.float64)
+        pairs = pair_wins(own, known.factors([study]))
         for i in known.factors([study]):
-            wins = [(acc[i, j] + 1 - acc[j, i]) / 2 for j in known.factors([study]) if (i, j) in acc and (j, i) in acc]
+            wins = [values for (winner, _), values in pairs.items() if winner == i]
             if wins:
                 values = np.mean(wins, axis=0)
                 values = values[~np.isnan(values)]

@@ -2,8 +2,8 @@
 
 # The tidy tables, each as CSV and as Parquet.
 TIDY = ("runs", "p_matrix", "metrics", "contrasts", "comparison", "summary", "agreement", "reference", "likeness",
-        "overall", "baselines", "selection", "accuracy", "gaps", "whac_a_mole", "gap_methods", "average",
-        "average_methods", "selection_ranks", "run_times")
+        "factor_orders", "pair_orders", "pair_winners", "closeness", "overall", "baselines", "selection", "accuracy",
+        "gaps", "whac_a_mole", "gap_methods", "average", "average_methods", "selection_ranks", "run_times")
 
 # What `tabulate` writes under results/tables.
 TABLE_FILES = (*(f"{name}.{kind}" for name in TIDY for kind in ("csv", "parquet")), "cells.parquet", "history.parquet",

@@ -14,8 +14,11 @@ from diagvib.foundation.progress import print_wide
 from diagvib.results.formats import markdown_table
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
+from diagvib.results.order_texts import pair_sentence
+from diagvib.results.orders import pair_matrices, pair_orders
 from diagvib.results.paper import describe_missing, percent, points
 from diagvib.results.read_runs import collect_runs
+from diagvib.results.shortcut import p_matrix
 from diagvib.results.uncertainty import LEVEL, corrected
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import read_binding
@@ -35,7 +38,8 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     NaN where a change has no spread to be judged by: one sample, or the same change in each. Verdict:
     same (equal in every common sample) | differs (p below 0.05; in the mean at most one in twenty of these is wrong) |
     cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no common sample.
-    `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
+    `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how alike both order the pairs of
+    target and cue. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
@@ -47,7 +51,17 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     table = _compare(*(_long(frame, groups) for frame in found))
     table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
                               for line in describe_missing(frame[frame["status"] != "missing"])]
+    table.attrs["orders"] = _orders(*found)
     return table
+
+
+def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
+    """How alike A and B order the pairs of each study: a baseline beside itself, or beside all where B lacks it."""
+    a, b = (pair_matrices(p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))]))
+            for frame in (first, second))
+    rows = [row for row in pair_orders(a, b).itertuples(index=False)
+            if row.like == row.baseline or (row.study, row.baseline) not in b]
+    return [f"A beside B, {pair_sentence(row, SHIPPED)}" for row in rows]
 
 
 def runs_folder(path: Path) -> Path:
@@ -113,7 +127,8 @@ def compare_sentence(table: pd.DataFrame) -> str:
     text = f"{len(table)} cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
     if "cannot tell" in counts:
         text += " Cannot tell: the difference is no larger than chance explains; the cells need not be equal."
-    return " ".join([text, *(f"Left out, {line}." for line in table.attrs.get("damaged", []))])
+    return " ".join([text, *table.attrs.get("orders", []),
+                     *(f"Left out, {line}." for line in table.attrs.get("damaged", []))])
 
 
 def print_comparison(table: pd.DataFrame) -> None:

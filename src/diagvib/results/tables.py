@@ -18,6 +18,7 @@ from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import metric_tables
+from diagvib.results.orders import order_tables
 from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
 from diagvib.results.reference import likeness_table, reference_table
@@ -30,7 +31,7 @@ from diagvib.scenes.scene import replicates
 
 # Columns of texts, some of which may be empty; not a number, as an empty field of CSV is read.
 _MAYBE_EMPTY = {"study", "binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources",
-                "mentions", "protocol", "reference", "note", "cue_1_verdict", "cue_2_verdict"}
+                "mentions", "protocol", "reference", "note", "cue_1_verdict", "cue_2_verdict", "winner", "expected"}
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -72,6 +73,7 @@ def make_tables(collected: Collected, settings: dict, tuned: Path | None = None)
     reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
     made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
              "reference": reference, "likeness": likeness_table(reference),
+             **order_tables(frame, made, comparison, known),
              "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
              "average_methods": average_methods(made["average"], frame, known, baselines),
              "selection": _selection(collected, known.judged_by("shortcut", frame["study"])),

@@ -80,6 +80,13 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
     return t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
+def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
+    """The same where ours are too few to show a spread: n samples that spread as the paper's five, whose four degrees
+    of freedom it has."""
+    theirs = paper_stderr**2 + _ROUNDING_VARIANCE
+    return t.ppf((1 + LEVEL) / 2, PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
+
+
 def _cells(row) -> list[tuple[str, str, str]]:
     """The (baseline, study, target) whose runs a number is made of."""
     contrast = SHIPPED.contrasts.get(row.metric)
