@@ -139,9 +139,9 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     for overrides, says in (
             (["studies=[paper_table2_m2m_easi]"], "studies: unknown study 'paper_table2_m2m_easi'; did you mean pap"),
             (["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]],
-             "studies: paper_table2_m2m_easy is another name of m2m-hard, so that this study is listed twice"),
+             "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice"),
             ([*given, "baselines=[{name: small_cnn, studies: [m2m-hard, paper_table2_m2m_easy]}]"],
-             "small_cnn: studies: paper_table2_m2m_easy is another name of m2m-hard"),
+             "small_cnn: studies: paper_table2_m2m_easy is another name for m2m-hard"),
             ([*given, "baselines=[{name: small_cnn, studies: [paper_table2_m2m_hard]}]"],
              "small_cnn: studies: m2m-medium is not among")):
         with pytest.raises(DiagvibError, match=says):
@@ -169,7 +169,7 @@ SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
     ("other: mind", "aliases.other: mind is none of the file's studies, mine"),
     ("zgo: mine", "mine.yaml: aliases.zgo: there is another study of this name"),
     ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: there is another study of this name"),
-    ("../x: mine", "names are at most 64 letters")])
+    ("../x: mine", "names have at most 64 letters")])
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % (aliases, SAME, OTHER))
@@ -428,7 +428,7 @@ def test_the_page_of_environments_alone(tmp_path, there):
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
     page, drawn = (tmp_path / "report.html").read_text(), sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert [path.stem for path in drawn] == (["m2m-easy", "o2o-easy"] if there else [])
-    assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue speaks for" in page) == there
+    assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue points to" in page) == there
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
         assert f'id="{section}"' not in page, section
 

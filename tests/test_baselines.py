@@ -256,7 +256,7 @@ def test_own_function(own_module, batch):
 @pytest.mark.parametrize(("name", "message"), [
     ("my_nest:linear", "cannot be imported.*my_nest"),
     ("my_nets:lineal", "cannot be imported.*lineal"),
-    ("my_nets:__name__", "is no function"),
+    ("my_nets:__name__", "is not a function"),
     ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
     ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
 ])
@@ -280,11 +280,11 @@ SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
     ("optimiser: {name: adan, lr: 0.1}", "mine.optimiser.name: unknown value 'adan'; did you mean adam"),
     ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
     ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
-    ("method: vae", "mine.model: method vae makes its network itself; leave it out"),
+    ("method: vae", "mine.model: method vae builds its own network; leave out this key"),
     ("model: {name: resnet18, option: {}}", "'mine.model.option'; did you mean mine.model.options"),
     ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
-    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: this is for torchvision's classifiers"),
-    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs weights"),
+    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: only torchvision's classifiers have"),
+    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs the key weights"),
     ("normalise: imagnet", "mine.normalise"),
     ("selection: val_lost", "mine.selection"),
     ("kind: torchvision", "mine.kind: this key is now model, method or both"),
@@ -325,7 +325,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
      "mine.method.step_sise'; did you mean mine.method.step_size"),
     ("model: small_cnn, method: {name: group_dro", "step_size: 1e-2", "mine.method.step_size: .*with a dot"),
     (RESNET50, "frozen: maybe", "mine.model.frozen"),
-    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs weights_file"),
+    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key weights_file"),
     (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
 ])
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):

@@ -272,7 +272,7 @@ def test_stand_ins_run_to_their_report(tmp_path):
     snakemake(repository, "--configfile", "toy.yaml")
     page = (repository / "toy/results/report.html").read_text()
     assert "O2O" not in page and "M2M-Hard" in page
-    scratch = "From scratch, without published weights: another experiment than with them (coral)."
+    scratch = "Trained from scratch, not from published weights as in the paper: coral."
     assert scratch in page and scratch in (repository / "toy/results/tables/tables.md").read_text()
     predictions = read_table(repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet")
     assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(predictions.column_names)

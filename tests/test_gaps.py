@@ -149,7 +149,7 @@ def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
     assert moved["factor_low"] < moved["factor"] < moved["factor_high"]
     assert moved["difference"] == pytest.approx(gaps["moved"] - gaps["plain"])
     assert moved["low"] <= moved["difference"] <= moved["high"] < 0
-    assert whac.loc["own", 1]["reason"] == "no baseline of method erm and model of its own beside it"
+    assert whac.loc["own", 1]["reason"] == "no baseline with method erm and the same model"
     lines = {tuple(names[:1]): ours for names, ours, _ in gap_lines(tables["gap_methods"])}
     assert lines[("moved",)][1].endswith(f"(x{moved['factor']:.1f})") and "(" not in lines[("moved",)][2]
     assert "(" not in "".join(lines[("plain",)] + lines[("mended",)])
@@ -194,9 +194,9 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     names = list(baselines)
     assert reference_of("mixup", names, baselines) == ("erm", "")
     assert reference_of("dfr", names, baselines) == ("worst", "")
-    assert reference_of("large", ["big", "mixup"], baselines) == ("big", "big has another batch size and optimiser")
+    assert reference_of("large", ["big", "mixup"], baselines) == ("big", "big differs in batch size and optimiser")
     assert reference_of("alexnet", names, baselines) == (
-        "", "no baseline of method erm and model alexnet beside it")
+        "", "no baseline with method erm and model alexnet")
     assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
 
 
@@ -234,13 +234,13 @@ def test_tables_are_in_the_papers_form(tmp_path):
         TABLE_FILES)
     blocks = dict(gap_blocks(tables["gap_methods"], SHIPPED))
     third, fifth = blocks.values()
-    assert [title.split(" (")[1] for title in blocks] == [f"Table {n} of the paper in form)" for n in (3, 5)]
+    assert [title.split(" (")[1] for title in blocks] == [f"laid out like Table {n} of the paper)" for n in (3, 5)]
     assert [row[0] for row in third] == ["plain", "moved", "same", "own"]
     assert [row[0] for row in fifth] == ["plain", "mended", "one"]
     assert [row[3] for row in fifth] == ["nothing", "cues", "cue-1"] and {row[5] for row in fifth} == {"mean of all"}
     assert set(tables["gap_methods"]["binding"]) == {"", BINDING, SECOND}
     markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
-    assert "WHAC-95: methods told the groups (Table 5 of the paper in form)" in markdown
+    assert "WHAC-95: methods told the groups (laid out like Table 5 of the paper)" in markdown
     assert "| baseline | model | method | told | selection | binding | I.D. Acc | cue-1 gap |" in markdown
     assert latex.count(r"\begin{table}") == 2 and r"group\_dro" in latex
     # The digits are not the paper's cars.
@@ -292,7 +292,7 @@ def test_the_papers_rows_are_below_ours():
     known = SimpleNamespace(studies={"cars-95": cars("cars-95")}, title=lambda study: study)
     values = pd.DataFrame(FRAME).assign(**dict.fromkeys(METRICS, 0.5))
     table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(FRAME), known, PAPERS)
-    rows = dict(gap_blocks(table, known))["cars-95: methods without group labels (Table 3 of the paper in form)"]
+    rows = dict(gap_blocks(table, known))["cars-95: methods without group labels (laid out like Table 3 of the paper)"]
     at = next(place for place, row in enumerate(rows) if row[0] == "erm")
     assert rows[at + 1] == ["paper", "", "", "", "", "", "97.6", "-15.3", "-11.2", "-69.2"]
     assert [row[0] for row in rows].count("paper") == 3

@@ -228,8 +228,8 @@ def test_the_command_measures_models_and_writes_its_tables(tmp_path, font):
 
 
 @pytest.mark.parametrize(("make", "arguments", "says"), [
-    (lambda root: None, ["--model", "resnet50"], "val: no such folder; one in ImageNet's layout"),
-    (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "holds no class folders"),
+    (lambda root: None, ["--model", "resnet50"], "val: no such folder; name one in ImageNet's layout"),
+    (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "has no class folders"),
     (lambda root: write_photos(root / "val", CLASSES[:2]), ["--model", "resnet50"], f"lacks the class folder {CARTON}"),
     (lambda root: write_photos(root / "val"), ["--model", "resnet55"], "'resnet55'; did you mean resnet50"),
     (lambda root: write_photos(root / "val"), ["--model", "resnet50", "--weights", "V9"], "unknown weights of"),
@@ -282,7 +282,7 @@ def test_a_thousand_folders_that_are_not_imagenets_are_refused(tmp_path):
 def test_a_class_that_imagenet_lacks_is_refused(tmp_path):
     write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", (*CLASSES, "n99999999"))
-    with pytest.raises(DiagvibError, match="n99999999: no class of this name is among the 4 classes"):
+    with pytest.raises(DiagvibError, match="n99999999: this is not one of the 4 classes"):
         list(photo_sets(Folders(tmp_path / "val", tmp_path / "sin")))
 
 
@@ -300,7 +300,7 @@ def test_the_papers_numbers_stand_beside_the_same_model_alone():
     assert table("last_layer", [trained])["paper_carton_gap"].tolist() == [10]
     _, rows = lines("last_layer", [trained])
     assert rows[1][:1] == ["paper"] and rows[1][4:7] == ["76.25", "-6.18", "+10.00"]
-    assert "only a likeness" in note([result(published_font=False)]) and "likeness" not in note([result()])
+    assert "only an imitation" in note([result(published_font=False)]) and "imitation" not in note([result()])
 
 
 def test_the_papers_table_is_whole():

@@ -112,7 +112,7 @@ def test_cutout_leaves_most_images_as_they_are():
     batch = constant_images(2000, 8)
     touched = (made("cutout", p=0.1).augment(batch).inputs != batch.inputs).flatten(1).any(1)
     assert touched.float().mean().item() == pytest.approx(0.1, abs=0.02)
-    with pytest.raises(DiagvibError, match="method: cutout: area is .0.4, 0.2.; the smallest comes first"):
+    with pytest.raises(DiagvibError, match="method: cutout: area is .0.4, 0.2.; write the smaller value first"):
         made("cutout", area=[0.4, 0.2])
 
 

@@ -122,7 +122,7 @@ def test_images_that_lisa_could_not_blend_with_any(labels, environment, message)
 
 
 @pytest.mark.parametrize(("model", "size", "message"), [
-    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are no pooled map"),
+    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are not a pooled map"),
     ("small_cnn", 16, "of the 1 cells of model small_cnn's last feature map, cells: 0.25 erases none")])
 def test_networks_that_w2d_cannot_use(model, size, message):
     with pytest.raises(DiagvibError, match=f"method: w2d.*{message}"):

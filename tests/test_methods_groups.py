@@ -165,7 +165,7 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
 def test_dfr_cannot_choose_on_groups_of_one_image():
     made("dfr", c=None).phases(known([0, 0, 2, 2], [[1]] * 4))
     data = known([0, 0, 0, 2], [[1]] * 4)
-    with pytest.raises(DiagvibError, match="the smallest group has one training image.* give c, such as 0.1"):
+    with pytest.raises(DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"):
         made("dfr", c=None).phases(data)
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 

@@ -200,6 +200,6 @@ def test_their_steps_can_be_recorded(name, capsys):
 
 def test_jtt_without_an_error_says_so():
     train = annotated(96, 0)
-    with pytest.raises(DiagvibError, match="^mine/zso/hue/0: method: jtt: phase identify ends without an error.*lower "
+    with pytest.raises(DiagvibError, match="^mine/zso/hue/0: method: jtt: phase identify ends without any error.*lower "
                                            "identify_epochs or lr$"):
         Trainer(made("jtt", identify_epochs=2), train, train, RUN, PROTOCOL).fit()

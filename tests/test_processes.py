@@ -35,7 +35,7 @@ def test_an_error_is_raised_here_as_it_was():
 
 
 def test_a_killed_process_is_named():
-    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for want of memory"):
+    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for lack of memory"):
         list(in_processes(square_and_process, [1, 13, 2], 2, 1))
 
 

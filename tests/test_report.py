@@ -125,7 +125,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(results):
     assert "Without a shortcut (ZSO), small_cnn recognises shape in 95 % of the test images." in text
     assert f"When position gives shape away in training (ZGO), it is right in {100 * mean['zgo']:.0f} %" in text
     assert f"(FGO-20), bring it back to {100 * mean['fgo-20']:.0f} %." in text
-    assert "None: all 16 configured runs are there." in text
+    assert "None: all 16 configured runs are complete." in text
 
 
 def test_other_sources_and_a_shortened_protocol_are_announced_everywhere(results):
@@ -155,7 +155,7 @@ def test_the_same_tables_give_the_same_bytes_however_many_processes_draw(results
 
 
 def test_runs_that_noted_their_test_accuracies_show_them(results, tmp_path):
-    assert "Had another epoch been chosen: FAAvg" in page_of(results)
+    assert "With other selection rules: FAAvg" in page_of(results)
     assert "test, ood" in (results / "figures/training/small_cnn.svg").read_text()
     for run in EXPECTED:
         write_run(tmp_path / "runs", run, comparable=False)

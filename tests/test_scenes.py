@@ -185,7 +185,7 @@ number = 3
     ("digit", "unknown scene 'digit'; did you mean digits"),
     ("own_scene:Absent", "own_scene:Absent cannot be imported"),
     ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
-    ("own_scene:number", "own_scene:number is no function or class"),
+    ("own_scene:number", "own_scene:number is not a function or class"),
     ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
     ("own_scene:Clashing", "no factor can be named 'group'"), ("own_scene:Dashed", "'two-words'"),
     ("own_scene:OneClass", "only needs two classes")])

@@ -102,7 +102,7 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
         ours, oracle = (cell(selection, **keys, rule=rule) for rule in ("val_loss", "oracle"))
         assert ours["mean"] == pytest.approx(cell(metrics, **keys)["mean"]) and ours["change"] == 0
         assert oracle["change"] == pytest.approx(0.2)
-    section = (tmp_path / "tables.md").read_text().split("## Had another epoch been chosen")[1].split("\n## ")[0]
+    section = (tmp_path / "tables.md").read_text().split("## With other selection rules")[1].split("\n## ")[0]
     row = next(line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on"))
     assert "(+20.0)" in row
     untracked = tabulate(complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {})

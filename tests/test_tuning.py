@@ -265,7 +265,7 @@ def test_diverging_once_is_worse_than_any_number_and_better_than_twice():
     ("tuning.learning_rates=[]", r"tuning.learning_rates: must have at least 1 item"),
     ("tuning.learning_rates=[1e-3]", "write it with a dot, like 2.0e-4"),
     ("tuning.factors=[colour]", "tuning.factors: unknown factor 'colour'"),
-    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples that `samples: 1` makes"),
+    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples of `samples: 1`"),
     ("tuning.rates=[1]", "unknown key 'tuning.rates'")])
 def test_what_cannot_be_tuned_is_named(root, override, says):
     with pytest.raises(DiagvibError, match=says):

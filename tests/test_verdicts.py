@@ -73,7 +73,7 @@ def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_ow
 def test_fewer_than_three_samples_decide_nothing_however_close(samples):
     comparison = compare(frame_of_the_paper(samples))
     assert set(comparison["verdict"]) == {"cannot tell"} and set(comparison["n"]) == {samples}
-    assert comparison["reason"].str.endswith(f"n = {samples}, of at least 3").all()
+    assert comparison["reason"].str.endswith(f"n = {samples}, at least 3 needed").all()
 
 
 def test_a_spread_of_ours_never_makes_a_cell_agree(papers_own):
@@ -134,7 +134,7 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
     ({"counts": {"train": 87480}}, "87,480 training images (paper: 43,740)"),
     ({"counts": {"val": 900}}, "900 validation images (paper: 8,748)"),
-    ({"image_size": 64}, "64 pixels a side (paper: 128)"),
+    ({"image_size": 64}, "64 pixels per side (paper: 128)"),
     ({"training": {"max_epochs": 60}}, "60 epochs at most (paper: 30)"),
     ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
     ({"training": {"patience": 3}}, "stops after 3 epochs without a better validation loss (paper: never)")])
