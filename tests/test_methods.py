@@ -389,8 +389,7 @@ def test_a_method_of_ones_own(own, data):
 @pytest.mark.parametrize(("name", "message"), [
     ("my_methods:Fokal", "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal"),
     ("my_method:Focal", "there is no module my_method"),
-    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be written "
-                            "out"),
+    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be literals"),
     ("focal", "unknown method 'focal'"),
 ])
 def test_own_methods_that_are_none(own, name, message):
@@ -400,7 +399,7 @@ def test_own_methods_that_are_none(own, name, message):
 
 
 def test_a_class_that_is_no_method(own):
-    with pytest.raises(DiagvibError, match="my_methods:NoMethod is no subclass of diagvib.methods.method.Method"):
+    with pytest.raises(DiagvibError, match="my_methods:NoMethod is not a subclass of diagvib.methods.method.Method"):
         settings_of("small_cnn", "my_methods:NoMethod")
 
 

@@ -90,7 +90,7 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
         assert said in entry["origin"]
     shown = capsys.readouterr().out
     assert f"chosen: batch {batch_size}, lr {lr:g}" in shown and "(now)" in shown
-    assert f"lr {lr:g} is the" in shown and "a better one may lie beyond" in shown
+    assert f"lr {lr:g} is the" in shown and "a better one may be outside the grid" in shown
 
 
 def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
