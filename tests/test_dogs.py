@@ -77,12 +77,12 @@ def test_drawing_depends_on_its_names_alone():
 
 def test_too_few_photos_are_refused_with_counts_that_fit():
     counts = {"train": 640, "val": 80, "id": 80, "ood": 1600}
-    with pytest.raises(DiagvibError, match=r"dogs: 400 photos of \w+ in \w+ are needed \(ood 400\), none twice, and "
+    with pytest.raises(DiagvibError, match=r"dogs: 400 different photos of \w+ in \w+ are needed \(ood 400\), but "
                                            r"there are 200; counts: \{id: 39, ood: 788, train: 315, val: 39\} would"):
         drawn("dogs-o2o-easy", photos(100), counts)
     fitting = drawn("dogs-o2o-easy", photos(100), {"train": 315, "val": 39, "id": 39, "ood": 788})
     assert fitting["photo"].is_unique and len(fitting) == 1181
-    with pytest.raises(DiagvibError, match="and there are 0$"):
+    with pytest.raises(DiagvibError, match="but there are 0$"):
         drawn("dogs-m2m-easy", photos(0), counts)
 
 
@@ -137,7 +137,7 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_p
     DOGS.fetch(raw, mirror_of_photos)
     lines = capsys.readouterr().err.splitlines()
     wanted = {"empty.png": "empty", "broken.png": "damaged", "notes.txt": "name",
-              "forest/corgi/a.png": "stands in none"}
+              "forest/corgi/a.png": "is in none"}
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
         line, = (line for line in lines if name in line)
@@ -179,7 +179,7 @@ def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
 
 @pytest.mark.parametrize(("mirror", "says"), [
     (None, "cannot be downloaded; unpack the published archives"),
-    ("", "dogs: no photos; it should hold folders 0 and 1")])
+    ("", "dogs: no photos; it should contain the folders 0 and 1")])
 def test_without_photos_it_is_said_where_they_go(tmp_path, mirror, says):
     with pytest.raises(DiagvibError, match=says):
         DOGS.fetch(tmp_path / "raw", mirror if mirror is None else tmp_path)

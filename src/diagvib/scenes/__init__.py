@@ -41,7 +41,7 @@ def _check(scene: Scene, name: str) -> None:
         raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
     for factor, classes in scene.factors.items():
         if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
-            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; use a word other than these columns: "
+            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word other than "
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise DiagvibError(f"scene: {name}: {factor} needs at least two classes, each named once, not {classes}")
