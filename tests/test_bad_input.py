@@ -1,5 +1,5 @@
-"""Bad input of every kind: it is refused in one line that names the file, key or row; nothing ends in a traceback, and
-nothing is accepted in silence."""
+"""Bad input of every kind is refused in one line that names the file, key or row; nothing ends in a traceback, and
+nothing is silently accepted."""
 
 import json
 import os
@@ -42,7 +42,7 @@ from synthetic_runs import expected_runs, write_run
 
 
 def refused(call, *arguments, says) -> str:
-    """The message of the DiagvibError that a call ends in: one line, of bearable length, with each text of `says`."""
+    """The message of the DiagvibError that a call raises: one line, not too long, containing each text of `says`."""
     with pytest.raises(DiagvibError) as error:
         call(*arguments)
     text = str(error.value)
@@ -635,7 +635,7 @@ def rewritten(path: Path, to: Path, **columns) -> Path:
 
 
 def first(value):
-    """Column values with another one in row 5."""
+    """Column values with a different one in row 5."""
     return lambda values: [*values[:5], value, *values[6:]]
 
 

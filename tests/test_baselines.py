@@ -1,4 +1,4 @@
-"""One contract for all baselines, and what is particular to the kinds."""
+"""One contract for all baselines, and what is specific to some kinds."""
 
 import importlib
 import subprocess
@@ -31,7 +31,7 @@ def batch():
     return Batches(pixels, labels, CPU).batch(torch.arange(6))
 
 
-# The methods of the others are held to their contract in test_methods.py.
+# The methods of the others are tested in test_methods.py.
 DIAGVIB6 = list(yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text()))
 
 
@@ -103,7 +103,7 @@ def test_contract(name, batch, stand_ins):
 
 @pytest.mark.parametrize("name", DIAGVIB6)
 def test_only_what_an_optimiser_holds_moves(name, batch, stand_ins):
-    """Each optimiser's step, taken alone, moves what it holds and nothing else."""
+    """Each optimiser's step alone moves what it holds and nothing else."""
     model = made(name, 0, stand_ins).train()
     for phase in model.phases(DATA):
         for optimiser, given in model.optimisers(phase.name).items():

@@ -1,4 +1,4 @@
-"""Configurations: what is wrong is named with file and key; what is right resolves to the promised grid."""
+"""Configurations: errors are reported with file and key; valid ones resolve to the promised grid."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The set of metrics `gaps`: answers that are known before, ERM as the measure, the paper beside UrbanCars alone."""
+"""The set of metrics `gaps`: known answers, ERM as the reference, the paper's numbers for UrbanCars alone."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list
 
 
 def write(runs, run: dict, accuracy, made: dict, images: int = 20) -> None:
-    """A run with so many test images of each cell; accuracy(target, cue 1, cue 2) of them are right."""
+    """A run with this many test images of each cell; accuracy(target, cue 1, cue 2) of them are right."""
     folder, factors = write_run(runs, {**run, "cue": None}, comparable=False), run["binding"].split("-")
     rows = [{"group": GAP_GROUPS[cell[0] == cell[1], cell[0] == cell[2]],
              **{factor: f"{factor}{index}" for factor, index in zip(factors, cell, strict=True)},
@@ -66,12 +66,12 @@ def follows_first(target, first, second) -> float:
 
 
 def losing(first: float, second: float):
-    """A predictor that is right less often by so much where cue 1, or cue 2, misleads."""
+    """A predictor that is right less often by this much where cue 1, or cue 2, misleads."""
     return lambda target, one, two: 1 - first * (one != target) - second * (two != target)
 
 
 def tables_of(folder, runs: dict, wanted: list[dict], known: dict | None = None) -> dict[str, pd.DataFrame]:
-    """runs: baseline -> settings and accuracy, a function of the sample that gives one of a cell; None: no runs."""
+    """runs: baseline -> settings and accuracy, a function of the sample that gives one for a cell; None: no runs."""
     for run in wanted:
         if runs[run["baseline"]] is not None:
             made, accuracy = runs[run["baseline"]]
@@ -124,7 +124,7 @@ def test_shares_are_those_of_the_training_rows():
 
 
 def some(first: float, second: float):
-    """Samples that differ from each other, and methods in a sample by a little."""
+    """Samples that differ from each other, and methods that differ a little within a sample."""
     return lambda sample: losing(first + 0.05 * (sample % 2), second + 0.05 * (sample // 2 % 2))
 
 
@@ -267,7 +267,7 @@ FRAME = [{**run, "status": "ok", "comparable": True} for run in
 
 
 def beside_the_paper(study, frame=FRAME) -> dict[tuple[str, int], list[float]]:
-    """The paper's numbers, in percent, beside each baseline and table."""
+    """The paper's numbers, in percent, for each baseline and table."""
     known = SimpleNamespace(studies={"cars-95": study})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(METRICS, 0.5))
     table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(frame), known, PAPERS)

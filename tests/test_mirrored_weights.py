@@ -1,4 +1,4 @@
-"""Published weights from the mirror: by torchvision's file name, held to its hash, and said where they are missing."""
+"""Published weights from the mirror: found by torchvision's file name, checked by hash, and reported if missing."""
 
 from pathlib import Path
 

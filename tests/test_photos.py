@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def huge_png(path) -> None:
-    """A file of a few bytes that says it holds 20,000 x 20,000 pixels."""
+    """A file of a few bytes that claims to have 20,000 x 20,000 pixels."""
     import struct
     import zlib
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0")),

@@ -1,4 +1,4 @@
-"""Work in processes of its own: order, errors, killed processes, a killed parent."""
+"""Work in separate processes: order, errors, killed processes, a killed parent."""
 
 import os
 import signal
@@ -65,7 +65,7 @@ if __name__ == "__main__":
 
 
 def runs(process: int) -> bool:
-    """Whether a process is alive; one that is dead may still be listed where nobody asks how it ended."""
+    """Whether a process is alive; a dead one may still be listed until its parent asks how it ended."""
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,5 @@
-"""Figures and the page, from synthetic runs and images: complete, self-contained, repeatable, honest about holes."""
+"""Figures and the page, from synthetic runs and images: complete, self-contained, repeatable, showing what is
+missing."""
 
 import json
 import re
@@ -37,7 +38,7 @@ TELLING = Binding(("shape", "position"))  # in the model of synthetic_runs the s
 
 
 def write_images(folder, study, binding, images_per_cell=4):
-    """Image files whose every pixel says its cell: red = 10 * target class, green = 10 * cue class."""
+    """Image files whose every pixel encodes its cell: red = 10 * target class, green = 10 * cue class."""
     chosen = scene_sample("digits", 0).classes
     for split in ("train", "test"):
         cells = study_cells(study, split)
@@ -76,7 +77,7 @@ def matrix_of(text):
 
 
 class Page(HTMLParser):
-    """What a browser would fetch, the ids, the links inside the page, and whether tags close."""
+    """What a browser would load, the ids, the links within the page, and whether tags are closed."""
 
     VOID = ("meta", "link", "br", "hr", "img", "input")
 
@@ -239,7 +240,7 @@ def test_the_colour_scale_is_palest_at_chance_and_text_stays_legible():
 
 
 def test_chance_is_that_of_the_studys_target_classes():
-    """Another number of classes: the scale's pale point, the line in the figures and the words move with it."""
+    """A different number of classes: the scale's pale point, the line in the figures and the words change with it."""
     known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
     assert known.chance("zgo") == CHANCE and known.chance("two-places") == 1 / 4
     assert accuracy_colours(1 / 4, 1 / 4) == accuracy_colours(CHANCE)

@@ -1,4 +1,4 @@
-"""What every scene must hold to, and what is said of a user's that does not."""
+"""The contract of every scene, and the errors for a user's scene that breaks it."""
 
 import shutil
 from pathlib import Path
@@ -19,9 +19,9 @@ from diagvib.studies.recipes import check_recipes
 from diagvib.studies.rows import SPLITS
 
 NAMES = [*SCENES, "squares:Squares"]
-# Of recipe columns the ones that say which source an image is made from.
+# Of the recipe columns, those that say which source an image is made from.
 SOURCE_COLUMNS = {"digits": "digit", "squares:Squares": "shade", "cars": "car_photo", "dogs": "photo"}
-# Of scenes that use a source once no more can be drawn, with any classes, than the smallest split has.
+# Scenes that use a source once cannot draw more, for any classes, than the smallest split has.
 MOST = {"cars": 40}
 # The factor that the object itself shows.
 OBJECTS = {"digits": "shape", "cars": "car"}

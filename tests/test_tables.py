@@ -1,4 +1,4 @@
-"""Tables from synthetic runs: aggregates are the closed form; a missing run is named and moves nothing else."""
+"""Tables from synthetic runs: aggregates match the closed form; a missing run is named and changes nothing else."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from synthetic_runs import accuracy, expected_runs, write_run
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
 BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if target in ("shape", "hue") and cue != target]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
-TRACKED = "resnet18"  # whose runs noted the test accuracies of every epoch
+TRACKED = "resnet18"  # its runs recorded the test accuracies of every epoch
 MISSING = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
 
 

@@ -1,4 +1,4 @@
-"""The watermark of ImageNet-W: drawn with a font that is found, and blended as PIL does it, bit for bit."""
+"""The watermark of ImageNet-W: drawn with an available font, and blended as PIL does it, bit for bit."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Snakemake's locks after it was killed: they are removed if it is certain that no process still works behind them.
+"""Snakemake's locks after it was killed: they are removed if it is certain that none of its jobs is still running.
 
 Snakemake lists the files that it is about to make in .snakemake/locks. After a `kill -9` the lists remain, and the next
 call is refused. Here each list is signed by its process, and so is the environment of the jobs; the next call on the

@@ -35,7 +35,7 @@ def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path,
     """A run's part of the long table, CELL and counts; groups, environments and classes in order of first occurrence.
 
     table: from `read_predictions`; path: of the file, for the DiagvibError if an image lacks a value; spoken: class of
-    the first cue -> classes that it points to, if `misled` is to be counted.
+    the first cue -> classes that it points to, if `misled` should be counted.
     """
     if any(table[column].null_count for column in table.column_names):
         raise DiagvibError(f"{path}: an image lacks its group, {target}, a cue's class or prediction; "
