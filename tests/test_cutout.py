@@ -70,7 +70,7 @@ def test_photos_that_need_a_mask_get_one(folder, net, capsys):
 
 def test_what_shows_nothing_of_the_kind_is_named(folder, net, capsys):
     assert cut_out_photos(net, [folder / "a.jpg"], ["horse"], CPU) == 0
-    assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, as no horse was found in it\n"
+    assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"
     assert not (folder / "a.mask.png").exists()
 
 

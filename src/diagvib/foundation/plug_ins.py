@@ -23,8 +23,8 @@ def imported(where: str, what: str):
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (Exception, SystemExit) as error:  # importing runs the module, which is not ours
-        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); write package.module:name "
-                           "for something in an installed package or in the current folder") from None
+        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); name it package.module:name, "
+                           "from an installed package or from the current folder") from None
     if not callable(found):
-        raise DiagvibError(f"{what}: {where} is not a function or class; name one")
+        raise DiagvibError(f"{what}: {where} is not a function or class")
     return found

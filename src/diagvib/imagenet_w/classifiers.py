@@ -57,7 +57,7 @@ def load_classifier(name: str, weights: str | None, n_classes: int, device: torc
         network = make_network({"name": name, "options": {}}, n_classes, size)
         preprocessing, weights = own_preprocessing(size), ""
     else:
-        raise DiagvibError(f"model: {name} has no published weights; name a checkpoint of yours, a file that ends in "
+        raise DiagvibError(f"model: {name} has no published weights; name a checkpoint of yours, a file ending in "
                            f"{' or '.join(CHECKPOINTS)}")
     network = network.to(device).eval()
     found = _check_classes(network, name, n_classes, preprocessing.crop, device)
@@ -110,7 +110,7 @@ def _checkpoint(name: str, file: Path, n_classes: int, size: int) -> Network:
     """A model with the weights from a file: a state_dict of it as torchvision or timm make it, or as a `Network`."""
     settings = {"name": name, "options": {}, "weights": None, "frozen": False, "frozen_statistics": False}
     if not file.is_file():
-        raise DiagvibError(f"{file}: no such file; --weights names a published name or a checkpoint")
+        raise DiagvibError(f"{file}: no such file; give --weights a published name or a checkpoint")
     network = make_network(settings, n_classes, size)
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)

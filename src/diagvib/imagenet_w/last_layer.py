@@ -96,7 +96,8 @@ def _fit(name: str, settings: dict, recipe: Recipe, kept: Kept, checkpoint: Chec
     photos = kept.sets[0].photos
     val = _batches(read_features(kept.folder / "sets" / VALIDATION), photos.labels, photos.classes, device)
     if recipe.batch_size > len(train):
-        raise DiagvibError(f"last_layer.batch_size: {recipe.batch_size} is more than the {len(train)} training photos")
+        raise DiagvibError(f"last_layer.batch_size: {recipe.batch_size} is more than the {len(train)} training photos; "
+                           "lower it")
     method = make_baseline(settings, len(photos.classes), 0, recipe.seed)
     method.model.head.load_state_dict(torch.load(kept.folder / HEAD, weights_only=True))
     if isinstance(method, OfViews):

@@ -130,7 +130,7 @@ def read_batches(photos: Photos, preprocessing: Preprocessing, size: int, thread
     finally:
         pool.shutdown(cancel_futures=True)
     if not usable:
-        raise DiagvibError(f"{photos.root}: none of its {len(order)} files can be used as a photo; see above why")
+        raise DiagvibError(f"{photos.root}: none of its {len(order)} files can be used as a photo")
 
 
 def _decode(path: Path, preprocessing: Preprocessing) -> Tensor | None:

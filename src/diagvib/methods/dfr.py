@@ -39,7 +39,7 @@ class Dfr(Method):
         super().build()
         if self.model.head.bias is None:
             raise DiagvibError(f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
-                               "which the new head needs")
+                               "which the new head needs; choose another model")
 
     def phases(self, data: TrainingData) -> list[Phase]:
         classify, = super().phases(data)

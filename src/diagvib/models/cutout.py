@@ -81,7 +81,7 @@ def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str]
     for path in photos:
         mask = largest_instance(net, open_photo(path), indices)
         if mask is None:
-            leave_out(path, f"as no {' or '.join(wanted)} was found in it")
+            leave_out(path, f"because no {' or '.join(wanted)} was found in it")
         else:
             with whole_file(path.with_suffix(MASK)) as temporary:
                 Image.fromarray(mask).save(temporary, "PNG")

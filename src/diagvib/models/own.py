@@ -23,6 +23,6 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in net.parameters()):
-        raise DiagvibError(f"{where} returned a module without parameters that could be trained")
+        raise DiagvibError(f"{where} returned a module without parameters that can be trained")
     check_logits(net.eval(), where, n_classes, image_size)
     return net if isinstance(net, Network) else separated_if_equal(net, n_classes, image_size)

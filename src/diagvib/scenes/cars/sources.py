@@ -30,7 +30,7 @@ def list_sources(folder: Path) -> pa.Table:
     photos = [row for row in table.to_pylist() if not row["path"].endswith(MASK)]
     masks = {row["path"]: mask_of(row["path"]) for row in photos if mask_of(row["path"]) in paths}
     for path in sorted(path for path in paths if path.endswith(MASK) and path not in masks.values()):
-        leave_out(folder / path, f"as there is no photo for this mask; NAME.jpg and NAME{MASK} belong together")
+        leave_out(folder / path, f"because there is no photo for this mask; NAME.jpg and NAME{MASK} belong together")
     cut = [row["path"] for row in photos if PLACES[row["place"]][0] in PASTED]
     wrong = dict(zip(cut, in_threads(lambda path: _why_not_cut_out(folder, path, masks.get(path)), cut), strict=True))
     kept: dict[str, str] = {}
@@ -39,7 +39,7 @@ def list_sources(folder: Path) -> pa.Table:
         if why:
             leave_out(folder / masks.get(path, path), why)
         elif row["sha256"] in kept:
-            leave_out(folder / path, f"as it is the same photo as {kept[row['sha256']]}")
+            leave_out(folder / path, f"because it is the same photo as {kept[row['sha256']]}")
         else:
             kept[row["sha256"]] = path
     used = set(kept.values())

@@ -15,11 +15,11 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
     """
     opaque = (photo[..., 3] if mask is None else mask) >= OPAQUE
     if opaque.shape != photo.shape[:2]:
-        raise ValueError("as its {} x {} pixels are not the photo's {} x {}".format(*opaque.shape, *photo.shape[:2]))
+        raise ValueError("because it has {} x {} pixels and the photo {} x {}".format(*opaque.shape, *photo.shape[:2]))
     if not opaque.any():
-        raise ValueError(f"as {'its mask' if mask is None else 'the mask'} is empty")
+        raise ValueError(f"because {'its mask' if mask is None else 'the mask'} is empty")
     if mask is None and opaque.all():
-        raise ValueError("as nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
+        raise ValueError("because nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
                          "it, which `diagvib cutout` can make")
     return photo[..., :3], opaque
 

@@ -67,7 +67,7 @@ class Dogs:
                 found.append(listed)
         if not found:
             raise DiagvibError(f"{folder}: no photos; it should contain the folders 0 and 1 of the published archives, "
-                               "as 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones")
+                               "e.g. 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones")
         write_listing(raw, pa.concat_tables(found), folder)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:

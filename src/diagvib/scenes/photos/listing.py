@@ -123,10 +123,10 @@ def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> s
     """Why a file cannot be a photo, judging by its name; None if it can."""
     place, _, name = path.rpartition("/")
     if place not in places:
-        return f"as it is in none of the folders {_some(places)}"
+        return f"because it is in none of the folders {_some(places)}"
     if not name.lower().endswith(tuple(extensions)):
-        return f"as its name is not that of a photo ({', '.join(extensions)})"
-    return None if name.isprintable() else "as its name cannot be printed"
+        return f"because its name is not that of a photo ({', '.join(extensions)})"
+    return None if name.isprintable() else "because its name cannot be printed"
 
 
 def _facts(path: Path) -> dict | str:
