@@ -1,4 +1,4 @@
-# Every target is a command or two that can also be typed, after the environment is made.
+# Every target is a command or two that you can also type yourself once the environment exists.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -36,6 +36,6 @@ schema: .venv/installed
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# Of .snakemake only the logs go: the rest says what data/ and results/ were made from, what is unfinished or locked.
+# Of .snakemake only the logs are removed: the rest records what data/ and results/ were made from, and what is unfinished.
 clean:
 	rm -rf .venv .snakemake/log outputs

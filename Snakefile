@@ -1,5 +1,5 @@
-# From sources to the report, in the order in which data flows. `snakemake --cores all` runs the paper's protocol;
-# `--configfile config/demo.yaml` (or your own) another one; `--config key=value` overrides a key.
+# From sources to the report, in the order of the data flow. `snakemake --cores all` runs the paper's protocol;
+# `--configfile config/demo.yaml` (or a file of yours) runs another one; `--config key=value` overrides a key.
 from diagvib.operations.snakemake import after_failure, after_success, before_the_first_job, prepare_snakemake
 from snakemake.utils import min_version
 
@@ -25,7 +25,7 @@ localrules: all, fetch, prepare, fetched, prepared, recipes, images, runs, tuned
 rule all:
     default_target: True
     input: RAW, PREPARED, RECIPES, IMAGES, RUNS, WEIGHTS, TABLES, METRICS, REPORT, FIGURES
-    message: f"everything is there; see {REPORT}"
+    message: f"everything is done; see {REPORT}"
 
 rule fetched:
     input: RAW
@@ -42,7 +42,7 @@ rule images:
 rule runs:
     input: RUNS, WEIGHTS
 
-rule tuned:  # asked for by its own name only
+rule tuned:  # runs only if asked for by name
     input: TUNED
 
 rule tables:

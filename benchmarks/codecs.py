@@ -1,8 +1,8 @@
-"""How photos are best kept without loss: bytes an image, and images a second to encode and decode, codec by codec.
+"""How best to store photos losslessly: bytes per image, and images per second to encode and decode, codec by codec.
 
-224-pixel tiles of photos that scikit-image and scikit-learn ship, each scaled so that a tile shows about half of it.
-The codecs take turns, round by round, each on one core; seconds are those that the processor worked, so that a busy
-machine is felt little, and every figure is the best of the rounds. JPEG, which loses, stands beside them.
+Uses 224-pixel tiles of photos that scikit-image and scikit-learn ship, each scaled so that a tile shows about half of
+it. The codecs alternate, round by round, each on one core; times are CPU seconds, so that a busy machine matters
+little, and every figure is the best of the rounds. JPEG, which is lossy, is included for comparison.
 
     python benchmarks/codecs.py                     # writes benchmarks/results/codecs-cpu-DATE.json
 """
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-# In the place of this folder, in which Python would find statistics.py for its own module of that name.
+# In place of this folder, where Python would take statistics.py for its own module of that name.
 sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
 
 from collections.abc import Callable  # noqa: E402
@@ -34,7 +34,7 @@ PHOTOS = ("astronaut", "chelsea", "coffee", "motorcycle_left", "retina", "rocket
 
 
 def tiles() -> np.ndarray:
-    """uint8[N, SIZE, SIZE, 3], no two of the same place of a photo."""
+    """uint8[N, SIZE, SIZE, 3], each from a different position in a photo."""
     from skimage import data
     from sklearn.datasets import load_sample_images
     folder = Path(data.__file__).parent
@@ -102,7 +102,7 @@ def measure(images: list[np.ndarray], rounds: int) -> list[dict]:
 
 
 def _in_parquet(data: list[bytes]) -> int:
-    """Bytes of an image in a Parquet file with one binary column."""
+    """Bytes per image in a Parquet file with one binary column."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "images.parquet"
         pq.write_table(pa.table({"image": pa.array(data, pa.binary())}), path, compression="none", use_dictionary=False,

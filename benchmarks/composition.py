@@ -1,10 +1,10 @@
-"""How fast the scene cars composes images, beside one image at a time with Pillow: `python benchmarks/composition.py`.
+"""How fast the scene cars composes images, compared with Pillow, image by image: `python benchmarks/composition.py`.
 
-Photos are crops of those that scikit-image and scikit-learn ship, with ellipses for masks; they go through fetch and
-prepare as a user's would. Yardsticks, one image at a time: `Pillow` and `NumPy` paste parts that are cut out, scaled
-and in memory already; `Pillow, from files` opens, crops and scales the photos first, as a program does that prepares
-nothing. Everything runs on one core, in turns; every figure is the best of several rounds. Seconds are those of the
-processor that the process used, so that other work on the machine counts little.
+Photos are crops of those that scikit-image and scikit-learn ship, with ellipses as masks; they go through fetch and
+prepare like a user's. Yardsticks, one image at a time: `Pillow` and `NumPy` paste parts that are already cut out,
+scaled and in memory; `Pillow, from files` opens, crops and scales the photos first, like a program that prepares
+nothing. Everything runs on one core, alternating; every figure is the best of several rounds. Times are CPU seconds of
+the process, so that other work on the machine matters little.
 """
 
 import os
@@ -92,7 +92,7 @@ def from_files(paths: dict[str, list[Path]], rows: dict[str, np.ndarray], n: int
 
 
 def best(work: dict[str, tuple[int, Callable]], rounds: int) -> dict[str, float]:
-    """Images per second of the fastest round of each piece of work; the pieces take turns."""
+    """Images per second of the fastest round of each piece of work; the pieces alternate."""
     seconds = dict.fromkeys(work, float("inf"))
     for _ in range(rounds):
         for name, (_, function) in work.items():
@@ -131,7 +131,7 @@ def measure(folder: Path, each: int, rounds: int) -> dict[str, float]:
 def main(photos: Annotated[int, typer.Option(min=1, help="Of each class and factor.")] = 512,
          rounds: Annotated[int, typer.Option(min=1)] = 5,
          out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
-    """Compose in every way, by turns, and write the rates."""
+    """Compose in every way, alternating, and write the rates."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
     torch.set_num_threads(1)

@@ -1,8 +1,9 @@
-"""Tables, figures and page of a full grid: nine studies, nine baselines, 30 bindings, 5 samples, 11,070 synthetic runs.
+"""Tables, figures and report of a full grid: nine studies, nine baselines, 30 bindings, 5 samples, 11,070 synthetic
+runs.
 
-The runs come from the generative model of `tests/synthetic_grid.py`, with real file formats and sizes (10,000 test
-images a group, 30 epochs, pictures); image files of one binding and the embedded sources stand beside, so that every
-figure is drawn. Then `diagvib tabulate` and `diagvib plot` run one after the other, each in a process of its own, on
+The runs come from the generative model in `tests/synthetic_grid.py`, with realistic file formats and sizes (10,000 test
+images per group, 30 epochs, pictures); image files of one binding and the embedded sources are added, so that every
+figure is drawn. Then `diagvib tabulate` and `diagvib plot` run one after the other, each in a separate process, on
 two cores.
 
     python benchmarks/full_grid.py                # writes benchmarks/results/report-cpu-DATE.json
@@ -30,12 +31,12 @@ from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings 
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2
-# In the model the cue that misleads most; its study sheets are drawn.
+# The cue that misleads most in the model; its study sheets are drawn.
 BINDING = "texture-position"
 
 
 def make_grid(layout: Layout, config: dict) -> float:
-    """Everything that tabulate and plot read; seconds that it took."""
+    """Write everything that tabulate and plot read; returns the seconds that it took."""
     start = time.perf_counter()
     for scene in scenes(config):
         stages.prepare(layout, {"sources": "embedded"}, scene)
@@ -49,7 +50,7 @@ def make_grid(layout: Layout, config: dict) -> float:
 
 
 def measure(stage: str, overrides: list[str]) -> dict:
-    """One command, with the processes that it starts: seconds, and the most memory that all held together."""
+    """Run one command, including the processes that it starts: seconds, and the peak memory of all of them together."""
     sets = [part for override in overrides for part in ("--set", override)]
     start = time.perf_counter()
     process = psutil.Popen([sys.executable, "-m", "diagvib", stage, *sets, "--threads", str(CORES)], cwd=REPOSITORY,
@@ -65,7 +66,7 @@ def measure(stage: str, overrides: list[str]) -> dict:
 
 
 def held(process: psutil.Process) -> int:
-    """Bytes of a process and its children; what they share counts once."""
+    """Bytes of a process and its children; shared memory counts once."""
     found = 0
     with suppress(psutil.NoSuchProcess):
         for one in (process, *process.children(recursive=True)):

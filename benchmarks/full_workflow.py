@@ -1,8 +1,8 @@
-"""What the workflow itself costs at full size: 246 draw, 246 render and 2,214 train jobs whose files are tiny.
+"""The cost of the workflow itself at full size: 246 draw, 246 render and 2,214 train jobs with tiny files.
 
-A copy of the repository stands in a temporary folder; rules, Snakefile, profile and hooks are the real ones. Only the
-command `diagvib` that the jobs call is a stand-in: a shell script that writes a line into every file that the real one
-would write. What remains is Snakemake, the file system, and DVC where the repository has a dvc.yaml.
+It runs in a copy of the repository in a temporary folder, with the real rules, Snakefile, profile and hooks. Only the
+command `diagvib` that the jobs call is replaced: by a shell script that writes a line into every file that the real one
+would write. What remains is Snakemake, the file system, and DVC if the repository has a dvc.yaml.
 
     python benchmarks/full_workflow.py                        # writes benchmarks/results/workflow-cpu-DATE.json
     python benchmarks/full_workflow.py --baselines 1 --no-ledger --out DIR -- --scheduler-subsample 50
@@ -34,7 +34,7 @@ BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161"
              "factor_vae"]
 SAMPLES = 5
 
-# Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each.
+# Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each file.
 STAND_IN = """#!/bin/sh
 stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
@@ -55,7 +55,7 @@ esac
 
 
 def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
-    """A Git repository of the checkout's files, its configuration asking for all of `baselines`."""
+    """A Git repository of the checkout's files, with a configuration that asks for all of `baselines`."""
     listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, text=True, check=True,
                             capture_output=True).stdout.splitlines()
     for name in listed:
@@ -69,9 +69,9 @@ def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
 
 
 def environment_with_stand_in(folder: Path) -> Path:
-    """A virtual environment that is this one but for the command `diagvib`; returns its Python.
+    """A virtual environment like this one except for the command `diagvib`; returns its Python.
 
-    The rules take the `diagvib` beside the Python that runs Snakemake.
+    The rules use the `diagvib` next to the Python that runs Snakemake.
     """
     (folder / "bin").mkdir(parents=True)
     shutil.copy(Path(sys.prefix) / "pyvenv.cfg", folder)
@@ -89,14 +89,14 @@ def environment_with_stand_in(folder: Path) -> Path:
 
 
 class Stopwatch:
-    """Runs commands in a folder, one after another, and keeps for each a row: what, seconds, peak memory, and more."""
+    """Runs commands in a folder, one after another, and keeps a row for each: what, seconds, peak memory, and more."""
 
     def __init__(self, log: Path):
         self.rows: list[dict] = []
         self._log = log
 
     def __call__(self, what: str, command: list[str | Path], folder: Path, expect: str = "", **more) -> str:
-        """Time a command; returns what it said. SystemExit if it fails or does not say `expect`."""
+        """Time a command; returns its output. SystemExit if it fails or does not print `expect`."""
         start = time.perf_counter()
         with self._log.open("w+") as log:
             running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT,
@@ -119,14 +119,14 @@ class Stopwatch:
 
 
 def commit_all(folder: Path, message: str) -> None:
-    """Everything in a folder into its Git repository, by nobody in particular."""
+    """Commit everything in a folder to its Git repository, under a neutral name."""
     name = ["-c", "user.name=benchmark", "-c", "user.email=benchmark@localhost"]
     for command in (["add", "--all"], [*name, "commit", "--quiet", "--message", message]):
         subprocess.run(["git", *command], cwd=folder, check=True)
 
 
 def measure_workflow(timed: Stopwatch, snakemake: list[str | Path], folder: Path, jobs: int) -> None:
-    """From nothing to complete, and what Snakemake needs to say that there is nothing to do."""
+    """From nothing to complete, and the time Snakemake takes to say that there is nothing to do."""
     timed("dry run from nothing", [*snakemake, "-n"], folder, f"total {jobs}")
     timed("run", snakemake, folder, jobs=jobs)
     timed.rows[-1]["jobs_per_second"] = round(jobs / timed.rows[-1]["seconds"], 1)
@@ -137,9 +137,9 @@ def measure_workflow(timed: Stopwatch, snakemake: list[str | Path], folder: Path
 
 
 def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) -> None:
-    """DVC's part: recording all artifacts, asking whether they changed, and a clone that pulls them."""
+    """DVC's part: recording all artifacts, checking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
-    # The run itself has recorded everything once; what a later one with few changes adds to it:
+    # The run itself has recorded everything once; this is what a later run with few changes adds:
     timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit()"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
@@ -158,7 +158,7 @@ def main(options: Annotated[list[str] | None, typer.Argument(help="More options 
          keep: Annotated[Path | None, typer.Option(help="Work in this new folder, and leave it.")] = None,
          ledger: Annotated[bool, typer.Option(help="Measure DVC too.")] = True,
          out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path("benchmarks/results")) -> None:
-    """Simulate the full grid and write what it cost."""
+    """Simulate the full grid and write its cost."""
     work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
     copy, load = copy_of_the_repository(work / "repository", BASELINES[:baselines]), os.getloadavg()[0]
     python = environment_with_stand_in(work / "environment")
@@ -166,11 +166,11 @@ def main(options: Annotated[list[str] | None, typer.Argument(help="More options 
     commit_all(copy, "code")
     timed = Stopwatch(work / "said.log")
     snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
-    # fetch, prepare, tabulate, plot and all, beside draw and render of each dataset and the trainings
+    # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset and the training jobs
     measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
-    # Here, as it imports torch: a child's peak memory is at least its parent's at the start.
+    # Here, because it imports torch: a child's peak memory is at least its parent's at the start.
     from diagvib.bench.results import save_result
     save_result("workflow", "cpu", timed.rows, out, load_before=load,
                 tools={name: version(name) for name in ("snakemake", "dvc")})

@@ -1,9 +1,8 @@
-"""What each method of training costs, beside ERM: images a second of small_cnn at 64 pixels, phase by phase.
+"""The cost of each training method relative to ERM: images per second of small_cnn at 64 pixels, phase by phase.
 
-ERM and the method take turns (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows both, and seconds are
-those that the processor worked; a round's ratio is that of the method to the mean of ERM's trainings before and behind
-it. Images are rendered from embedded sources,
-with two cues and two environments, for every method that is registered.
+ERM and the method alternate (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows both, and times are
+CPU seconds; a round's ratio is that of the method to the mean of the ERM runs before and after it. Images are rendered
+from embedded sources, with two cues and two environments, for every registered method.
 
     python benchmarks/methods.py                    # writes benchmarks/results/methods-cpu-DATE.json
     python benchmarks/methods.py lff jtt --rounds 9
@@ -14,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-# In the place of this folder, in which Python would find statistics.py for its own module of that name.
+# In place of this folder, where Python would take statistics.py for its own module of that name.
 sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
 
 from collections import Counter  # noqa: E402
@@ -44,18 +43,18 @@ from diagvib.training.run import load_batches  # noqa: E402
 from diagvib.training.trainer import Trainer  # noqa: E402
 
 CPU = torch.device("cpu")
-# Both cues speak for the target in half of the images; every group of target and cues has some.
+# Each cue agrees with the target in half of the images; every group of target and cues has some.
 CELLS = [(0.5, "same", "same"), (0.2, "other", "same"), (0.2, "same", "other"), (0.1, "other", "other")]
 STUDY = {"metrics": "accuracy", "roles": [["target", 3], ["cue-1", 3], ["cue-2", 3]], "rows": [
     {"splits": ["train", "val", "test"], "group": "id", "weight": weight, "environment": environment,
      "cells": {"cue-1": first, "cue-2": second}}
     for environment in ("one", "two") for weight, first, second in CELLS]}
 SCENE, BINDING = "digits", "shape-hue-texture"
-# ERM as a bare loop: what the hooks of the interface cost.
+# ERM as a bare loop, to measure the cost of the interface's hooks.
 PLAIN = "erm without hooks"
-# Options under which a phase is shorter and an image costs the same.
+# Options that shorten a phase without changing the cost per image.
 SHORTER = {"jtt": {"copies": 4}}
-# Seconds of a first round that is not repeated: of these methods it is a small part that warms up.
+# A first round of at least this many seconds is not repeated: its warm-up is a small part.
 SLOW = 20
 
 
@@ -68,7 +67,7 @@ class Plain(Method):
 
 
 class Clock(Callback):
-    """Of each phase: images trained on, the processor's seconds of its steps, and of its start."""
+    """For each phase: images trained on, and the CPU seconds of its steps and of its start."""
 
     def __init__(self):
         self.images, self.seconds, self.starts = [], [], []
@@ -85,11 +84,11 @@ class Clock(Callback):
         self._last = now
 
     def on_epoch(self, row: dict) -> None:
-        self._last = time.process_time()  # validation is none of the training's
+        self._last = time.process_time()  # validation does not count as training
 
 
 class Bench:
-    """The data of all trainings, and what is measured on them."""
+    """The data of all training runs, and the measurements on them."""
 
     def __init__(self, folder: Path, images: int, size: int, batch_size: int):
         self.images, self.size, self.batch_size = images, size, batch_size
@@ -109,7 +108,7 @@ class Bench:
                          "optimiser": {"name": "adam", "lr": 1e-3}, "origin": "benchmarks/methods.py"})
 
     def trained(self, name: str) -> dict[str, dict]:
-        """Of each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
+        """For each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
         settings = self.settings(name)
         train, val = self._batches(name if declaration(settings["method"]["name"]).needs else "erm")
         classes = len(self.scene.factors[self.run.target])
@@ -132,7 +131,7 @@ class Bench:
 
     @cache  # noqa: B019
     def _batches(self, name: str) -> tuple[Batches, Batches]:
-        """Training and validation images for a method; ERM's serve all that need nothing of the scene."""
+        """Training and validation images for a method; ERM's serve all methods that need nothing from the scene."""
         train = load_batches(self.datasets, self.run, "train", CPU, settings=self.settings(name),
                              prepared=self.prepared)
         return train, load_batches(self.datasets, self.run, "val", CPU, like=train)
@@ -143,7 +142,7 @@ class Bench:
         erm, own = [self._erm_seconds()], [self.trained(name)]
         erm.append(self._erm_seconds())
         if time.process_time() - begun < SLOW:
-            own = []  # it was for warming up
+            own = []  # it was a warm-up
             del erm[0]
             for _ in range(rounds):
                 own.append(self.trained(name))

@@ -1,6 +1,6 @@
-"""What bfloat16 gains on a CPU: images a second of the real trainer in fp32 and in bf16, in turns, on one core.
+"""What bfloat16 gains on a CPU: images per second of the real trainer in fp32 and in bf16, alternating, on one core.
 
-Seconds are those that the processor worked. A round is fp32, bf16, fp32; its ratio is that of bf16 to the mean of both
+Times are CPU seconds. A round is fp32, bf16, fp32; its ratio is that of bf16 to the mean of the two
 fp32. Images are random.
 
     python benchmarks/precision.py                              # writes benchmarks/results/precision-cpu-DATE.json
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-# In the place of this folder, in which Python would find statistics.py for its own module of that name.
+# In place of this folder, where Python would take statistics.py for its own module of that name.
 sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
 
 from statistics import median  # noqa: E402
@@ -32,13 +32,13 @@ from diagvib.training.protocol import Protocol  # noqa: E402
 from diagvib.training.trainer import Trainer  # noqa: E402
 
 CPU, CLASSES = torch.device("cpu"), 6
-# Network, pixels a side, batch size, training images of an epoch.
+# Network, pixels per side, batch size, training images per epoch.
 CASES = ["small_cnn:64:32:1024", "small_cnn:64:128:1024", "small_cnn:128:32:768", "small_cnn:128:128:768",
          "resnet18:64:64:192", "resnet18:128:64:128"]
 
 
 class Clock(Callback):
-    """Seconds that the processor worked on training steps."""
+    """CPU seconds spent on training steps."""
 
     def __init__(self):
         self.seconds = 0.0
@@ -56,7 +56,7 @@ class Clock(Callback):
 
 
 def images_per_second(case: str, precision: str) -> tuple[float, float]:
-    """Of training and of prediction."""
+    """Images per second of training and of prediction."""
     model, size, batch_size, count = (int(part) if part.isdigit() else part for part in case.split(":"))
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8, generator=generator)
@@ -77,7 +77,7 @@ def images_per_second(case: str, precision: str) -> tuple[float, float]:
 def main(case: Annotated[list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH:IMAGES; repeatable.")] = None,
          rounds: Annotated[int, typer.Option(min=1)] = 5,
          out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
-    """Train in both precisions, in turns, and write the rates."""
+    """Train in both precisions, alternating, and write the rates."""
     if not has_bf16(CPU):
         raise SystemExit("this CPU has no bfloat16 instructions: there is nothing to compare")
     torch.set_num_threads(1)

@@ -1,13 +1,13 @@
-"""What equal distributions and wrong reproductions score under the verdict's rule and pass marks, by simulation.
+"""How equal distributions and wrong reproductions score under the verdict's rule and pass marks, by simulation.
 
     python benchmarks/reproductions.py                  # full size: minutes; writes benchmarks/results
     python benchmarks/reproductions.py --draws 20 --out /tmp
 
-The model: the paper's 864 numbers are the truth. The accuracy of dataset sample s in a cell is its mean, plus an effect
-of the sample that all cells of a target factor share, plus noise of the run; both are normal, and together as wide as
-the printed spread (a printed 0 stands for a quarter of a point). The paper's side is five samples, their mean and
-spread rounded to whole percents. Ours are other runs on the same samples, or on others. Both sides then go
-through `comparison_table` and `agreement_table` as they are.
+The model takes the paper's 864 numbers as the truth. The accuracy of dataset sample s in a cell is its mean, plus an
+effect of the sample that all cells of a target factor share, plus noise of the run; both are normal, and together as
+wide as the printed spread (a printed 0 counts as a quarter of a point). The paper's side is five samples, their mean
+and spread rounded to whole percents. Our side is other runs on the same samples, or on others. Then `comparison_table`
+and `agreement_table` are applied unchanged.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ from diagvib.results.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_t
 
 DRAWS = 150
 CHANGE = "improvement_over_zgo"
-# One study further on the way to no shortcut (from none: back).
+# One study further towards no shortcut (from none: back).
 _NEXT = {"zgo": "cgo-1", "cgo-1": "cgo-2", "cgo-2": "cgo-3", "cgo-3": "zso", "fgo-5": "fgo-10", "fgo-10": "fgo-20",
          "fgo-20": "zso", "zso": "cgo-3"}
 # Standard error of a cell that the paper prints as 0, in fractions.
@@ -48,7 +48,7 @@ class Truth:
         self.means = self.paper["paper_mean"].to_numpy()
 
     def with_numbers_of(self, other: Callable) -> np.ndarray:
-        """Each cell's number, or that of the (study, baseline) which `other` names for it; float[cells]."""
+        """Each cell's number, or that of the (study, baseline) that `other` names for it; float[cells]."""
         found = self.means.copy()
         for place, cell in enumerate(self.paper.itertuples(index=False)):
             study, baseline = other(cell)
@@ -69,7 +69,7 @@ def accuracies(truth: Truth, means: np.ndarray, effect: np.ndarray, share: float
 
 
 def printed(truth: Truth, drawn: np.ndarray) -> pd.DataFrame:
-    """What the paper would have printed of these accuracies."""
+    """What the paper would have printed for these accuracies."""
     spread = drawn.std(axis=1, ddof=1) / np.where(truth.change, 1, PAPER_SAMPLES**0.5)
     return truth.paper.assign(paper_mean=drawn.mean(axis=1).round(2), paper_spread=spread.round(2))
 
@@ -118,9 +118,9 @@ def simulate(truth: Truth, means: np.ndarray | None, rng: np.random.Generator, d
 
 
 def score(truth: Truth, name: str, means: np.ndarray | None, draws: int, **how) -> dict:
-    """One row: shares of cells by verdict, of statements by what they are about, medians of what they rest on.
+    """One row: shares of cells by verdict, of statements by subject, medians of the numbers behind them.
 
-    Statements on baselines and studies of a wrong reproduction count where its numbers are others than the paper's.
+    In a wrong reproduction, statements on baselines and studies count only if their numbers differ from the paper's.
     """
     rng = named_generator("reproductions", name, len(truth.means))
     tables, statements = zip(*simulate(truth, means, rng, draws, **how), strict=True)
@@ -138,7 +138,7 @@ def score(truth: Truth, name: str, means: np.ndarray | None, draws: int, **how) 
 
 
 def table_of(draws: int, baselines: list[str] | None = None) -> pd.DataFrame:
-    """A row for each scenario. baselines: those that ran, all of the paper's by default."""
+    """A row for each scenario. baselines: those that ran, by default all of the paper's."""
     truth = Truth(baselines)
     return pd.DataFrame([score(truth, name, means, draws, **how) for name, means, how in scenarios(truth)])
 

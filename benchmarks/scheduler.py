@@ -1,8 +1,8 @@
-"""What Snakemake's own process takes from the jobs: its CPU share while many jobs are finished and two long ones run.
+"""How much CPU Snakemake's own process takes while many jobs have finished and two long ones run.
 
-A Snakefile of empty jobs, then of long ones of which two run and two wait; with Snakemake's scheduler as it comes, and
-with diagvib.operations.scheduler. The share is of one core, over the time given, a little after the start of the long
-jobs.
+A Snakefile of empty jobs, then of long ones of which two run and two wait; once with Snakemake's own scheduler, once
+with diagvib.operations.scheduler. The share is of one core, over the given time, starting a little after the long
+jobs do.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
 """
@@ -39,7 +39,7 @@ rule long:
     shell: "mkdir -p started; touch started/{wildcards.n}; exec sleep 3600"
 """
 
-SETTLED = 5  # seconds, for what the start of the long jobs takes itself
+SETTLED = 5  # seconds, for the CPU time that starting the long jobs takes
 
 
 def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
@@ -57,7 +57,7 @@ def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones s
 
 
 def measured(jobs: int, seconds: float, mended: bool) -> dict:
-    """Run it in a folder of its own; ends all that it started."""
+    """Run it in a separate folder; ends everything that it started."""
     with TemporaryDirectory() as folder:
         Path(folder, "Snakefile").write_text(SNAKEFILE)
         command = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all",

@@ -4,7 +4,7 @@
     python benchmarks/statistics.py gaps
     python benchmarks/statistics.py orders
     git show 8d853e7:src/diagvib/uncertainty.py > before.py
-    python benchmarks/statistics.py intervals --before before.py     # that code beside today's
+    python benchmarks/statistics.py intervals --before before.py     # that code compared with today's
 """
 
 import os
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-# In the place of this folder, in which Python would find this file for its own module `statistics`.
+# In place of this folder, where Python would take this file for its own module `statistics`.
 sys.path[:1] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 # Threads for matrices this small cost far more than they save.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -36,7 +36,7 @@ from diagvib.results.verdicts import MARGIN, PAPER_SAMPLES, assumed_uncertainty 
 
 SAMPLES = (2, 3, 5, 6, 20)
 ALIKE, UNLIKE = designs.normal_runs(designs.ALIKE), designs.normal_runs(designs.UNLIKE)
-# Function, what is drawn, from what, the truth.
+# Function, quantity drawn, distribution, truth.
 INTERVALS = [
     ("sample_interval", "normal", designs.normal_samples, 0.5),
     ("sample_interval", "skewed", designs.skewed_samples(*designs.SKEWED), designs.SKEWED[0]),
@@ -54,14 +54,14 @@ COMPARISONS = [
     ("skewed, one narrower", designs.skewed_runs(*designs.SKEWED), designs.skewed_runs(*designs.NARROW)),
 ]
 
-# Mean gap of a method and of ERM: both fall for the cue alike; the method twice as much; ERM hardly at all.
+# Mean gap of a method and of ERM: both follow the cue equally; the method twice as much; ERM hardly at all.
 GAP_MEANS = ((-0.3, -0.3), (-0.4, -0.2), (-0.1, -0.05))
 
 # How alike both sides of a rank correlation are, by Pearson's.
 ALIKE_ORDERS = (0, 0.5, 0.8, 0.95, 0.99)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.callback()(lambda: None)  # so that a command is named even while there is only one
+app.callback()(lambda: None)  # so that a command must be named even while there is only one
 
 
 @app.command()
@@ -69,7 +69,7 @@ def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data set
               before: Annotated[Path | None, typer.Option(help="Another uncertainty.py to measure as well.")] = None,
               out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
               ) -> None:
-    """Coverage of the 95 % intervals, and false alarms of comparisons, where baselines are equal in truth."""
+    """Coverage of the 95 % intervals, and false alarms of comparisons, for baselines that are truly equal."""
     codes = {"today": uncertainty, **({before.stem: _load(before)} if before else {})}
     rows = [row for name, code in codes.items() for row in _measure(name, code, times)]
     save_result("statistics-intervals", "cpu", rows, out, times=times, bindings=designs.BINDINGS,
@@ -80,13 +80,13 @@ def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data set
 def gaps(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per figure.")] = 4000,
          out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
          ) -> None:
-    """How often intervals of a method's gap beside ERM's hold the truth: of the difference or of the ratio.
+    """How often intervals for a method's gap compared with ERM's contain the truth: of the difference or of the ratio.
 
-    Of 4000 simulations each, normal and skewed, for equal gaps, one twice as wide, and narrow ones (3, 5, 10 samples):
-    t interval of the paired differences 0.95, 0.95 to 0.96, 0.95 to 0.96; percentile bootstrap of the same 0.75 to
-    0.76, 0.81 to 0.84, 0.88 to 0.90; Fieller's interval of the ratio 0.95 to 1.00, 0.94 to 1.00, 0.95 to 0.98, but
-    without bounds in 0.04 to 0.98, 0.00 to 0.97, 0.00 to 0.79 of them, the narrower ERM's gap the more often. Hence
-    verdicts rest on the t interval, and Fieller's is given where it has bounds.
+    With 4000 simulations each, normal and skewed, for equal gaps, one twice as wide, and narrow ones (3, 5, 10
+    samples): t interval of the paired differences 0.95, 0.95 to 0.96, 0.95 to 0.96; percentile bootstrap of the same
+    0.75 to 0.76, 0.81 to 0.84, 0.88 to 0.90; Fieller's interval of the ratio 0.95 to 1.00, 0.94 to 1.00, 0.95 to 0.98,
+    but unbounded in 0.04 to 0.98, 0.00 to 0.97, 0.00 to 0.79 of them, more often the narrower ERM's gap. Hence verdicts
+    rest on the t interval, and Fieller's is given if it is bounded.
     """
     rows = []
     for skewed, (mean, reference), n in product((False, True), GAP_MEANS, (3, 5, 10)):

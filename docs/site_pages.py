@@ -1,7 +1,7 @@
-"""What mkdocs needs beside the pages of this folder: pages made from the code and from README, and links that work.
+"""What mkdocs needs besides the pages in this folder: pages made from the code and from README, and working links.
 
-A link to a page of the repository leads to its page of the site, one to a file to a page that shows it, one to a table
-of results to the table.
+A link to a page of the repository leads to its page on the site, a link to a file to a page that shows it, and a link
+to a table of results to the table.
 """
 
 import os
@@ -17,13 +17,13 @@ from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 
 REPOSITORY = Path(__file__).parent.parent
-# Pages of the repository that stand outside of docs/ -> where they stand on the site.
+# Pages of the repository outside docs/ -> their path on the site.
 OUTSIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "benchmarks/README.md": "benchmarks.md",
            "profiles/README.md": "cluster.md"}
 SHOWN = {".py": "python", ".yaml": "yaml", ".smk": "python", ".cff": "yaml", ".sh": "bash", ".md": "markdown"}
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
-# What the page of the library shows -> where it stands.
+# The modules on the page of the library -> their path.
 NAMES = {"diagvib.load": "diagvib.library.load", "diagvib.StudyDataset": "diagvib.library.StudyDataset",
          "diagvib.studies()": "diagvib.studies.known", "diagvib.models()": "diagvib.models.known",
          "diagvib.methods()": "diagvib.methods.known", "Metrics of predictions": "diagvib.results.evaluation.evaluate",
@@ -51,7 +51,7 @@ def on_files(files: Files, config) -> Files:
 
 
 def on_page_markdown(markdown: str, page, config, files: Files) -> str:
-    """Let the links of a page of the repository lead to the site's."""
+    """Make the links of a page of the repository lead to the site's pages."""
     site = page.file.src_uri
     own = next((name for name, uri in OUTSIDE.items() if uri == site), f"docs/{site}")
 
@@ -66,7 +66,7 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
         where = os.path.relpath(_on_site(path), Path(site).parent)
         return f"{text}({where}{'#' + anchor if anchor else ''})"
 
-    # Code is left as it is.
+    # Code is left unchanged.
     parts = re.split(r"(```.*?```)", markdown, flags=re.S)
     return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
 
@@ -80,7 +80,7 @@ def _in_repository(page: str, target: str) -> Path:
 
 
 def _on_site(path: Path) -> str:
-    """Where a file of the repository stands on the site."""
+    """The path of a repository file on the site."""
     if str(path) in OUTSIDE:
         return OUTSIDE[str(path)]
     if path.parts[0] == "docs":
@@ -101,7 +101,7 @@ def api() -> str:
 
 
 def commands() -> str:
-    """Every command with its arguments and options, as `--help` has them."""
+    """Every command with its arguments and options, as in `--help`."""
     lines = ["# Commands", "", "`diagvib COMMAND --help` says the same. `snakemake` calls those of the stages itself.",
              ""]
     group = typer.main.get_command(app)
@@ -124,7 +124,7 @@ def _names(parameter) -> str:
 
 
 def configuration() -> str:
-    """Every key of a configuration with what it means and the paper's value."""
+    """Every configuration key with its meaning and the paper's value."""
     schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
     lines = ["# Configuration", "",
              "What a file for `--configfile` may say. What it leaves out is as in `config/config.yaml`, the paper's "

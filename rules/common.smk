@@ -1,4 +1,4 @@
-# The expansion of a configuration into the files that each stage makes, and into what its jobs are given. Nothing else.
+# Expands a configuration into the files that each stage makes and the settings that its jobs get. Nothing else.
 import json
 import shlex
 from functools import cache
@@ -14,8 +14,8 @@ from diagvib.settings.grid import (RUN_FILES, WEIGHTS_FILE, Layout, dataset_coun
                                    train_jobs)
 from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 
-# Where a job runs and where from is no part of its result: used in commands, but no job runs again for a change.
-# TensorBoard files and CUDA graphs likewise: beside the result, and how fast it comes.
+# Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
+# The same holds for TensorBoard files, which are not part of the result, and CUDA graphs, which only change the speed.
 ROOT, DEVICE, LAYOUT, LOGS = CONFIG["root"], CONFIG["device"], Layout(Path(CONFIG["root"])), Path(CONFIG["root"]) / "logs"
 MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights",
@@ -24,18 +24,18 @@ GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 SAMPLES, JOB, TUNING_STUDY = range(CONFIG["samples"]), ("{baseline}", "{study}", "{binding}"), CONFIG["tuning"]["study"]
 SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}
 
-# Digests stand for the files beside them: jobs that read these check them, and Snakemake has one to look at, not many.
+# A digest file stands for the files next to it: jobs check what they read against it, and Snakemake looks at one file, not many.
 RAW_DIGESTS, PREPARED_DIGESTS, DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder in (
     LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}")))
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 IMAGE_OUTPUTS = [*(f"{LAYOUT.images('{study}', '{binding}')}/{sample}/{file}"
                    for sample in range(dataset_count(CONFIG)) for file in IMAGE_FILES), DIGESTS]
 RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for file in RUN_FILES]
-# Kept weights are asked for by targets alone, so that switching them on or off leaves tables and figures as they are.
+# Only targets ask for kept weights, so that switching them on or off does not rerun tables and figures.
 WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]
 
 
-# Thousands of jobs ask; the answer is the same for all that name the same study and baseline.
+# Thousands of jobs ask; the answer is the same for all with the same study and baseline.
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
     text = cache(lambda *names: json.dumps(stage_settings(CONFIG, name, *names), sort_keys=True))
@@ -50,7 +50,7 @@ def code(name):
 
 
 def fetched(scene):
-    """What is fetched for a scene, given its folder; nothing from embedded sources."""
+    """What is fetched for a scene, given its folder; nothing with embedded sources."""
     return [RAW_DIGESTS.format(scene=scene)] if load_scene(SCENES[scene]).raw_files(CONFIG["sources"]) else []
 
 
@@ -60,7 +60,7 @@ def prepared(study):
 
 
 def images(study, binding, baseline):
-    """What trainings read: the digests of image files, or recipes; and what they render from, where they do."""
+    """What training jobs read: the digests of image files, or recipes; and the prepared data if they render."""
     files = [DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE]
     return [file.format(study=study, binding=binding) for file in files] + [prepared(study)] * renders(CONFIG, baseline)
 

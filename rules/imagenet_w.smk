@@ -1,6 +1,6 @@
 # ImageNet-W, from folders of photos to its two tables: `snakemake --snakefile rules/imagenet_w.smk --cores all`, by
-# default with config/imagenet_w.yaml. A workflow of its own: it has no studies, bindings or baselines, of which the other
-# one's rules and configuration are made.
+# default with config/imagenet_w.yaml. It is a separate workflow, because it has no studies, bindings or baselines, from which
+# the main workflow's rules and configuration are built.
 import json
 import shlex
 from pathlib import Path
@@ -21,7 +21,7 @@ ROOT, DEVICE, THREADS = CONFIG["root"], CONFIG["device"], CONFIG["threads"]
 LAYOUT, LOGS, GPU_SHARE = Layout(Path(ROOT)), Path(ROOT) / "logs", 100 if likely_gpu(CONFIG["device"]) else 0
 WEIGHTS = f"--weights-folder {shlex.quote(CONFIG['weights_folder'])}" if CONFIG["weights_folder"] else ""
 METHODS = CONFIG["last_layer"]["methods"] if CONFIG["last_layer"] else []
-# Stand-ins are made here; photos are the user's, and are noticed by their folders' state, so that planning needs none.
+# Stand-ins are made here; photos are the user's. Changes in them are noticed by their folders' state, so planning reads none.
 STAND_INS = [f"{LAYOUT.photos}/{DIGESTS_FILE}", str(LAYOUT.small_net)] if CONFIG["stand_ins"] else []
 STATE = "" if STAND_INS else photo_state(CONFIG["photos"])
 FEATURES = f"{LAYOUT.features}/features.json"
@@ -43,7 +43,7 @@ localrules: tables
 rule tables:
     default_target: True
     input: TABLES
-    message: f"everything is there; see {LAYOUT.tables}"
+    message: f"everything is done; see {LAYOUT.tables}"
 
 rule stand_ins:
     input:
@@ -101,7 +101,7 @@ rule features:
         settings=stage("features"),
         photos=STATE,
     message:
-        "take the features of all photos"
+        "compute the features of all photos"
     shell:
         "diagvib imagenet-w-stage features --settings {params.settings:q} --root {ROOT:q} --device {DEVICE} "
         "--threads {threads} {WEIGHTS} > {log:q} 2>&1"

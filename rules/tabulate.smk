@@ -12,7 +12,7 @@ rule tabulate:
     params:
         settings=stage("tabulate"),
         code=code("tabulate"),
-        tuned=LAYOUT.tuned_tables(),  # which no plain run makes
+        tuned=LAYOUT.tuned_tables(),  # a plain run makes none
     message:
         "tabulate"
     shell:

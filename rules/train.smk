@@ -1,7 +1,7 @@
 rule train:
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
-    output:  # not deleted first: more samples, or weights, leave the runs that are there as they are
+    output:  # not deleted first: adding samples or weights keeps the existing runs
         update(RUN_OUTPUTS),
         update(WEIGHT_OUTPUTS),
     log:

@@ -1,4 +1,4 @@
-"""A real browser without a driver: Debian's Chromium, headless, spoken to through its debugging pipe."""
+"""A real browser without a driver: Debian's Chromium, headless, controlled through its debugging pipe."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page. `errors` and `requests` collect what the page complains about and asks the network for."""
+    """One page. `errors` and `requests` collect the page's errors and the network requests that it makes."""
 
     def __init__(self, program: str, profile: Path):
         self.errors: list[str] = []
@@ -50,7 +50,7 @@ class Browser:
         os.close(self._out)
 
     def send(self, method: str, **parameters) -> dict:
-        """One command of the DevTools protocol; its result."""
+        """Run one command of the DevTools protocol; returns its result."""
         self._number += 1
         session = {"sessionId": self._session} if self._session else {}
         message = {"id": self._number, "method": method, "params": parameters, **session}
@@ -85,7 +85,7 @@ class Browser:
             self.requests.append(facts["request"]["url"])
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
-        """Load a file in a window of this size and wait until it has."""
+        """Load a file in a window of this size and wait until it has loaded."""
         self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -110,7 +110,7 @@ class Browser:
             self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key)
 
     def point_at(self, selector: str) -> None:
-        """Move the mouse over the middle of the element."""
+        """Move the mouse to the middle of the element."""
         x, y = self.run(f"""(() => {{ const e = document.querySelector({json.dumps(selector)});
             e.scrollIntoView({{block: 'center'}}); const r = e.getBoundingClientRect();
             return [r.x + r.width / 2, r.y + r.height / 2]; }})()""")

@@ -1,4 +1,4 @@
-"""What tests of ImageNet-W share: a font, plain photos whose class every test model can read, and such models."""
+"""Shared by the tests of ImageNet-W: a font, plain photos whose class every test model can read, and such models."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ CLASSES = ("n01440764", "n02123045", CARTON, "n03291819")
 
 
 def cjk_font() -> Font:
-    """The installed font that is nearest to the paper's; the test is skipped where there is none."""
+    """The installed font closest to the paper's; the test is skipped if there is none."""
     try:
         return find_font()
     except DiagvibError as error:
@@ -25,7 +25,7 @@ def cjk_font() -> Font:
 
 
 def write_photos(root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, size: int = 80, shift: int = 0) -> Path:
-    """Grey photos whose brightness, 10 + 10 (k + shift) and a little more, reads as class k + shift."""
+    """Grey photos whose brightness, 10 + 10 (k + shift) plus a little, reads as class k + shift."""
     for label, name in enumerate(classes):
         (root / name).mkdir(parents=True)
         for number in range(each):
@@ -35,10 +35,10 @@ def write_photos(root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, 
 
 
 class Reader(nn.Module):
-    """Reads the class from the brightness of a photo's first row, and answers with certainty.
+    """Reads the class from the brightness of a photo's first row, and predicts it with certainty.
 
-    follows: where anything is bright, as the watermark is, it says carton. never: without the watermark it does not say
-    carton, but the class before.
+    follows: if anything is as bright as the watermark, it predicts carton. never: without the watermark it does not
+    predict carton, but the class before it.
     """
 
     def __init__(self, n_classes: int, follows: bool, never: bool = False):

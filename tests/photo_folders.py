@@ -1,4 +1,4 @@
-"""Folders of photos as a user would fill them, small: of noise, or of the photos that installed packages ship."""
+"""Small folders of photos as a user would fill them: of noise, or of the photos that installed packages ship."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def blob(height: int, width: int, generator: np.random.Generator) -> np.ndarray:
 
 def make_photos(folder: Path, each: int, seed: int = 0) -> Path:
     """`each` photos of every class of cars, objects and backgrounds in `folder`; half of the cut-outs are PNGs with an
-    alpha channel, half JPEGs with a mask beside them."""
+    alpha channel, half JPEGs with a mask next to them."""
     generator = np.random.default_rng(seed)
     for pool in POOLS:
         (folder / pool).mkdir(parents=True)

@@ -1,7 +1,7 @@
 """CUDA graphs without CUDA: torch's operations recorded with the very tensors they read and write, and repeated there.
 
-As in a CUDA graph, Python runs while recording only, recording changes nothing, a repetition uses the recorded memory
-whatever names point to now, random numbers come from torch's generator, and reading a value back is an error.
+As in a CUDA graph, Python runs only while recording, recording changes nothing, a repetition uses the recorded memory
+whatever the names refer to now, random numbers come from torch's generator, and reading a value back is an error.
 """
 
 from contextlib import nullcontext
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class RecordedOperations:
-    """Takes the place of cuda_graphs.CudaGraphs. repetitions: how many steps were repeated from each recording."""
+    """Replaces cuda_graphs.CudaGraphs. repetitions: how many steps were repeated from each recording."""
 
     def __init__(self):
         self.repetitions: list[int] = []
@@ -45,14 +45,15 @@ class _Tape(TorchDispatchMode):
         keywords = keywords or {}
         if function is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("operation not permitted when stream is capturing")
-        # Of all that an operation gets: not every schema tells what is written to (batch norm's running statistics).
+        # Clone everything an operation gets: not every schema tells what is written to (batch norm's running
+        # statistics).
         for tensor in tree_leaves((arguments, keywords)):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
                 if storage.data_ptr() not in self._before:
                     self._before[storage.data_ptr()] = storage, storage.clone()
         result = function(*arguments, **keywords)
-        if torch.Tag.inplace_view not in function.tags:  # a tensor's shape is settled by recording
+        if torch.Tag.inplace_view not in function.tags:  # a tensor's shape is fixed by recording
             self._operations.append((function, arguments, keywords, result))
         return result
 

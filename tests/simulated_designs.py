@@ -1,8 +1,8 @@
-"""Runs of a stated truth, to see how often an interval covers it and how often a test raises a false alarm.
+"""Runs with a known truth, to see how often an interval covers it and how often a test raises a false alarm.
 
 Normal: a run's accuracy is the pair's level + sample effect + run effect; the sample effect is shared by all runs of a
-dataset sample and baseline, the run effect is its own. Skewed: the sample's mean accuracy, and from it that of its
-runs, comes from Beta distributions close to 1 (close to 0 is the mirror image).
+dataset sample and baseline, the run effect is separate for each run. Skewed: the sample's mean accuracy, and from it
+that of its runs, comes from Beta distributions close to 1 (close to 0 is the mirror image).
 """
 
 from collections.abc import Callable
@@ -15,35 +15,35 @@ from diagvib.results.gaps import judge_gap, ratio_interval
 from diagvib.results.orders import rank_scores
 
 SAMPLE_SPREAD, RUN_SPREAD, BINDINGS = 0.03, 0.02, 30
-# The accuracy of every pair, of mean 0.5: pairs that are alike, and pairs as hard and easy as the benchmark's.
+# The accuracy of every pair, with mean 0.5: pairs that are alike, and pairs as hard and easy as the benchmark's.
 ALIKE, UNLIKE = np.full(BINDINGS, 0.5), np.linspace(0.3, 0.7, BINDINGS)
 # Mean and standard deviation of a dataset sample's accuracy.
 SKEWED, VERY_SKEWED, NARROW = (0.97, 0.03), (0.99, 0.02), (0.97, 0.01)
 _RUN_CONCENTRATION = 60
 
-# A generator and a number of samples to values.
+# A function from a generator and a number of samples to values.
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 
 def normal_samples(generator: np.random.Generator, n: int) -> np.ndarray:
-    """float[n samples] of mean 0.5."""
+    """float[n samples] with mean 0.5."""
     return generator.normal(0.5, SAMPLE_SPREAD, n)
 
 
 def normal_runs(levels: np.ndarray) -> Draw:
-    """float[n samples, pairs] of the levels' mean."""
+    """float[n samples, pairs] around the levels' mean."""
     return lambda generator, n: (levels + generator.normal(0, SAMPLE_SPREAD, (n, 1))
                                  + generator.normal(0, RUN_SPREAD, (n, BINDINGS)))
 
 
 def skewed_samples(mean: float, spread: float) -> Draw:
-    """float[n samples] of that mean."""
+    """float[n samples] with that mean."""
     total = mean * (1 - mean) / spread**2 - 1
     return lambda generator, n: generator.beta(mean * total, (1 - mean) * total, n)
 
 
 def skewed_runs(mean: float, spread: float) -> Draw:
-    """float[n samples, pairs] of that mean."""
+    """float[n samples, pairs] with that mean."""
     def draw(generator: np.random.Generator, n: int) -> np.ndarray:
         # Beta distributions end before 0 and 1.
         of_sample = np.clip(skewed_samples(mean, spread)(generator, n), 1e-9, 1 - 1e-9)[:, None]
@@ -61,14 +61,15 @@ def with_gaps(draw: Draw, share: float) -> Draw:
 
 
 def coverage(interval: Callable, draw: Draw, truth: float, n: int, times: int) -> float:
-    """How often the interval of n samples holds the truth."""
+    """How often the interval from n samples contains the truth."""
     generator = np.random.default_rng(n)
     found = (interval(draw(generator, n)) for _ in range(times))
     return float(np.mean([low <= truth <= high for low, high in found]))
 
 
 def null_comparisons(compare: Callable, first: Draw, second: Draw, n: int, times: int) -> dict[str, float]:
-    """Two baselines of equal mean compared: how often the interval holds 0, p is below 0.05, and there is no p."""
+    """Two baselines with equal means compared: how often the interval contains 0, p is below 0.05, and there is no
+    p."""
     generator = np.random.default_rng(n)
     draws = ((first(generator, n), second(generator, n)) for _ in range(times))
     found = list(starmap(compare, draws))
@@ -78,10 +79,11 @@ def null_comparisons(compare: Callable, first: Draw, second: Draw, n: int, times
 
 
 def paired_gaps(mean: float, reference: float, skewed: bool) -> Draw:
-    """float[2, n samples]: a method's gaps and ERM's on the same dataset samples, of these means.
+    """float[2, n samples]: a method's gaps and ERM's on the same dataset samples, with these means.
 
-    Normal: a sample's effect on both (0.05) and one of each run (0.04). Skewed: the accuracies that the gaps come from
-    are close to 1 in distribution, and Beta with a spread of 0.1 where the cue misleads, alike in half of the variance.
+    Normal: a sample's effect on both (0.05) and one for each run (0.04). Skewed: the accuracies behind the gaps
+    are close to 1 in distribution, and Beta with a spread of 0.1 where the cue misleads; half of the variance is
+    shared.
     """
     def draw(generator: np.random.Generator, n: int) -> np.ndarray:
         means = np.array([[mean], [reference]])
@@ -95,7 +97,7 @@ def paired_gaps(mean: float, reference: float, skewed: bool) -> Draw:
 
 
 def paired_t(pair: np.ndarray) -> tuple[float, float]:
-    """The 95 % t interval of the mean difference; what `gaps.judge_gap` gives."""
+    """The 95 % t interval of the mean difference, as in `gaps.judge_gap`."""
     judged = judge_gap(*pair)
     return judged["low"], judged["high"]
 
@@ -108,7 +110,7 @@ def paired_bootstrap(pair: np.ndarray) -> tuple[float, float]:
 
 
 def ratio(pair: np.ndarray) -> tuple[float, float]:
-    """The 95 % interval of the ratio of means, `gaps.ratio_interval`, which may hold everything."""
+    """The 95 % interval of the ratio of means, `gaps.ratio_interval`, which may be unbounded."""
     low, high = ratio_interval(*pair)
     return (low, high) if low == low else (-np.inf, np.inf)
 

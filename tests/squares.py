@@ -1,4 +1,4 @@
-"""A scene of one's own, as small as can be: a coloured square in one of four corners. `scene: squares:Squares`."""
+"""A minimal scene of one's own: a coloured square in one of four corners. `scene: squares:Squares`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200), 
 CORNERS = {"north-west": (0.25, 0.25), "north-east": (0.25, 0.75), "south-west": (0.75, 0.25),
            "south-east": (0.75, 0.75)}
 SIDES = {"small": (0.10, 0.15), "middle": (0.20, 0.25), "large": (0.30, 0.35)}
-SHADES = {"train": [0, 10], "val": [20], "test": [30, 40]}  # each shade serves one split
+SHADES = {"train": [0, 10], "val": [20], "test": [30, 40]}  # each shade is used in one split
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Renderer:
 
 
 class Squares:
-    """`diagvib.scenes.scene.Scene` without source files: everything is made from within."""
+    """`diagvib.scenes.scene.Scene` without source files: everything is generated."""
 
     name = "Squares"
     factors = {"colour": tuple(COLOURS), "corner": tuple(CORNERS), "extent": tuple(SIDES)}  # noqa: RUF012

@@ -17,7 +17,7 @@ from full_workflow import environment_with_stand_in
 def repository_with_stand_in(top: Path, config: str, before_training: str = "") -> Path:
     """The copy, `top/repository`, with the configuration `toy.yaml`.
 
-    before_training: shell commands that a training of the stand-in begins with.
+    before_training: shell commands at the start of the stand-in's training.
     """
     (top / "repository").mkdir()
     folder = copy_of_the_repository(top / "repository")
@@ -29,7 +29,7 @@ def repository_with_stand_in(top: Path, config: str, before_training: str = "") 
 
 
 def change_stand_in(repository: Path, old: str, new: str) -> None:
-    """In the stand-in, a shell script, other text."""
+    """Replace text in the stand-in, a shell script."""
     path = repository.parent / "environment/bin/diagvib"
     text = path.read_text()
     assert old in text
@@ -42,7 +42,7 @@ def python(repository: Path) -> Path:
 
 
 def warm_python(repository: Path) -> Path:
-    """As `python`, but in a fork of one that has loaded the large packages."""
+    """Like `python`, but in a fork of one that has loaded the large packages."""
     folder = repository.parent / "environment/warm"
     if not folder.exists():
         folder.mkdir()
@@ -52,7 +52,7 @@ def warm_python(repository: Path) -> Path:
 
 
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
-    """Run `toy.yaml`; returns what Snakemake said."""
+    """Run `toy.yaml`; returns Snakemake's output."""
     done = subprocess.run([warm_python(repository), "-m", "snakemake", "--cores", str(cores), *arguments,
                            "--configfile", "toy.yaml"], cwd=repository, env=environment(repository), check=False,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -29,7 +29,7 @@ _LIFT = {"zso": 0.45, "zgo": 0.0, "cgo-1": 0.08, "cgo-2": 0.16, "cgo-3": 0.24, "
 
 
 def level(study: str, target: str, cue: str | None) -> float:
-    """The closed form: the accuracy that a run has in the mean."""
+    """The closed form: the expected accuracy of a run."""
     dominance = (FACTORS.index(cue) - FACTORS.index(target)) / 20 if cue else 0
     return 0.35 + dominance + _LIFT[study]
 
@@ -46,7 +46,7 @@ def right_per_class(run: dict, per_class: int) -> int:
 
 
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
-    """Run folders as `diagvib train` leaves them, files straight to their place."""
+    """Write run folders as `diagvib train` leaves them, files directly in place."""
     for run in expected:
         _write(runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]), run, per_class, epochs)
 

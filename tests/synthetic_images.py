@@ -1,4 +1,5 @@
-"""Image files of the real layout whose classes show at a glance: the hue as colour, the position as place."""
+"""Image files with the real layout whose classes can be seen at a glance: the hue as colour, the position as
+position."""
 
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def separable(n: int, seed: int = 0, size: int = SIZE) -> tuple[torch.Tensor, to
 
 def write_dataset(folder: Path, study: str, binding: str, sample: int, changed: dict | None = None,
                   counts=(48, 16, 24)) -> None:
-    """The three files of one dataset; hue is the target. changed: metadata of the test file that shall differ."""
+    """The three files of one dataset; hue is the target. changed: metadata of the test file that should differ."""
     for number, (split, n) in enumerate(zip(("train", "val", "test"), counts, strict=True)):
         pixels, labels = separable(n, seed=10 * sample + number)
         names = {factor: [classes(factor)[0]] * n for factor in FACTORS}

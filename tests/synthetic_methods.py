@@ -10,13 +10,13 @@ from synthetic_images import SIZE
 
 
 def settings_of(model="small_cnn", method="erm", lr=1e-3, **changed) -> dict:
-    """A baseline's settings, complete; batches of 16. model None: the method makes its own."""
+    """A baseline's complete settings; batches of 16. model None: the method builds its own."""
     entry = {"method": method, "optimiser": {"name": "adam", "lr": lr}, "batch_size": 16, "origin": "test", **changed}
     return complete({**entry, "model": model} if model else entry)
 
 
 def changed(name: str, lr: float | None = None, **keys) -> dict:
-    """The settings of a baseline of config/baselines, with other keys, or another learning rate."""
+    """The settings of a baseline in config/baselines, with some keys or the learning rate changed."""
     settings = {**load_settings(name), **keys}
     return {**settings, "optimiser": {**settings["optimiser"], "lr": lr}} if lr else settings
 

@@ -1,7 +1,7 @@
-"""Run folders made from a stated model, so that every aggregate has a closed form.
+"""Run folders made from a known model, so that every aggregate has a closed form.
 
-The model: of each target class, `right` of `PER_CLASS` test images are predicted right, the others wrong; `right` is a
-fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right / PER_CLASS.
+The model: of each target class, `right` of `PER_CLASS` test images are predicted correctly, the others not; `right` is
+a fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right / PER_CLASS.
 """
 
 import io
@@ -25,7 +25,7 @@ CLASSES = ("first", "second", "third")
 
 
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
-    """What `grid.expected_runs` gives: every shipped study for those of the bindings that it has."""
+    """The result of `grid.expected_runs`: every shipped study with those of the bindings that it has."""
     runs = [make_run(baseline, study, binding.name, sample) for baseline in baselines for study in studies
             for binding in chosen_bindings(load_study(study), bindings, load_scene("digits").factors)
             for sample in range(samples)]
@@ -34,7 +34,7 @@ def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
 
 
 def right(run: dict, group: str) -> int:
-    """How many of PER_CLASS images of each class a run predicts right."""
+    """How many of PER_CLASS images of each class a run predicts correctly."""
     if group == "id" or run["cue"] is None:
         return PER_CLASS - 1
     step = {"zgo": 0, "cgo-1": 3, "cgo-2": 6, "cgo-3": 9, "chgo": 2, "fgo-5": 4, "fgo-10": 8, "fgo-20": 12}
@@ -53,7 +53,7 @@ EXHIBITS = pa.schema([
 
 
 def exhibits(rows: list[dict] = ()) -> pa.Table:
-    """An exhibits file's content, by default a baseline's that offers none; all images are of one class.
+    """An exhibits file's content, by default that of a baseline without pictures; all images have the same class.
 
     rows: what, pixels uint8[H, W, 3], and what else a picture has.
     """
@@ -68,7 +68,7 @@ def _webp(pixels: np.ndarray) -> bytes:
 
 
 def write_pictures(folder: Path) -> None:
-    """Into a run folder, what an autoencoder of two latent dimensions might offer on four images, all of noise."""
+    """Write to a run folder what an autoencoder of two latent dimensions might record for four images, all noise."""
     generator = np.random.default_rng(0)
 
     def some(what: str, n: int, **columns) -> list[dict]:
@@ -84,7 +84,7 @@ def write_pictures(folder: Path) -> None:
 
 
 def noted(run: dict, epoch: int) -> dict[str, float]:
-    """The test accuracies that a run notes: in its third and last epoch its own, before that 0.1 more an epoch."""
+    """The test accuracies that a run records: in its third and last epoch its own, before that 0.1 more per epoch."""
     return {f"{group}_accuracy": accuracy(run, group) + 0.1 * (3 - epoch)
             for group in (("id", "ood") if run["cue"] else ("id",))}
 

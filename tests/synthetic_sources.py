@@ -37,7 +37,7 @@ def write_sources(folder: Path) -> Path:
 
 
 def write_definitions(path: Path, raw: Path) -> Path:
-    """A list of sources in which `raw` holds the right files."""
+    """A list of sources for which `raw` has the right files."""
     entries = [{"path": str(file.relative_to(raw)), "urls": ["http://127.0.0.1:9/closed"], "licence": "CC0-1.0",
                 "sha256": file_sha256(file), "citation": "C"} for file in sorted(raw.rglob("*.*"))]
     path.write_text(yaml.safe_dump({"files": entries}))
@@ -45,7 +45,7 @@ def write_definitions(path: Path, raw: Path) -> Path:
 
 
 def assert_flat(texture: np.ndarray) -> None:
-    """The texture is as the Renderer expects it, with a flat histogram from 0 to 255."""
+    """The texture is as the renderer expects it, with a flat histogram from 0 to 255."""
     assert texture.shape == (256, 256) and texture.dtype == np.uint8
     assert (texture.min(), texture.max()) == (0, 255)
     shares = np.histogram(texture, 8, (0, 256))[0] / texture.size

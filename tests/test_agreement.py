@@ -1,4 +1,4 @@
-"""The joint statement: equal distributions are reproduced, every wrong reproduction is not, by simulation."""
+"""The joint statement, by simulation: equal distributions are reproduced, and no wrong reproduction is."""
 
 import sys
 from pathlib import Path
@@ -29,7 +29,7 @@ def truth():
 
 
 def stated(truth, means, **how) -> pd.DataFrame:
-    """The statements on resnet18, one a draw."""
+    """The statements on resnet18, one per draw."""
     rng = named_generator("test", str(how), means is None or float(means.sum()))
     rows = pd.concat([found for _, found in reproductions.simulate(truth, means, rng, DRAWS, **how)])
     return rows[(rows["by"] == "baseline") & (rows["name"] == "resnet18")]

@@ -1,4 +1,4 @@
-"""Arrays in binary columns: the bytes as they are, also beyond what one array's offsets can reach."""
+"""Arrays in binary columns: unchanged bytes, even beyond the reach of one array's offsets."""
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,10 @@ def test_what_goes_in_comes_out(shape):
 
 
 def test_a_full_split_has_more_bytes_than_one_array_can_address(tmp_path):
-    """On a file full of holes, of which only the rows looked at are ever in memory."""
+    """On a sparse file, of which only the rows looked at are ever in memory."""
     images = np.memmap(tmp_path / "images", np.uint8, "w+", shape=(43_740, 128, 128, 3))
     assert images.nbytes > 2**31
-    rows = {0: 1, 43_689: 2, 43_690: 3, 43_739: 4}  # at both ends, and around the place where the offsets end
+    rows = {0: 1, 43_689: 2, 43_690: 3, 43_739: 4}  # at both ends, and around the position where the offsets end
     for row, value in rows.items():
         images[row] = value
     column = to_binary(images)

@@ -1,4 +1,4 @@
-"""ASR: what the lens is made to do, and that the two networks leave each other alone."""
+"""ASR: what the lens learns, and that the two networks do not affect each other's parameters."""
 
 import pytest
 import torch

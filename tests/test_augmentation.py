@@ -1,4 +1,4 @@
-"""Changes of training images: what they do to each image, and that nothing else of a training notices."""
+"""Random changes to training images: what they do to each image, and that they affect nothing else in training."""
 
 import json
 from dataclasses import replace
@@ -133,7 +133,7 @@ def test_an_augmented_training_repeats_and_continues_bit_for_bit(data, tmp_path)
 def test_a_run_tells_how_its_images_were_augmented(tmp_path):
     write_dataset(tmp_path / "images", "zso", "hue", 0)
     settings = {key: value for key, value in load_settings("small_cnn").items() if key != "origin"}
-    assert "augment" not in settings, "a run without it tells what it did before there was the key"
+    assert "augment" not in settings, "a run without it records what it did before the key existed"
     job = Job({**settings, "augment": ["flip"], "batch_size": 16}, Protocol(1, None, 3), CPU,
               ImageFiles(tmp_path / "images"))
     train_runs(job, [replace(RUN, study="zso")], Folders(tmp_path / "runs", tmp_path / "checkpoints"))

@@ -1,4 +1,4 @@
-"""Studies with two environments, and the set of metrics `average`: counts and answers that are known before."""
+"""Studies with two environments, and the set of metrics `average`: counts and known answers."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -36,7 +36,7 @@ DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
 PLACES = ("desert", "jungle", "dirt", "mountain", "snow", "beach")
 _SHORT = {"De": "desert", "J": "jungle", "Di": "dirt", "M": "mountain", "S": "snow", "B": "beach"}
-# Of bulldog, dachshund, labrador, corgi in the authors' code: own backgrounds, the shared one, those of the test.
+# For bulldog, dachshund, labrador, corgi in the authors' code: own backgrounds, the shared one, those of the test.
 O2O = {"o2o-easy": ("De J Di S", "B", "Di S De J"), "o2o-medium": ("M B Di J", "De", "J Di B S"),
        "o2o-hard": ("J M S De", "B", "M S De J")}
 # Backgrounds in the two environments; those of the test of bulldog and dachshund, and of labrador and corgi.
@@ -121,7 +121,7 @@ def test_a_sample_chooses_four_and_six_classes_for_all_studies_alike(factor):
             assert len(set(chosen)) > 6
 
 
-# Methods of naming: Table 2 lists the M2M studies of the code under headings of its own.
+# Aliases: Table 2 lists the M2M studies of the code under different headings.
 ALIASES = {"paper_table2_m2m_easy": "m2m-hard", "paper_table2_m2m_medium": "m2m-easy",
            "paper_table2_m2m_hard": "m2m-medium"}
 
@@ -134,14 +134,14 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
     job = Job("draw", None, given, None, None, study="paper_table2_m2m_easy")
-    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", "folders bear a study's own name"
+    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", "folders use a study's real name"
     assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == ["m2m-hard"]
     for overrides, says in (
             (["studies=[paper_table2_m2m_easi]"], "studies: unknown study 'paper_table2_m2m_easi'; did you mean pap"),
             (["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]],
-             "studies: paper_table2_m2m_easy is another name of m2m-hard, so that this study is listed twice"),
+             "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice"),
             ([*given, "baselines=[{name: small_cnn, studies: [m2m-hard, paper_table2_m2m_easy]}]"],
-             "small_cnn: studies: paper_table2_m2m_easy is another name of m2m-hard"),
+             "small_cnn: studies: paper_table2_m2m_easy is another name for m2m-hard"),
             ([*given, "baselines=[{name: small_cnn, studies: [paper_table2_m2m_hard]}]"],
              "small_cnn: studies: m2m-medium is not among")):
         with pytest.raises(DiagvibError, match=says):
@@ -169,7 +169,7 @@ SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
     ("other: mind", "aliases.other: mind is none of the file's studies, mine"),
     ("zgo: mine", "mine.yaml: aliases.zgo: there is another study of this name"),
     ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: there is another study of this name"),
-    ("../x: mine", "names are at most 64 letters")])
+    ("../x: mine", "names have at most 64 letters")])
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % (aliases, SAME, OTHER))
@@ -223,7 +223,7 @@ def expected(baselines, studies=("o2o-easy",), bindings=(BINDING,), samples=2) -
 
 
 def write(runs, run: dict, predict, images: int = 20) -> None:
-    """A run with so many test images of each cell; predict(environment, target, cue, place of the image): class."""
+    """A run with this many test images of each cell; predict(environment, target, cue, number of the image): class."""
     folder, study = write_run(runs, {**run, "cue": None}, comparable=False), load_study(run["study"])
     targets, cues = (sample_of(run["sample"]).chosen(run[role], study.roles[role], DIGITS.factors[run[role]])
                      for role in ("target", "cue"))
@@ -242,7 +242,7 @@ def write(runs, run: dict, predict, images: int = 20) -> None:
 
 
 def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:
-    """predictors: baseline -> function of a run that gives a predictor of one of its images; None: no runs."""
+    """predictors: baseline -> function of a run that gives a predictor for one of its images; None: no runs."""
     for run in wanted:
         if predictors[run["baseline"]]:
             write(folder / "runs", run, predictors[run["baseline"]](run))
@@ -260,15 +260,15 @@ def perfect(run):
 
 
 def following(run):
-    """Names a class that the cue speaks for, of two each as often; where it speaks for none, the next class."""
+    """Predicts a class that the cue points to, each of two equally often; if it points to none, the next class."""
     among = [sorted(its) for its in spoken_for_among(load_study(run["study"]), "cue")]
     return lambda environment, target, cue, place: (
         among[cue][place % len(among[cue])] if among[cue] else (target + 1) % 4)
 
 
-# By hand, in distribution: O2O's classes have a cell each where the cue speaks for them, and one where it speaks for
-# none, here with as many images; in M2M it speaks for two classes, of which one is right. In the test environment it is
-# always wrong; in O2O-Medium one cue of four was never trained, and is left out.
+# By hand, in distribution: each class of O2O has a cell in which the cue points to it, and one in which it points to
+# none, here with equally many images; in M2M it points to two classes, one of which is right. In the test environment
+# it is always wrong; in O2O-Medium one cue of four never occurred in training, and is left out.
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_who_follows_the_cue_is_all_confusion_and_who_is_perfect_none(tmp_path, study):
     average = tables_of(tmp_path, {"cue": following, "right": perfect}, expected(["cue", "right"], [study]))["average"]
@@ -277,8 +277,9 @@ def test_who_follows_the_cue_is_all_confusion_and_who_is_perfect_none(tmp_path, 
 
 
 def by_hand(run):
-    """Right but for the corgis of the test (17 of 20) and one bulldog in 20, called labrador, for which its cue speaks;
-    in the second environment half of the dachshunds are wrong. A sample and binding more: two more bulldogs wrong."""
+    """Right except for the corgis of the test (17 of 20) and one bulldog in 20, predicted as labrador, to which its cue
+    points; in the second environment half of the dachshunds are wrong. One sample and binding more: two more bulldogs
+    wrong."""
     more = 2 * run["sample"] + 2 * (run["binding"] == SECOND)
 
     def predict(environment, target, cue, place):
@@ -291,8 +292,8 @@ def by_hand(run):
 def test_averages_of_a_case_worked_by_hand(tmp_path):
     wanted = expected(["net"], bindings=(BINDING, SECOND))
     tables = tables_of(tmp_path, {"net": by_hand}, wanted)
-    # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is called a bulldog, but
-    # its cue, jungle, speaks for dachshund: the confusion is that of the bulldogs alone, of 80 images.
+    # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is predicted as a bulldog,
+    # but its cue, jungle, points to dachshund: the confusion is that of the bulldogs alone, of 80 images.
     accuracy, confusion = (19 + 3 + 40) / 80 - 1 / 80, (1 + 3) / 2 / 80
     inside = (3 + 0.75) / 4
     assert means(tables["average"], "net", "o2o-easy") == pytest.approx(
@@ -364,7 +365,7 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
 
 
 def dogs(study: str, scene: str = "dogs", **changed):
-    """A study of the paper with photographs, by another name."""
+    """One of the paper's studies with photographs, under another name."""
     definition = load_study(study).model_dump(exclude={"name"})
     return parse_study(f"{study}-photos", {**definition, "scene": scene, **changed})
 
@@ -378,7 +379,7 @@ PAPERS = {"erm": SETTINGS | RESNET, "irl": SETTINGS | RESNET | CAUSIRL,
 
 
 def beside_the_paper(studies=SIX, comparable=True, binding="breed-background", **changed) -> pd.DataFrame:
-    """Rows of `average_methods` that have a number of the paper's, for all of PAPERS."""
+    """Rows of `average_methods` with a number of the paper's, for all of PAPERS."""
     known = {f"{study}-photos": dogs(study, **changed) for study in studies}
     runs = pd.DataFrame([{"baseline": baseline, "study": study, "status": "ok", "comparable": comparable}
                          for baseline in PAPERS for study in known])
@@ -407,7 +408,7 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert not len(beside_the_paper(scene="digits"))
     rows = load_study("o2o-easy").model_dump()["rows"]
     rows[0]["weight"] = 3000.0
-    assert not len(beside_the_paper(["o2o-easy"], rows=rows)), "another share of images is another study"
+    assert not len(beside_the_paper(["o2o-easy"], rows=rows)), "a different share of images is a different study"
 
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
@@ -428,7 +429,7 @@ def test_the_page_of_environments_alone(tmp_path, there):
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
     page, drawn = (tmp_path / "report.html").read_text(), sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert [path.stem for path in drawn] == (["m2m-easy", "o2o-easy"] if there else [])
-    assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue speaks for" in page) == there
+    assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue points to" in page) == there
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
         assert f'id="{section}"' not in page, section
 

@@ -1,5 +1,5 @@
-"""Bad input of every kind: it is refused in one line that names the file, key or row; nothing ends in a traceback, and
-nothing is accepted in silence."""
+"""Bad input of every kind is refused in one line that names the file, key or row; nothing ends in a traceback, and
+nothing is silently accepted."""
 
 import json
 import os
@@ -42,7 +42,7 @@ from synthetic_runs import expected_runs, write_run
 
 
 def refused(call, *arguments, says) -> str:
-    """The message of the DiagvibError that a call ends in: one line, of bearable length, with each text of `says`."""
+    """The message of the DiagvibError that a call raises: one line, not too long, containing each text of `says`."""
     with pytest.raises(DiagvibError) as error:
         call(*arguments)
     text = str(error.value)
@@ -237,7 +237,7 @@ BASELINES = [
     ("../../../escaped", {}, "escaped"), ("a/b", {}, "a/b"), (".hidden", {}, ".hidden"), ("-x", {}, "-x"),
     ("", {}, "''"),
     ("a b", {}, "a b"), ("{study}", {}, "{study}"), ("x\n", {}, "x\\n"), ("n" * 65, {}, "nnn"), ("a:b", {}, "a:b"),
-    ("resnet18", {}, ("resnet18", "another baseline of this name")),
+    ("resnet18", {}, ("resnet18", "already taken")),
     ("x", {"model": 3}, "x.model"), ("x", {"model": ":"}, "x.model"), ("x", {"model": ""}, "x.model"),
     ("x", {"model": "..os:system"}, "x.model"), ("x", {"model": "a:b:c"}, "x.model"), ("x", {"model": []}, "x.model"),
     ("x", {"model": "small cnn\n"}, "x.model"), ("x", {"model": None}, "the key x.model is missing"),
@@ -281,7 +281,7 @@ BASELINES = [
     ("x", {"method": None}, "x.method"), ("x", {"method": {}}, "the key x.method.name is missing"),
     ("x", {"method": ":"}, "x.method"), ("x", {"method": "..os:system"}, "x.method"),
     ("x", {"method": "sys:C"}, ("x.method", "no module sys")), ("x", {"method": {"name": "erm", 3: 4}}, "x.method.3"),
-    ("x", {"method": "vae"}, ("x.model", "makes its network itself")),
+    ("x", {"method": "vae"}, ("x.model", "builds its own network")),
     ("x", method("vae", laten=3), "did you mean x.method.latent"),
     ("x", method("vae", latent=10**12), "x.method.latent"), ("x", method("vae", latent=12.0), "x.method.latent"),
     ("x", method("vae", latent="a\nb"), "x.method.latent"), ("x", method("vae", beta="1e-4"), "with a dot"),
@@ -351,7 +351,7 @@ number = 3
 """
 MODELS = [
     (model("own_model:absent"), "own_model:absent"), (model("absent_module:f"), "absent_module:f"),
-    (model("own_model:number"), "is no function or class"), (model("own_model:no_arguments"), "own_model:no_arguments"),
+    (model("own_model:number"), "not a function or class"), (model("own_model:no_arguments"), "own_model:no_arguments"),
     (model("own_model:raising"), "ZeroDivisionError"), (model("own_model:no_module"), "returned int"),
     (model("own_model:other_shape"), "logits of shape (2, 5)"), (model("own_model:other_size"), "64 x 64"),
     (model("own_model:raises_later"), "KeyError"), (model("own_model:whole_numbers"), "int64"),
@@ -397,16 +397,16 @@ class Named(Method):
 """
 METHODS = [
     ("own_method:Absent", {}, "no class Absent"), ("absent_module:C", {}, "no module absent_module"),
-    ("broken_model:C", {}, "broken_model.py is no Python"), ("leaving.inside:C", {}, "no module leaving.inside"),
-    ("own_model:Linear", {}, "no subclass of"), ("own_method:Foreign", {}, "no subclass of"),
+    ("broken_model:C", {}, "broken_model.py is not valid Python"), ("leaving.inside:C", {}, "no module leaving.inside"),
+    ("own_model:Linear", {}, "not a subclass of"), ("own_method:Foreign", {}, "not a subclass of"),
     ("own_method:ByModule", {}, "from diagvib.methods.method import Method"), ("circular:Itself", {}, "no subclass"),
     ("circular:Below", {}, "no subclass"),
-    ("own_method:Computed", {}, "must be written out"), ("own_method:Text", {}, "Text.told must be a tuple"),
+    ("own_method:Computed", {}, "must be literals"), ("own_method:Text", {}, "Text.told must be a tuple"),
     ("own_method:Unknown", {}, "Unknown.told must be a tuple"), ("own_method:Bare", {}, "Bare.options: rate"),
     ("own_method:Listed", {}, "Listed.options"), ("own_method:Named", {}, "Named.options: told"),
     ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
     ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
-    ("own_method:Good", {"odd": 3}, ("x.method.odd", "no JSON schema")),
+    ("own_method:Good", {"odd": 3}, ("x.method.odd", "invalid JSON schema")),
     ("own_method:Good", {"told": "cues"}, "x.method.told")]
 
 
@@ -567,7 +567,7 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
     ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
     ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "cue has 7 classes", "hue only 6")),
     ("x", {"roles": {"target": 11, "cue": 11}, "rows": [{**TRAIN, "cells": {"cue": "same"}}, OOD]}, [],
-     ("none is for study x", "target, cue")),
+     ("none of them fits study x", "target, cue")),
     ("x", {"roles": {"target": 3, "cue": 3, "second": 3}, "metrics": "accuracy",
            "rows": [{**TRAIN, "cells": {"cue": "same"}}]}, ["bindings=[shape-hue]"], ("bindings",
            "2 factors for 3 roles")),
@@ -635,7 +635,7 @@ def rewritten(path: Path, to: Path, **columns) -> Path:
 
 
 def first(value):
-    """Column values with another one in row 5."""
+    """Column values with a different one in row 5."""
     return lambda values: [*values[:5], value, *values[6:]]
 
 

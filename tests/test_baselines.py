@@ -1,4 +1,4 @@
-"""One contract for all baselines, and what is particular to the kinds."""
+"""One contract for all baselines, and what is specific to some kinds."""
 
 import importlib
 import subprocess
@@ -31,7 +31,7 @@ def batch():
     return Batches(pixels, labels, CPU).batch(torch.arange(6))
 
 
-# The methods of the others are held to their contract in test_methods.py.
+# The methods of the others are tested in test_methods.py.
 DIAGVIB6 = list(yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text()))
 
 
@@ -103,7 +103,7 @@ def test_contract(name, batch, stand_ins):
 
 @pytest.mark.parametrize("name", DIAGVIB6)
 def test_only_what_an_optimiser_holds_moves(name, batch, stand_ins):
-    """Each optimiser's step, taken alone, moves what it holds and nothing else."""
+    """Each optimiser's step alone moves what it holds and nothing else."""
     model = made(name, 0, stand_ins).train()
     for phase in model.phases(DATA):
         for optimiser, given in model.optimisers(phase.name).items():
@@ -256,7 +256,7 @@ def test_own_function(own_module, batch):
 @pytest.mark.parametrize(("name", "message"), [
     ("my_nest:linear", "cannot be imported.*my_nest"),
     ("my_nets:lineal", "cannot be imported.*lineal"),
-    ("my_nets:__name__", "is no function"),
+    ("my_nets:__name__", "is not a function"),
     ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
     ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
 ])
@@ -280,11 +280,11 @@ SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
     ("optimiser: {name: adan, lr: 0.1}", "mine.optimiser.name: unknown value 'adan'; did you mean adam"),
     ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
     ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
-    ("method: vae", "mine.model: method vae makes its network itself; leave it out"),
+    ("method: vae", "mine.model: method vae builds its own network; leave out this key"),
     ("model: {name: resnet18, option: {}}", "'mine.model.option'; did you mean mine.model.options"),
     ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
-    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: this is for torchvision's classifiers"),
-    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs weights"),
+    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: only torchvision's classifiers have"),
+    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs the key weights"),
     ("normalise: imagnet", "mine.normalise"),
     ("selection: val_lost", "mine.selection"),
     ("kind: torchvision", "mine.kind: this key is now model, method or both"),
@@ -325,7 +325,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
      "mine.method.step_sise'; did you mean mine.method.step_size"),
     ("model: small_cnn, method: {name: group_dro", "step_size: 1e-2", "mine.method.step_size: .*with a dot"),
     (RESNET50, "frozen: maybe", "mine.model.frozen"),
-    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs weights_file"),
+    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key weights_file"),
     (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
 ])
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):

@@ -71,7 +71,7 @@ def test_without_scikit_image_the_yardstick_is_left_out(tiny, tmp_path, monkeypa
 
 
 def test_it_needs_nothing_that_a_bare_machine_lacks():
-    """Importing it must not draw in what only the other stages need."""
+    """Importing it must not import what only the other stages need."""
     heavy = "jsonschema pooch snakemake pandas skimage matplotlib torchvision"
     code = f"import sys, diagvib.bench.rendering; print([m for m in {heavy.split()} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -86,7 +86,8 @@ def test_a_missing_golden_file_is_named(monkeypatch, tmp_path):
 
 @pytest.fixture
 def one_process(monkeypatch):
-    """Every figure in this process, and once; the processes that it is measured in otherwise take seconds to start."""
+    """Every figure in this process, and once; the separate processes it is otherwise measured in take seconds to
+    start."""
     monkeypatch.setattr(bench_train_module, "_at_once", lambda function, processes, *arguments: [function(*arguments)])
     monkeypatch.setattr(bench_train_module, "machine", lambda: {"cores": 1})
 

@@ -1,4 +1,4 @@
-"""Composed photos: the user's folder, what is made of it, and every pixel beside a plain composition."""
+"""Composed photos: the user's folder, what is made from it, and every pixel compared with a plain composition."""
 
 import os
 import shutil
@@ -90,7 +90,7 @@ def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
 
 @pytest.mark.parametrize("size", [64, 101, 224])
 def test_other_sizes_compose_what_is_scaled(prepared, mirror, size):
-    """The parts of the 256 pixel image, each scaled, stand where the proportions say."""
+    """The parts of the 256 pixel image, each scaled, are where the proportions say."""
     recipes, paths = random_recipes(CARS.catalogue(prepared), 20), paths_of(prepared, mirror)
     images = CARS.renderer(prepared, size, CPU)(recipes).numpy()
     for image, row in zip(images, recipes.to_pylist(), strict=True):
@@ -119,7 +119,7 @@ def test_tiles_lie_within_the_image():
 
 
 def pools(sizes: dict[str, int]) -> Catalogue:
-    """A catalogue without photos: so many of each class and factor in each split."""
+    """A catalogue without photos: this many of each class and factor in each split."""
     classes = np.repeat(CLASSES, sum(sizes.values()))
     splits = np.tile(np.repeat(list(sizes), list(sizes.values())), len(CLASSES))
     return Catalogue(dict.fromkeys(FACTORS, classes), dict.fromkeys(FACTORS, splits), 256, "official", True, "0" * 64)
@@ -127,7 +127,7 @@ def pools(sizes: dict[str, int]) -> Catalogue:
 
 @pytest.fixture(scope="module")
 def drawn() -> pd.DataFrame:
-    """The published dataset's recipes, as config/urbancars.yaml has them drawn."""
+    """The published dataset's recipes, as drawn for config/urbancars.yaml."""
     config = load_config("config/urbancars.yaml")
     (study_name,), (binding,) = config["studies"], config["bindings"]
     study = load_study(study_name)
@@ -172,7 +172,7 @@ def test_a_class_is_cut_into_the_published_shares():
         assert counts.to_dict() == {"train": 4000, "val": 500, "test": 500}
     fewer = photos[1:]
     moved = sum(splits[photo] != split for photo, split in zip(fewer, assign_splits(fewer, 1), strict=True))
-    assert moved <= 4, "a photo less moves hardly any other"
+    assert moved <= 4, "removing a photo moves hardly any other"
     renamed = [photo._replace(path=f"x{number}") for number, photo in enumerate(photos)]
     assert assign_splits(renamed, 1) == list(splits.values())
 
@@ -200,8 +200,8 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     shutil.copy2(urban / "000.png", urban / "twin.png")
     CARS.fetch(tmp_path / "raw", own)
     lines = capsys.readouterr().err.splitlines()
-    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "its 5 x 5 pixels are not the photo's",
-              "005.jpg": "`diagvib cutout` would make", "orphan.mask.png": "the mask of no photo",
+    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "the mask has 5 x 5 pixels and the photo",
+              "005.jpg": "`diagvib cutout` can make", "orphan.mask.png": "there is no photo for this mask",
               "twin.png": "the same photo as cars/urban/000.png"}
     assert len(lines) == len(wanted)
     for name, why in wanted.items():

@@ -37,7 +37,7 @@ def test_every_command_has_help(command):
     (["render", "zgo", "shape-hue"], "data/recipes/zgo/shape-hue.parquet: no such file; the stage that makes it"),
     (["train", "small_cnn", "zgo", "shape-hue"], "images/zgo/shape-hue/0/train.parquet: no such file"),
     (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
-    (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings stands for a whole"),
+    (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings replaces"),
     (["plan", "--set", "training.max_epochs=2e1"], "training.max_epochs: must be a valid integer")])
 def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
     done = diagvib(*arguments, cwd=tmp_path)

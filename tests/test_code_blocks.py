@@ -1,7 +1,7 @@
-"""Every code block of the pages for readers is checked: it runs, or it is valid, or what it types exists.
+"""Every code block on the pages for readers is checked: it runs, or it is valid, or what it types exists.
 
-A block of a kind that no check knows fails. Where another test runs a block, it is named in `RUN_ELSEWHERE`. What is
-neither typed nor read by the program, such as output or a folder's layout, is marked as `text` by the page.
+A block of a kind that no check recognises fails. If another test runs a block, it is listed in `RUN_ELSEWHERE`. Pages
+mark as `text` what is neither typed nor read by the program, such as output or a folder's layout.
 """
 
 import ast
@@ -137,7 +137,7 @@ def check(block: Block, folder: Path) -> None:
 
 
 def _write_files(page: str, folder: Path) -> None:
-    """Every file that the page shows, or lets its reader copy."""
+    """Every file that the page shows, or tells its reader to copy."""
     for block in BLOCKS:
         if block.page == page and block.file:
             (folder / block.file).write_text(block.text)
@@ -164,7 +164,7 @@ def check_yaml(block: Block, folder: Path) -> None:
 
 
 def check_python(block: Block, folder: Path) -> None:
-    """Run, where the words of a block are those of a check below; otherwise what it names exists."""
+    """Run the block if its words match a check below; otherwise check that what it names exists."""
     checks = [run for words, run in PYTHON.items() if words in block.text]
     if checks:
         checks[0](block.text)
@@ -195,7 +195,7 @@ def _run(text: str) -> dict:
 
 
 def check_image_file(text: str) -> None:
-    """An image file opened in pandas, after the smallest that the workflow can write."""
+    """An image file opened in pandas, of the smallest size that the workflow can write."""
     Path("tiny.yaml").write_text("root: outputs/demo\nsources: embedded\nstudies: [zgo]\nbindings: [shape-hue]\n"
                                  "samples: 1\ncounts: {train: 9, val: 9, id: 9, ood: 18}\n")
     config = load_config("tiny.yaml")
@@ -248,7 +248,7 @@ PYTHON: dict[str, Callable[[str], None]] = {
 # ---------------------------------------------------------------------------------------------------------------------
 
 def check_lines(block: Block, folder: Path) -> None:
-    """Lines for a shell; or folders of the repository, each with what it is for."""
+    """Lines for a shell; or folders of the repository, each with its purpose."""
     if re.match(r"Snakefile, rules/ ", block.text):
         check_folders(block.text)
         return

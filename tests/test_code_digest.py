@@ -1,4 +1,4 @@
-"""What counts as a run's code, and that nothing trained by another code passes for this one's."""
+"""What counts as a run's code, and that nothing trained by other code passes for this code's."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ def settings(model: str | None, method: str = "erm") -> dict:
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A folder with a package of the user's own, in which one may not execute anything."""
+    """A folder with the user's own package, which must not be executed."""
     for name, text in {
         "mine/__init__.py": "1 / 0\n",
         "mine/nets.py": "import json, torch\nfrom mine import parts\nfrom . import more\n1 / 0\n",
@@ -148,7 +148,7 @@ def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedPr
 @pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/models/small_cnn.py"),
                                             ("my_nets:make", "my_parts.py")])
 def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind, file):
-    """SIGKILL behind the second epoch, ReLU becomes Sigmoid, again: the run is the one that Sigmoid makes alone."""
+    """SIGKILL after the second epoch, ReLU becomes Sigmoid, again: the run is the one that Sigmoid gives alone."""
     shutil.copytree(elsewhere / "src", tmp_path / "src")
     shutil.copytree(elsewhere / "config", tmp_path / "config")
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)

@@ -1,4 +1,4 @@
-"""Two results folders side by side: what is the same, what differs, what only one has."""
+"""Two results folders compared: what is the same, what differs, what only one has."""
 
 import numpy as np
 import pandas as pd
@@ -83,7 +83,7 @@ def test_a_change_that_chance_explains_is_not_called_the_same():
 
 
 def test_the_same_change_in_every_sample_has_no_spread_to_be_judged_by():
-    # 0.56 - 0.5 is not the double 0.06: differences that differ by rounding alone are no spread.
+    # 0.56 - 0.5 is not the double 0.06: differences that differ only by rounding are no spread.
     table = compared([[0.56, 0.56], [0.5 + 0.06, 0.56]])
     assert table["verdict"].tolist() == ["cannot tell"] * 2
     assert table[["uncertainty", "p"]].isna().all(axis=None)

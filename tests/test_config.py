@@ -1,4 +1,4 @@
-"""Configurations: what is wrong is named with file and key; what is right resolves to the promised grid."""
+"""Configurations: errors are reported with file and key; valid ones resolve to the promised grid."""
 
 import pytest
 
@@ -109,9 +109,9 @@ def test_test_images_are_counted_by_group_or_together():
     for overrides, says in (
             (two, "the group common of study whac-95 has no number of images; add counts.common, or counts.test"),
             ([*two, *groups[:2]], "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2"),
-            ([*two, groups[1], "counts.test=540"], "of study whac-95 both counts.no-cue-1 and counts.test are given"),
-            ([*two, *groups, "counts.test=540"], "counts.test: every group of the studies has a number of its own"),
-            (["studies=[zgo]", "counts.test=540"], "has a number of its own, such as counts.id; leave one of the two"),
+            ([*two, groups[1], "counts.test=540"], "both counts.no-cue-1 and counts.test are given for study whac-95"),
+            ([*two, *groups, "counts.test=540"], "counts.test: every group of the studies already has its own number"),
+            (["studies=[zgo]", "counts.test=540"], "its own number, such as counts.id; leave one of the two"),
             (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test")):
         with pytest.raises(DiagvibError, match=says):
             load("config", *overrides)

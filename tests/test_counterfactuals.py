@@ -120,7 +120,7 @@ def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
         assert (counterfactual[at][:, inside] == 0).all()
         assert factual[at][:, ~inside].std(1).min() > 0.05
     colours = factual.mean((2, 3))
-    assert len(colours.unique(dim=0)) == 40, "one colour an image"
+    assert len(colours.unique(dim=0)) == 40, "one colour per image"
 
 
 @pytest.mark.parametrize("method", ["cf_f"], indirect=True)

@@ -81,7 +81,7 @@ class Noise(Method):
 def test_a_recorded_step_draws_the_random_numbers_of_its_epoch():
     found = [losses(fit(two_phases(Noise), graphs=graphs))[::2] for graphs in (True, False)]
     assert found[0] == pytest.approx(found[1], rel=1e-6)
-    assert found[0][0] != pytest.approx(found[0][1], rel=1e-3), "each epoch has noise of its own"
+    assert found[0][0] != pytest.approx(found[0][1], rel=1e-3), "each epoch has its own noise"
 
 
 @pytest.mark.parametrize("name", ["group_dro", "jtt", "coral", "lff", "eiil", "debian"])

@@ -58,8 +58,8 @@ def test_a_recorded_step_computes_what_the_step_does(make):
 
 @pytest.mark.parametrize("name", ["resnet18", "asr", "vae", "factor_vae"])
 def test_steps_of_the_papers_baselines_can_be_recorded(name):
-    """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 stands for the classifiers of
-    torchvision that differ from it in layers only."""
+    """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 represents the classifiers of
+    torchvision that differ from it only in layers."""
     settings = changed(name, batch_size=4)
     if name == "asr":
         settings["method"] |= {"base_width": 4, "levels": 2}
@@ -86,7 +86,7 @@ def test_an_interrupted_run_continues_with_recorded_steps(tmp_path, at):
 
 
 def test_a_step_that_reads_a_value_back_is_not_recorded(capsys):
-    """As a user's model may: the run goes on step by step, to the same end, and one line says why."""
+    """As a user's model may do: the run continues step by step, with the same result, and one line says why."""
     class Waiting(TwoPhases):
         def training_step(self, phase, batch, update):
             output = super().training_step(phase, batch, update)

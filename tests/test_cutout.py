@@ -1,4 +1,4 @@
-"""Masks for photos that have none, by a real Mask R-CNN whose weights are random but for what it is made to answer."""
+"""Masks for photos that have none, from a real Mask R-CNN with random weights except for its chosen answers."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """A file of weights with which every region is a truck, and all of a region belongs to it."""
+    """A weights file with which every region is a truck, and all of a region belongs to it."""
     torch.manual_seed(0)
     net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None)
     torch.nn.init.zeros_(net.roi_heads.box_predictor.cls_score.weight)
@@ -43,7 +43,7 @@ def net(weights):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three photos that need a mask, one that has one, one that is transparent, and one that is none."""
+    """Three photos that need a mask, one that has one, one that is transparent, and one file that is not a photo."""
     generator = np.random.default_rng(0)
     for name in ("a.jpg", "b.jpg", "c.png"):
         Image.fromarray(generator.integers(0, 256, (48, 64, 3), dtype=np.uint8)).save(tmp_path / name)
@@ -70,7 +70,7 @@ def test_photos_that_need_a_mask_get_one(folder, net, capsys):
 
 def test_what_shows_nothing_of_the_kind_is_named(folder, net, capsys):
     assert cut_out_photos(net, [folder / "a.jpg"], ["horse"], CPU) == 0
-    assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, as no horse was found in it\n"
+    assert capsys.readouterr().err == f"{folder / 'a.jpg'}: left out, because no horse was found in it\n"
     assert not (folder / "a.mask.png").exists()
 
 

@@ -1,4 +1,4 @@
-"""Image files and recipes rendered on the spot are the same datasets; recipes for other sources are refused."""
+"""Image files and recipes rendered on the fly are the same datasets; recipes for other sources are refused."""
 
 import shutil
 

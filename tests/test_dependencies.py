@@ -1,5 +1,5 @@
-"""What runs again after which change, under the real rules; the jobs' command is a stand-in. Every row is a line more
-in a file, and the jobs that a dry run then plans."""
+"""What is rerun after which change, under the real rules; the jobs' command is a stand-in. Every row is a line added
+to a file, and the jobs that a dry run then plans."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +69,7 @@ CHANGES = {
     "config/studies/diagvib6.yaml": ENDS,
     "mine.yaml": ENDS,
     "config/dataset_samples.yaml": ENDS,  # tables and the report read them; drawing has them in its settings
-    # A scene of the user's own: its methods count for the stages that call them.
+    # A user's own scene: its methods count for the stages that call them.
     "scenery/own.py": {"prepare": 1, "draw": 1, "render": 1, "train": 1, **ENDS},
     "scenery/preparing.py": {"prepare": 1, "draw": 1, "render": 1, "train": 1, **ENDS},
     "scenery/rendering.py": {"render": 1, "train": 1, **ENDS},
@@ -105,7 +105,7 @@ MORE = {".py": b"\nMORE = 1\n", ".j2": b"\n{# why #}"}
 
 @contextmanager
 def changed(*files: Path):
-    """Files with a line more at their end; what they were again afterwards."""
+    """Files with a line added at their end; restored afterwards."""
     before = {file: file.read_bytes() for file in files}
     try:
         for file, content in before.items():
@@ -152,7 +152,7 @@ def test_a_study_that_changes_is_drawn_again_alone(made):
 
 
 def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
-    """Without image files trainings have the scene's code and recipes among their inputs."""
+    """Without image files, training jobs have the scene's code and recipes among their inputs."""
     without = ("--config", "images=render")
     snakemake(made, *without, cores=2)
     with changed(made / "scenery/rendering.py"):

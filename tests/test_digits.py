@@ -38,7 +38,7 @@ def test_mnist_is_split_80_20_within_each_class(mirror):
 def test_digit_is_fitted_into_28_pixels_and_centred():
     digit = np.zeros((28, 28), np.uint8)
     digit[3:17, 20:27] = 255  # 14 x 7, off centre
-    digit[25, 2] = 100  # not above the threshold, hence not part of the digit
+    digit[25, 2] = 100  # not above the threshold, so not part of the digit
     prepared = prepare_digit(digit)
     rows, columns = np.flatnonzero(prepared.any(axis=1)), np.flatnonzero(prepared.any(axis=0))
     assert (rows[0], rows[-1], columns[0], columns[-1]) == (6, 33, 13, 26)

@@ -1,4 +1,4 @@
-"""What the pages for readers name is there: paths of the repository, in backticks or links."""
+"""Repository paths on the pages for readers, in backticks or links, exist."""
 
 import re
 
@@ -9,7 +9,7 @@ from conftest import REPOSITORY
 PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "profiles/README.md",
          *sorted(str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").glob("*.md"))]
 FOLDERS = ("src", "config", "rules", "tests", "docs", "profiles", "benchmarks", ".ci")
-# What a page tells its reader to make.
+# Paths that a page tells its reader to make.
 OF_THE_READER = ("profiles/mysite",)
 
 
@@ -22,7 +22,7 @@ def paths(text: str) -> list[str]:
 
 
 def links(text: str) -> list[str]:
-    """Where the relative links of a page lead, without places inside a page."""
+    """The targets of a page's relative links, without anchors."""
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     return [target.partition("#")[0] for target in targets if not target.startswith(("http", "#"))]
 

@@ -1,4 +1,4 @@
-"""The scene of dogs: published numbers of photos, none of them twice, whatever lies in a user's folder."""
+"""The scene of dogs: the published numbers of photos, none used twice, whatever a user's folder contains."""
 
 from itertools import product
 from pathlib import Path
@@ -36,13 +36,13 @@ SAMPLE = dataset_sample(0, DOGS.factors, DOGS.published_samples)
 
 
 def photos(each: int) -> Catalogue:
-    """So many of every breed, background and copy."""
+    """This many of every breed, background and copy."""
     shown = np.array([(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)])
     return Catalogue(*np.repeat(shown, each, axis=0).T, "official", True, "0" * 64)
 
 
 def drawn(study: str, catalogue: Catalogue, counts: dict[str, int]) -> pd.DataFrame:
-    """The recipes of a study, and of each photo what it shows; `part`: the split, or the group of the test."""
+    """The recipes of a study, with what each photo shows; `part`: the split, or the group of the test."""
     definition = load_study(study)
     binding = bind(definition, "breed-background", DOGS.factors)
     frame = draw_recipes(definition, binding, [SAMPLE], counts, DOGS, catalogue).to_pandas()
@@ -58,7 +58,7 @@ def test_a_study_has_the_published_photos_and_none_twice(study):
     assert counted == published(study)
     for factor in DOGS.factors:
         assert (frame[factor] == frame[f"photo_{factor}"]).all()
-    # In each part the shares of the whole, as far as images can be divided.
+    # Each part has the same shares as the total, as far as images can be divided.
     shares = frame.groupby(["part", "environment", "breed", "background"]).size()
     for (part, *cell), n in shares.drop("ood").items():
         assert abs(n - published(study)[tuple(cell)] * CONFIG["counts"][part] / 25344) < 2
@@ -77,12 +77,12 @@ def test_drawing_depends_on_its_names_alone():
 
 def test_too_few_photos_are_refused_with_counts_that_fit():
     counts = {"train": 640, "val": 80, "id": 80, "ood": 1600}
-    with pytest.raises(DiagvibError, match=r"dogs: 400 photos of \w+ in \w+ are needed \(ood 400\), none twice, and "
+    with pytest.raises(DiagvibError, match=r"dogs: 400 different photos of \w+ in \w+ are needed \(ood 400\), but "
                                            r"there are 200; counts: \{id: 39, ood: 788, train: 315, val: 39\} would"):
         drawn("dogs-o2o-easy", photos(100), counts)
     fitting = drawn("dogs-o2o-easy", photos(100), {"train": 315, "val": 39, "id": 39, "ood": 788})
     assert fitting["photo"].is_unique and len(fitting) == 1181
-    with pytest.raises(DiagvibError, match="and there are 0$"):
+    with pytest.raises(DiagvibError, match="but there are 0$"):
         drawn("dogs-m2m-easy", photos(0), counts)
 
 
@@ -112,7 +112,7 @@ def real_photos() -> list[np.ndarray]:
 
 @pytest.fixture
 def mirror_of_photos(tmp_path) -> Path:
-    """A mirror with one photo of each breed, background and copy; every one another part of a real one."""
+    """A mirror with one photo of each breed, background and copy, each a different part of a real one."""
     large = real_photos()
     for number, place in enumerate(product("01", PLACES, BREEDS)):
         folder = tmp_path / "mirror" / "dogs" / Path(*place)
@@ -137,7 +137,7 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_p
     DOGS.fetch(raw, mirror_of_photos)
     lines = capsys.readouterr().err.splitlines()
     wanted = {"empty.png": "empty", "broken.png": "damaged", "notes.txt": "name",
-              "forest/corgi/a.png": "stands in none"}
+              "forest/corgi/a.png": "is in none"}
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
         line, = (line for line in lines if name in line)
@@ -165,7 +165,7 @@ def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
     assert source_state("dogs", str(mirror_of_photos)) != first
     with pytest.raises(DiagvibError, match="1/beach/bulldog/a.png: changed since the photos were listed"):
         DOGS.prepare(raw, prepared, "official")
-    assert DOGS.catalogue(prepared).digest == digest, "what was there stays until there is something better"
+    assert DOGS.catalogue(prepared).digest == digest, "the old files stay until there are complete new ones"
     photo.unlink()
     with pytest.raises(DiagvibError, match="1/beach/bulldog: no photo"):
         DOGS.fetch(raw, mirror_of_photos)
@@ -179,7 +179,7 @@ def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
 
 @pytest.mark.parametrize(("mirror", "says"), [
     (None, "cannot be downloaded; unpack the published archives"),
-    ("", "dogs: no photos; it should hold folders 0 and 1")])
+    ("", "dogs: no photos; it should contain the folders 0 and 1")])
 def test_without_photos_it_is_said_where_they_go(tmp_path, mirror, says):
     with pytest.raises(DiagvibError, match=says):
         DOGS.fetch(tmp_path / "raw", mirror if mirror is None else tmp_path)
@@ -211,7 +211,7 @@ def test_stand_ins_are_made_from_their_names_alone_and_differ():
 
 
 def test_colour_alone_tells_no_breed_of_stand_ins():
-    """Mean colours and their spread say little of the breed, whatever the background; of the background much."""
+    """Mean colours and their spread reveal little about the breed, on any background, but much about the background."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
     names = list(product("0", PLACES, BREEDS, range(8)))
@@ -272,7 +272,7 @@ def test_stand_ins_run_to_their_report(tmp_path):
     snakemake(repository, "--configfile", "toy.yaml")
     page = (repository / "toy/results/report.html").read_text()
     assert "O2O" not in page and "M2M-Hard" in page
-    scratch = "From scratch, without published weights: another experiment than with them (coral)."
+    scratch = "Trained from scratch, not from published weights as in the paper: coral."
     assert scratch in page and scratch in (repository / "toy/results/tables/tables.md").read_text()
     predictions = read_table(repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet")
     assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(predictions.column_names)

@@ -1,4 +1,4 @@
-"""Exhibits and kept weights: what a run keeps beside its numbers, and how it is shown."""
+"""Exhibits and kept weights: what a run stores in addition to its numbers, and how it is shown."""
 
 import io
 from dataclasses import replace
@@ -31,7 +31,7 @@ ZGO = Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)
 
 
 def mixed_images(cells, each=5):
-    """A test split's table: `each` images of every (group, hue, shape), in an order that mixes them."""
+    """A test split's table: `each` images of every (group, hue, shape), in mixed order."""
     rows = [cell for _ in range(each) for cell in cells]
     table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))})
     return Images(torch.empty(len(table), 0), table, {"scene": "digits"})

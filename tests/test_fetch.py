@@ -1,4 +1,4 @@
-"""Fetching: whatever happens on the way, a file ends up right or not at all."""
+"""Fetching: whatever happens on the way, a file is either right or absent in the end."""
 
 import errno
 import hashlib
@@ -38,7 +38,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(monkeypatch):
-    """A real server on this machine; `asked` collects the paths asked for."""
+    """A real server on this machine; `asked` collects the requested paths."""
     monkeypatch.setattr(fetch, "PAUSE_SECONDS", 0)
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:

@@ -1,4 +1,4 @@
-"""Files are whole or absent: real processes write the same one, are killed, and meet a disk that is really full."""
+"""Files are complete or absent: real processes write the same one, are killed, and meet a disk that is really full."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ for _ in range(100):
 
 
 def python(program: str, *arguments: object) -> subprocess.Popen:
-    # Where tests run in the background, Ctrl-C is ignored, and would be by their processes.
+    # Where tests run in the background, Ctrl-C is ignored, and would be by their processes too.
     return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
@@ -80,7 +80,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     killed.communicate()
     assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 2
     write_text(path, "next")
-    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 1, "that of the other file's writer stays"
+    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 1, "the other file's temporary file stays"
     living.communicate("\n")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "a.txt.txt"]
 
@@ -129,7 +129,7 @@ def test_a_written_file_has_the_rights_that_the_user_wants(tmp_path):
     assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-# A disk of its own, in a namespace of its own.
+# A separate disk in a separate namespace.
 ON_A_SMALL_DISK = 'mkdir disk && mount -t tmpfs -o size=1M tmpfs disk && exec "$@"'
 FILL_IT = """
 import torch
@@ -196,7 +196,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
             found += 1
         else:
             assert read.equals(table)
-    assert found > 95  # what is not found is in a page's header, where it changes no value
+    assert found > 95  # undetected changes are in a page's header, where they change no value
 
 
 def test_two_renders_of_one_data_set_at_once(tmp_path):

@@ -1,4 +1,4 @@
-"""Pretrained weights: trusted by their hash alone, and not moved by training."""
+"""Pretrained weights: trusted only by their hash, and not changed by training."""
 
 import re
 import urllib.error
@@ -18,7 +18,7 @@ from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of
 
 CPU = torch.device("cpu")
-# The smallest of torchvision's that has ImageNet weights and batch norm.
+# The smallest of torchvision's with ImageNet weights and batch norm.
 NAME = "shufflenet_v2_x0_5"
 
 
@@ -142,7 +142,7 @@ def test_without_network_it_says_what_to_do(cache, monkeypatch):
 
 
 def test_download_is_hashed_too(cache, monkeypatch, weights):
-    """Also what an earlier program left in torchvision's cache, which torch itself would trust."""
+    """This includes what an earlier program left in torchvision's cache, which torch itself would trust."""
     cache.write_bytes(weights.read_bytes())
     with pytest.raises(DiagvibError, match="wrong hash.*delete it; the next run downloads it again"):
         without_file()

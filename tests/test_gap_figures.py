@@ -1,4 +1,5 @@
-"""Figures and sentences about two cues: what got worse is marked, nothing is said that the tables do not say."""
+"""Figures and sentences about two cues: what got worse is marked, and nothing is claimed that the tables do not
+show."""
 
 import json
 import os
@@ -33,7 +34,7 @@ from diagvib.studies.study import load_study
 from test_gaps import BINDING, SECOND, expected, losing, settings, write
 
 STUDY = "whac-95"
-# Settings; in-distribution accuracy, gaps of cue 1 and 2, joint gap. The order is no order of the figure's.
+# Settings; in-distribution accuracy, gaps of cue 1 and 2, joint gap. The figure sorts them differently.
 METHODS = {"all": (settings("group_dro", "cues"), (0.84, -0.08, -0.06, -0.2)),
            "first": (settings("group_dro", "cue-1"), (0.86, -0.05, -0.54, -0.6)),
            "same": (settings("mixup"), (0.93, -0.4, -0.3, -0.66)), "plain": (settings(), (0.93, -0.4, -0.3, -0.66)),
@@ -41,12 +42,12 @@ METHODS = {"all": (settings("group_dro", "cues"), (0.84, -0.08, -0.06, -0.2)),
 
 
 def values(methods: dict = METHODS, bindings=(BINDING,), samples: int = 3) -> pd.DataFrame:
-    """As `gaps.run_gaps` gives them: the stated numbers, apart by what the dataset samples share; None: no runs."""
+    """As from `gaps.run_gaps`: the stated numbers, plus what the dataset samples share; None: no runs."""
     rows = []
     for run in expected(methods, STUDY, bindings, samples):
         found = methods[run["baseline"]][1]
         apart = 0.01 * (run["sample"] - (samples - 1) / 2)
-        # `same` is now above, now below ERM.
+        # `same` is sometimes above, sometimes below ERM.
         own = 0.01 * (run["sample"] % 2) if run["baseline"] == "same" else 0
         measured = [np.nan] * 5 if found is None else [*np.add(found, apart + own), 0.1]
         rows.append({**run, **dict(zip(MEASURES, measured, strict=True))})
@@ -75,9 +76,9 @@ def test_what_got_worse_is_marked_with_its_factor():
     assert [text for text in texts_of(figure, texture) if "x" in text] == ["-54  x1.8"]
     assert not any("x" in text for text in [*texts_of(figure, joint), *texts_of(figure, hue)] if text[:1] == "-")
     for panel in (hue, texture):
-        assert bars_of(figure, panel)["same"].get_facecolor()[3] == 0, "hollow where one cannot tell"
+        assert bars_of(figure, panel)["same"].get_facecolor()[3] == 0, "hollow if undecided"
     assert "where hue misleads" in figure.axes[hue].get_title(loc="left")
-    assert "mending one shortcut opens another" in figure.legends[0].get_title().get_text()
+    assert "fixing one shortcut makes another worse" in figure.legends[0].get_title().get_text()
 
 
 def test_erms_gap_is_a_line_through_all_rows():
@@ -124,7 +125,7 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
     assert not any(str(one.get_gid()).startswith("reference") for one in figure.axes[0].collections)
     assert [text.get_text() for text in figure.legends[0].texts] == ["not judged"]
     said, = gap_sentences(judged_methods(*tables(alone), STUDY, BINDING), STUDY, BINDING, SHIPPED)
-    assert said.startswith("No ERM with the same model ran beside")
+    assert said.startswith("No ERM with the same model was run")
 
 
 def test_several_bindings_have_a_mean():
@@ -148,7 +149,7 @@ def test_what_no_method_beats_is_filled():
 def test_the_sentences_say_the_effect():
     said = list(gap_sentences(judged_methods(*tables(), STUDY, BINDING), STUDY, BINDING, SHIPPED))
     assert said == [
-        "plain recognises shape in 93 % of images like those it was trained on (WHAC-95). That changes by -40 points "
+        "plain recognises shape in 93 % of in-distribution images (WHAC-95). This changes by -40 points "
         "where hue misleads, by -30 where texture misleads and by -66 where both do.",
         "first, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54 "
         "(x1.8).", "all narrows both gaps; types narrows the gap of hue alone."]
@@ -157,9 +158,9 @@ def test_the_sentences_say_the_effect():
 def test_the_sentences_say_where_nothing_got_worse_or_cannot_be_told():
     honest = {name: METHODS[name] for name in ("plain", "same", "all")}
     said = list(gap_sentences(judged_methods(*tables(honest), STUDY, BINDING), STUDY, BINDING, SHIPPED))
-    assert said[-1] == "No method makes a gap certainly wider than that of ERM."
+    assert said[-1] == "No method is certain to widen a gap compared with ERM."
     said = list(gap_sentences(judged_methods(*tables(samples=2), STUDY, BINDING), STUDY, BINDING, SHIPPED))
-    assert len(said) == 2 and said[1].endswith("cannot be told from fewer than 3 dataset samples.")
+    assert len(said) == 2 and said[1] == "Fewer than 3 dataset samples cannot show whether a method widens a gap."
     many = METHODS | {f"also_{i}": METHODS["first"] for i in range(3)}
     many["late"] = settings("jtt"), (0.9, -0.35, -0.32, -0.6)
     said = list(gap_sentences(judged_methods(*tables(many), STUDY, BINDING), STUDY, BINDING, SHIPPED))
@@ -167,13 +168,13 @@ def test_the_sentences_say_where_nothing_got_worse_or_cannot_be_told():
     assert "also_2 and late too: one gap shrinks, the other grows." in said
     wide = {"plain": METHODS["plain"], "bad": (settings("jtt"), (0.9, -0.6, -0.6, -0.8))}
     said = list(gap_sentences(judged_methods(*tables(wide), STUDY, ""), STUDY, "", SHIPPED))
-    assert said == ["No run of WHAC-95 has finished yet, so there is nothing to say in numbers."]
+    assert said == ["No run of WHAC-95 has finished yet, so there are no numbers to show."]
     said = list(gap_sentences(judged_methods(*tables(wide), STUDY, BINDING), STUDY, BINDING, SHIPPED))
     assert said[1:] == ["bad widens both gaps (x2.0)."]
 
 
 def history(study: str = STUDY, bindings=(BINDING,), cues: int = 2, epochs: int = 4) -> pd.DataFrame:
-    """Of each run an accuracy that grows by 0.1 an epoch, and by 0.02 a sample; cues the other way."""
+    """For each run an accuracy that grows by 0.1 per epoch, and by 0.02 per sample; cues the other way."""
     rows = pd.DataFrame(product(("plain", "other"), bindings, range(3), range(1, epochs + 1)),
                         columns=["baseline", "binding", "sample", "epoch"])
     learnt = 0.1 * rows["epoch"] + 0.02 * rows["sample"]
@@ -204,7 +205,7 @@ def test_cue_preference_where_there_is_one_cue_and_where_there_is_nothing():
 
 
 def write_images(folder, study: str = STUDY, binding: str = BINDING) -> dict:
-    """Image files whose every pixel says its cell; returns the classes that are drawn."""
+    """Image files whose every pixel encodes its cell; returns the classes that are drawn."""
     factors, sample = binding.split("-"), scene_sample("digits", 0)
     chosen = {factor: sample.classes[factor] for factor in factors}
     for split, times in (("train", 2000), ("test", 1)):
@@ -257,7 +258,7 @@ SAID = {"plain": (settings(), losing(0.4, 0.3)), "first": (settings("group_dro",
 
 
 def page_of(root, runs: dict, bindings, noted: bool = True) -> str:
-    """The page of runs with images of one binding. noted: whether they noted what their predictions follow."""
+    """The page of runs with images of one binding. noted: whether they recorded which cues their predictions follow."""
     wanted = expected(runs, STUDY, bindings)
     for run in wanted if noted else ():
         write(root / "runs", run, runs[run["baseline"]][1], runs[run["baseline"]][0])
@@ -288,7 +289,7 @@ def test_the_page_begins_with_what_the_tables_say(tmp_path):
     shown = re.findall(r'<figure class="curves moles gap-(\w+)"[^>]*?( hidden)?>', page)
     assert shown == [("bars", ""), ("bars", " hidden"), ("bars", " hidden"), ("pareto", ""), ("preference", ""),
                      ("sheet", "")]
-    assert "two others, the cues, go along with it" in " ".join(page.split()) and "DiagViB" not in page
+    assert "two others, the cues, are correlated with it" in " ".join(page.split()) and "DiagViB" not in page
 
 
 def test_epochs_keep_what_was_noted_about_validation_images(tmp_path):

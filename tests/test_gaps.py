@@ -1,4 +1,4 @@
-"""The set of metrics `gaps`: answers that are known before, ERM as the measure, the paper beside UrbanCars alone."""
+"""The set of metrics `gaps`: known answers, ERM as the reference, the paper's numbers for UrbanCars alone."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -40,7 +40,7 @@ def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list
 
 
 def write(runs, run: dict, accuracy, made: dict, images: int = 20) -> None:
-    """A run with so many test images of each cell; accuracy(target, cue 1, cue 2) of them are right."""
+    """A run with this many test images of each cell; accuracy(target, cue 1, cue 2) of them are right."""
     folder, factors = write_run(runs, {**run, "cue": None}, comparable=False), run["binding"].split("-")
     rows = [{"group": GAP_GROUPS[cell[0] == cell[1], cell[0] == cell[2]],
              **{factor: f"{factor}{index}" for factor, index in zip(factors, cell, strict=True)},
@@ -66,12 +66,12 @@ def follows_first(target, first, second) -> float:
 
 
 def losing(first: float, second: float):
-    """A predictor that is right less often by so much where cue 1, or cue 2, misleads."""
+    """A predictor that is right less often by this much where cue 1, or cue 2, misleads."""
     return lambda target, one, two: 1 - first * (one != target) - second * (two != target)
 
 
 def tables_of(folder, runs: dict, wanted: list[dict], known: dict | None = None) -> dict[str, pd.DataFrame]:
-    """runs: baseline -> settings and accuracy, a function of the sample that gives one of a cell; None: no runs."""
+    """runs: baseline -> settings and accuracy, a function of the sample that gives one for a cell; None: no runs."""
     for run in wanted:
         if runs[run["baseline"]] is not None:
             made, accuracy = runs[run["baseline"]]
@@ -124,7 +124,7 @@ def test_shares_are_those_of_the_training_rows():
 
 
 def some(first: float, second: float):
-    """Samples that differ from each other, and methods in a sample by a little."""
+    """Samples that differ from each other, and methods that differ a little within a sample."""
     return lambda sample: losing(first + 0.05 * (sample % 2), second + 0.05 * (sample // 2 % 2))
 
 
@@ -149,7 +149,7 @@ def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
     assert moved["factor_low"] < moved["factor"] < moved["factor_high"]
     assert moved["difference"] == pytest.approx(gaps["moved"] - gaps["plain"])
     assert moved["low"] <= moved["difference"] <= moved["high"] < 0
-    assert whac.loc["own", 1]["reason"] == "no baseline of method erm and model of its own beside it"
+    assert whac.loc["own", 1]["reason"] == "no baseline with method erm and the same model"
     lines = {tuple(names[:1]): ours for names, ours, _ in gap_lines(tables["gap_methods"])}
     assert lines[("moved",)][1].endswith(f"(x{moved['factor']:.1f})") and "(" not in lines[("moved",)][2]
     assert "(" not in "".join(lines[("plain",)] + lines[("mended",)])
@@ -194,9 +194,9 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     names = list(baselines)
     assert reference_of("mixup", names, baselines) == ("erm", "")
     assert reference_of("dfr", names, baselines) == ("worst", "")
-    assert reference_of("large", ["big", "mixup"], baselines) == ("big", "big has another batch size and optimiser")
+    assert reference_of("large", ["big", "mixup"], baselines) == ("big", "big differs in batch size and optimiser")
     assert reference_of("alexnet", names, baselines) == (
-        "", "no baseline of method erm and model alexnet beside it")
+        "", "no baseline with method erm and model alexnet")
     assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
 
 
@@ -234,13 +234,13 @@ def test_tables_are_in_the_papers_form(tmp_path):
         TABLE_FILES)
     blocks = dict(gap_blocks(tables["gap_methods"], SHIPPED))
     third, fifth = blocks.values()
-    assert [title.split(" (")[1] for title in blocks] == [f"Table {n} of the paper in form)" for n in (3, 5)]
+    assert [title.split(" (")[1] for title in blocks] == [f"laid out like Table {n} of the paper)" for n in (3, 5)]
     assert [row[0] for row in third] == ["plain", "moved", "same", "own"]
     assert [row[0] for row in fifth] == ["plain", "mended", "one"]
     assert [row[3] for row in fifth] == ["nothing", "cues", "cue-1"] and {row[5] for row in fifth} == {"mean of all"}
     assert set(tables["gap_methods"]["binding"]) == {"", BINDING, SECOND}
     markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
-    assert "WHAC-95: methods told the groups (Table 5 of the paper in form)" in markdown
+    assert "WHAC-95: methods told the groups (laid out like Table 5 of the paper)" in markdown
     assert "| baseline | model | method | told | selection | binding | I.D. Acc | cue-1 gap |" in markdown
     assert latex.count(r"\begin{table}") == 2 and r"group\_dro" in latex
     # The digits are not the paper's cars.
@@ -267,7 +267,7 @@ FRAME = [{**run, "status": "ok", "comparable": True} for run in
 
 
 def beside_the_paper(study, frame=FRAME) -> dict[tuple[str, int], list[float]]:
-    """The paper's numbers, in percent, beside each baseline and table."""
+    """The paper's numbers, in percent, for each baseline and table."""
     known = SimpleNamespace(studies={"cars-95": study})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(METRICS, 0.5))
     table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(frame), known, PAPERS)
@@ -292,7 +292,7 @@ def test_the_papers_rows_are_below_ours():
     known = SimpleNamespace(studies={"cars-95": cars("cars-95")}, title=lambda study: study)
     values = pd.DataFrame(FRAME).assign(**dict.fromkeys(METRICS, 0.5))
     table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(FRAME), known, PAPERS)
-    rows = dict(gap_blocks(table, known))["cars-95: methods without group labels (Table 3 of the paper in form)"]
+    rows = dict(gap_blocks(table, known))["cars-95: methods without group labels (laid out like Table 3 of the paper)"]
     at = next(place for place, row in enumerate(rows) if row[0] == "erm")
     assert rows[at + 1] == ["paper", "", "", "", "", "", "97.6", "-15.3", "-11.2", "-69.2"]
     assert [row[0] for row in rows].count("paper") == 3

@@ -1,4 +1,4 @@
-"""The house's rules: rooms import one way, a stage bears one name everywhere, only a scene knows its factors."""
+"""The project's rules: rooms import one way, a stage has one name everywhere, only a scene knows its factors."""
 
 import ast
 import re
@@ -23,7 +23,7 @@ PACKAGE = REPOSITORY / "src" / "diagvib"
 # From top to bottom: a room imports only from rooms above it.
 ROOMS = ("foundation", "scenes", "studies", "images", "models", "methods", "settings", "training", "results", "report",
          "operations", "imagenet_w", "bench", "stages", "library", "cli", "__main__")
-# Public names that other programs import: each only hands on what stands in a room.
+# Public names for other programs: these modules only re-export names from rooms.
 PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(STAGE_KEYS)
 LONGEST_FUNCTION, LONGEST_MODULE = 60, 300
@@ -39,7 +39,7 @@ def room(path: Path) -> str:
 
 
 def imported(tree: ast.AST) -> list[str]:
-    """The modules of ours that a tree imports, as `settings.grid`."""
+    """Our modules that a tree imports, such as `settings.grid`."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("diagvib"):
@@ -85,7 +85,7 @@ def test_functions_and_modules_are_of_readable_length():
 
 
 def strings(tree: ast.AST) -> set[str]:
-    """The text constants of a module, docstrings left out."""
+    """The text constants of a module, without docstrings."""
     docs = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(
         node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body and isinstance(node.body[0], ast.Expr)}
     return {node.value for node in ast.walk(tree)
@@ -99,7 +99,7 @@ def test_only_study_files_name_studies():
 
 
 def test_only_a_scene_names_its_factors():
-    # `scale` and `position` are words of figures too, and an array has a `shape`.
+    # `scale` and `position` are also words about figures, and an array has a `shape`.
     known = set(FACTORS) - {"scale", "position", "shape"}
     naming = {str(path): sorted(strings(tree) & known) for path, tree in trees().items()
               if path.parts[:2] != ("scenes", "digits") and room(path) != "bench" and strings(tree) & known}
@@ -117,11 +117,11 @@ def test_a_stage_bears_one_name(stage):
     rule = (REPOSITORY / "rules" / f"{stage}.smk").read_text()
     assert re.findall(r"^rule (\w+):", rule, re.M) == [stage]
     assert f"diagvib {stage} " in rule and f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
-    if stage != "tune":  # asked for by its own target, and no part of what is recorded
+    if stage != "tune":  # has its own target, and is not part of what is recorded
         assert f"rules/{stage}.smk" in dependencies(stage)
 
 
-# The order of a rule's keys; none that does not apply is there.
+# The order of a rule's keys; keys that do not apply are left out.
 KEYS = ("input", "output", "log", "benchmark", "threads", "resources", "params", "message", "shell")
 
 
@@ -141,13 +141,13 @@ def paper() -> dict:
 
 
 def dependencies(stage: str) -> list[str]:
-    """What dvc.yaml says that a stage depends on; plotting is part of its stage tabulate."""
+    """A stage's dependencies in dvc.yaml; plotting is part of its stage tabulate."""
     known = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     return known["tabulate" if stage == "plot" else stage]["deps"]
 
 
 def derived(stage: str) -> set[str]:
-    """The code and definitions that a stage's jobs depend on, whatever scene, model or method they have."""
+    """The code and definitions that a stage's jobs depend on, whatever their scene, model or method."""
     plug_ins = PLUG_INS if stage in ("train", "tune") else []
     files = code_of(plug_ins, SCENES.values(), [f"diagvib.stages:{stage}"]).files()
     return {*files, *(stage_code(paper(), stage) if stage in ("tabulate", "plot") else [])}
@@ -162,14 +162,15 @@ def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
     assert declared == sorted(declared)
     outside = [file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)]
     assert not outside, "files that no folder of dvc.yaml holds"
-    # What `draw` reads of the dataset samples reaches its jobs in their settings; DVC takes no list for parameters.
+    # What `draw` reads of the dataset samples is in its jobs' settings; DVC accepts no list as parameters.
     files |= {"config/dataset_samples.yaml"} if stage == "draw" else set()
     idle = [dep for dep in declared if not any(Path(file).is_relative_to(dep) for file in files)]
     assert not idle, "folders in dvc.yaml that nothing depends on"
 
 
 def test_every_plug_in_depends_on_its_own_files(monkeypatch):
-    """What is named by strings is found: the files of the scenes, models and methods of the project, in no other's."""
+    """What strings name is found: the files of the project's scenes, models and methods, and only for what uses
+    them."""
     monkeypatch.chdir(REPOSITORY)
     for module in PLUG_INS:
         others = [other for other in PLUG_INS if other != module]
@@ -188,7 +189,7 @@ def imported_by(module: str) -> list[str]:
 
 
 def test_only_what_a_stage_calls_of_a_scene_counts_for_it(monkeypatch):
-    """Stages meet a scene by its interface; of the digits only rendering and showing them needs the renderer."""
+    """Stages use a scene through its interface; of the digits, only rendering and showing them needs the renderer."""
     monkeypatch.chdir(REPOSITORY)
     needing = {name: {stage for stage in STAGES if f"src/diagvib/scenes/digits/{name}.py" in derived(stage)}
                for name in ("renderer", "embedded", "fetch")}

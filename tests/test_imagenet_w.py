@@ -1,4 +1,4 @@
-"""Measuring models on ImageNet-W: gaps of models whose every answer is known, and photos as users have them."""
+"""Measuring models on ImageNet-W: gaps of models with known predictions, and photos as users have them."""
 
 import json
 import os
@@ -60,7 +60,7 @@ def test_a_model_that_follows_the_watermark_has_the_known_gaps_and_a_blind_one_n
 
 
 def write_nine(root, shift: int):
-    """ImageNet-9 with two classes: mixed-same as the classes are, mixed-rand moved by `shift`."""
+    """ImageNet-9 with two classes: mixed-same matches the classes, mixed-rand is moved by `shift`."""
     for name, moved in (("mixed_same", 0), ("mixed_rand", shift)):
         write_photos(root / name / "val", ("00_first", "01_second"), shift=moved)
     (root / "in_to_in9.json").write_text(json.dumps({"0": 0, "1": 1, "2": -1, "3": 1}))
@@ -68,7 +68,7 @@ def write_nine(root, shift: int):
 
 
 def test_gaps_of_other_sets_are_those_of_the_answers(tmp_path, font):
-    """Stylised photos all read as the next class; of ImageNet-R's two classes one does."""
+    """Stylised photos all read as the next class; one of ImageNet-R's two classes does."""
     write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", shift=1)
     write_photos(tmp_path / "in_r", CLASSES[:2], each=2)
@@ -84,7 +84,7 @@ def test_gaps_of_other_sets_are_those_of_the_answers(tmp_path, font):
 
 
 def test_on_imagenet_r_only_its_classes_compete():
-    """A model that says class 3, then 0 on a photo of class 0: right where only 0 and 1 compete."""
+    """A model that prefers class 3, then 0 on a photo of class 0: right if only 0 and 1 compete."""
     clean = pd.DataFrame({"row": [0, 1], "label": [0, 3], "predicted": [3, 3], "p_carton": [0.1, 0.3],
                           "predicted_among": [0, 1]})
     renditions = pd.DataFrame({"row": [0, 1], "label": [0, 1], "predicted": [3, 3], "predicted_among": [0, 0]})
@@ -93,7 +93,7 @@ def test_on_imagenet_r_only_its_classes_compete():
 
 
 def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, font):
-    """The whole way of a photo, against plain PIL and torchvision."""
+    """A photo's full path to a prediction, compared with plain PIL and torchvision."""
     (tmp_path / CARTON).mkdir()
     photo = np.random.default_rng(0).integers(0, 256, (300, 410, 3), dtype=np.uint8)
     Image.fromarray(photo).save(tmp_path / CARTON / "0.png")
@@ -114,7 +114,7 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
 @pytest.mark.parametrize(("name", "weights"), [("resnet50", "IMAGENET1K_V1"), ("resnet50", "IMAGENET1K_V2"),
                                                ("vit_b_16", "IMAGENET1K_SWAG_E2E_V1")])
 def test_published_weights_bring_their_own_preprocessing(monkeypatch, name, weights):
-    """The network's published numbers are not to be had here; how photos are prepared for it is."""
+    """The network's published numbers cannot be computed here; how photos are prepared for it can."""
     loaded = []
     monkeypatch.setattr(classifiers, "load_weights", lambda *arguments: loaded.append(arguments[1:]))
     monkeypatch.setattr(models, "get_model", lambda *_, **__: torch.nn.Sequential(torch.nn.Linear(1, 1000)))
@@ -180,7 +180,7 @@ def test_photos_of_every_mode_are_read_and_broken_files_are_named(tmp_path, font
 
 
 def test_photos_are_read_as_they_are_asked_for_and_no_further(tmp_path, capfd):
-    """Of 60 photos the first batch is taken; those far behind it, which would be named, are not opened."""
+    """Only the first batch of 60 photos is read; photos long after it, which would be reported, are not opened."""
     folder = tmp_path / CARTON
     folder.mkdir()
     for number in range(60):
@@ -228,8 +228,8 @@ def test_the_command_measures_models_and_writes_its_tables(tmp_path, font):
 
 
 @pytest.mark.parametrize(("make", "arguments", "says"), [
-    (lambda root: None, ["--model", "resnet50"], "val: no such folder; one in ImageNet's layout"),
-    (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "holds no class folders"),
+    (lambda root: None, ["--model", "resnet50"], "val: no such folder; name one in ImageNet's layout"),
+    (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "has no class folders"),
     (lambda root: write_photos(root / "val", CLASSES[:2]), ["--model", "resnet50"], f"lacks the class folder {CARTON}"),
     (lambda root: write_photos(root / "val"), ["--model", "resnet55"], "'resnet55'; did you mean resnet50"),
     (lambda root: write_photos(root / "val"), ["--model", "resnet50", "--weights", "V9"], "unknown weights of"),
@@ -282,7 +282,7 @@ def test_a_thousand_folders_that_are_not_imagenets_are_refused(tmp_path):
 def test_a_class_that_imagenet_lacks_is_refused(tmp_path):
     write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", (*CLASSES, "n99999999"))
-    with pytest.raises(DiagvibError, match="n99999999: no class of this name is among the 4 classes"):
+    with pytest.raises(DiagvibError, match="n99999999: this is not one of the 4 classes"):
         list(photo_sets(Folders(tmp_path / "val", tmp_path / "sin")))
 
 
@@ -300,7 +300,7 @@ def test_the_papers_numbers_stand_beside_the_same_model_alone():
     assert table("last_layer", [trained])["paper_carton_gap"].tolist() == [10]
     _, rows = lines("last_layer", [trained])
     assert rows[1][:1] == ["paper"] and rows[1][4:7] == ["76.25", "-6.18", "+10.00"]
-    assert "only a likeness" in note([result(published_font=False)]) and "likeness" not in note([result()])
+    assert "only an imitation" in note([result(published_font=False)]) and "imitation" not in note([result()])
 
 
 def test_the_papers_table_is_whole():

@@ -129,8 +129,8 @@ def test_photos_that_come_or_go_are_noticed(tmp_path):
 
 
 WRONG = [
-    ({"photos": None, "stand_ins": None}, "either photos, folders of yours, or stand_ins"),
-    ({"photos": {"val": "x"}}, "either photos, folders of yours, or stand_ins"),
+    ({"photos": None, "stand_ins": None}, "give either photos, your own folders, or stand_ins"),
+    ({"photos": {"val": "x"}}, "give either photos, your own folders, or stand_ins"),
     ({"stand_ins": None, "photos": {"val": "x"}}, "last_layer needs training photos"),
     ({"models": [SMALL, SMALL]}, "a model is listed twice"),
     ({"model": [SMALL]}, "unknown key 'model'; did you mean models"),

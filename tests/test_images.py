@@ -1,4 +1,4 @@
-"""Image files: what is written is what was rendered, whole or not at all."""
+"""Image files: what is written is what was rendered, complete or absent."""
 
 import errno
 

@@ -1,4 +1,4 @@
-"""Last layers on kept features: what augmentations leave of photos, resuming, methods on cases worked by hand."""
+"""Last layers on kept features: what augmentations do to photos, resuming, methods on cases worked by hand."""
 
 import json
 
@@ -88,7 +88,7 @@ def test_the_photo_before_is_that_of_the_same_batch():
 
 
 def test_interrupted_features_go_on_and_are_the_same(tmp_path, font, batches_of_four, monkeypatch):
-    """With a broken photo among them, and an interruption behind a note of how far it was."""
+    """With a broken photo among them, and an interruption after a record of the progress."""
     root = write_noise(tmp_path / "train", 6)
     (root / CARTON / "broken.png").write_text("no photo")
     photos, wanted = list_photos(root), ["clean", "mixup", "watermark"]
@@ -129,7 +129,7 @@ def test_only_views_that_are_missing_are_made(tmp_path, font, batches_of_four, m
 
 
 class Recorder:
-    """In the place of the trainer's update: keeps the losses."""
+    """Replaces the trainer's update: keeps the losses."""
 
     def __init__(self):
         self.losses = []
@@ -171,7 +171,7 @@ def test_a_share_of_photos_is_seen_as_augmented():
 
 
 def test_the_ensemble_learns_a_head_for_each_shift_and_tells_them_apart():
-    """The view adds 4 to a second feature, which alone says that it is the shifted one."""
+    """The view adds 4 to a second feature, which alone identifies the shifted version."""
     inputs, labels = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(200, 1), torch.tensor([0, 1]).repeat(200)
     batches, batch = batch_of(inputs, labels, 2)
     method = made("lle", 2, 2)
@@ -188,7 +188,7 @@ def test_the_ensemble_learns_a_head_for_each_shift_and_tells_them_apart():
     with torch.no_grad():
         clean = method.predict(batch).argmax(1)
         shifted = method.predict(batch_of(method.seen["watermark"].values, labels, 2)[1]).argmax(1)
-    # The shift turns the sign of the first feature: one head could not be right on both.
+    # The shift changes the sign of the first feature: one head could not be right on both.
     assert torch.equal(clean, labels) and torch.equal(shifted, labels)
     assert len(method.heads) == 2
 
@@ -229,7 +229,7 @@ def test_every_method_trains_a_last_layer_on_kept_features(kept, tmp_path, metho
 
 
 def test_training_starts_from_the_networks_own_last_layer(kept, tmp_path):
-    """At a learning rate of nearly nothing, what is measured is the network itself."""
+    """At a learning rate of almost zero, the measures are those of the network itself."""
     recipe = Recipe(1, 32, (1e-12,), 0, 1)
     found = train_last_layer("erm", recipe, kept, tmp_path, CPU)
     values, rows = (getattr(read_features(kept.folder / "sets" / "in_1k"), name) for name in ("values", "rows"))

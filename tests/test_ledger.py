@@ -1,4 +1,4 @@
-"""The ledger in real git and DVC repositories at toy size, asserted on what Snakemake plans and DVC says."""
+"""The ledger in real git and DVC repositories at toy size, tested by what Snakemake plans and DVC reports."""
 
 import base64
 import contextlib
@@ -57,7 +57,7 @@ RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "tra
 
 
 def call(folder: Path, *arguments: str, fails: bool = False, **more: str) -> str:
-    """Run a Python module in a repository; returns all that it says."""
+    """Run a Python module in a repository; returns all of its output."""
     path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run([programs() / "python", "-m", *arguments], cwd=folder, capture_output=True, text=True,
                           check=False, env={**environment(folder), "PATH": path, **more}, stdin=subprocess.DEVNULL)
@@ -110,7 +110,7 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
 
 
 def deterministic(folder: Path) -> dict[str, bytes]:
-    """Every artifact that names alone decide."""
+    """Every artifact that depends only on names."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in (folder / "results/runs").rglob("*")
             if path.is_file() and path.name != "run.json"}
 
@@ -137,7 +137,7 @@ def recorded(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def pulled(recorded, tmp_path_factory) -> Path:
-    """A clone with the data pulled. Whoever changes it puts it back."""
+    """A clone with the data pulled. Tests that change it restore it."""
     folder = tmp_path_factory.mktemp("clones") / "clone"
     git(recorded, "clone", str(recorded), str(folder))
     dvc(folder, "pull")
@@ -146,7 +146,7 @@ def pulled(recorded, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def worked_in(recorded, tmp_path) -> Path:
-    """A copy of `recorded`, with its times and Snakemake's records, to be changed at will."""
+    """A copy of `recorded`, with its times and Snakemake's records, which tests may change."""
     return shutil.copytree(recorded, tmp_path / "copy")
 
 
@@ -296,7 +296,7 @@ def test_a_ledger_behind_is_brought_up_to_date(worked_in):
 
 
 def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, recorded):
-    """Rendered on the training device: also the ledger of a configuration without image files."""
+    """With images rendered on the training device: the ledger of a configuration without image files."""
     replace(worked_in / "config/config.yaml", "images: parquet", "images: render")
     shutil.rmtree(worked_in / "data/images")
     first = start(worked_in)
@@ -457,7 +457,7 @@ def test_prune_keeps_away_from_a_running_workflow(grown):
 
 
 def write_at_both_ends(folder: Path) -> tuple[Path, list[Path]]:
-    """A root with images of two studies; the second is asked for by a configuration that writes the root otherwise."""
+    """A root with images of two studies; a configuration that writes the root differently asks for the second."""
     root = folder / "mine"
     for study in ("zso", "zgo", "chgo"):
         touch(Layout(root).recipes(study, "hue" if study == "zso" else "hue-shape"))

@@ -130,8 +130,8 @@ def test_what_is_wrong_is_said(change, message):
 
 @pytest.mark.parametrize(("predictions", "message"), [
     ([0, 1], r"2 predictions for the 108 images of the split test"),
-    (np.zeros((108, 10)), r"must be class indices int\[108\], not float64\[108, 10\]; of logits take argmax\(1\)"),
-    ([0] * 107 + [10], r"prediction 107 is 10, which is no class: these are numbered from 0 to 9"),
+    (np.zeros((108, 10)), r"must be class indices int\[108\], not float64\[108, 10\]; for logits, use argmax\(1\)"),
+    ([0] * 107 + [10], r"prediction 107 is 10, which is not a class: they are numbered from 0 to 9"),
 ])
 def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
     with pytest.raises(DiagvibError, match=message):

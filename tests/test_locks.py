@@ -24,12 +24,12 @@ baselines: [small_cnn]
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    """A repository whose training lasts until there is a file `go` in it."""
+    """A repository whose training lasts until it contains a file `go`."""
     return repository_with_stand_in(tmp_path, CONFIG, "touch training; until [ -e go ]; do sleep 0.1; done")
 
 
 def start(repository: Path) -> subprocess.Popen:
-    """Snakemake, in a process group of its own."""
+    """Snakemake, in a separate process group."""
     return subprocess.Popen([python(repository), "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
                             cwd=repository, env=environment(repository), stdout=subprocess.PIPE,
                             stderr=subprocess.STDOUT, text=True, start_new_session=True)
@@ -37,7 +37,7 @@ def start(repository: Path) -> subprocess.Popen:
 
 @pytest.fixture
 def training(repository):
-    """Snakemake while its training runs. Whatever is left of it is killed."""
+    """Snakemake during training. Whatever remains of it is killed."""
     running = start(repository)
     while not (repository / "training").exists():
         assert running.poll() is None, running.stdout.read()

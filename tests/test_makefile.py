@@ -1,4 +1,4 @@
-"""What `make clean` leaves alone."""
+"""What `make clean` leaves in place."""
 
 import shutil
 import subprocess

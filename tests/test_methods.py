@@ -27,7 +27,7 @@ from test_trainer import Interrupted, Interruption
 CPU = torch.device("cpu")
 RUN = Run("mine", "zso", "hue", "hue", (), 0)
 PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
-# Every method small enough to train in a test; what it is told, where that is a choice.
+# Every method, small enough to train in a test, and what it is told, if that is a choice.
 SMALL = {
     "erm": {}, "asr": {"base_width": 4, "levels": 2}, "vae": {"vae_epochs": 2, "head_width": 16},
     "factor_vae": {"vae_epochs": 2, "head_width": 16, "discriminator_width": 8, "discriminator_layers": 1},
@@ -59,9 +59,9 @@ class Stripes:
 
 
 def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistaken=0, stripes=False):
-    """Three colours, each cue mostly of the colour's class, and environments in turn.
+    """Three colours, each cue mostly of the colour's class, and alternating environments.
 
-    mistaken: how many labels are wrong. stripes: with `Counterfactuals`.
+    mistaken: the number of wrong labels. stripes: with `Counterfactuals`.
     """
     pixels, labels = separable(n, seed=seed)
     generator = torch.Generator().manual_seed(seed)
@@ -98,8 +98,8 @@ def fit(method, data, *arguments, **keywords):
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_contract(name, data, tmp_path):
-    """Losses fall; a training that is interrupted behind every epoch of every phase gives the same, bit for bit; and a
-    prediction comes from the image alone."""
+    """Losses fall; a training interrupted after every epoch of every phase gives the same, bit for bit; and a
+    prediction uses only the image."""
     assert name in SMALL, "a new method needs a line here"
     method = made(name)
     whole = fit(method, data)
@@ -144,7 +144,7 @@ def test_what_is_told_of_groups_without_images(name, told):
 
 
 def test_erm_is_the_plain_loop(data):
-    """The hooks of the interface, none of which is used, cost no bit of the result."""
+    """The hooks of the interface, none of which is used, do not change a bit of the result."""
     method, plain = made("erm"), made("erm").model.to(memory_format=torch.channels_last).train()
     train, _ = data
     Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")).fit()
@@ -389,8 +389,7 @@ def test_a_method_of_ones_own(own, data):
 @pytest.mark.parametrize(("name", "message"), [
     ("my_methods:Fokal", "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal"),
     ("my_method:Focal", "there is no module my_method"),
-    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be written "
-                            "out"),
+    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be literals"),
     ("focal", "unknown method 'focal'"),
 ])
 def test_own_methods_that_are_none(own, name, message):
@@ -400,7 +399,7 @@ def test_own_methods_that_are_none(own, name, message):
 
 
 def test_a_class_that_is_no_method(own):
-    with pytest.raises(DiagvibError, match="my_methods:NoMethod is no subclass of diagvib.methods.method.Method"):
+    with pytest.raises(DiagvibError, match="my_methods:NoMethod is not a subclass of diagvib.methods.method.Method"):
         settings_of("small_cnn", "my_methods:NoMethod")
 
 

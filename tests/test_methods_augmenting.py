@@ -53,7 +53,7 @@ def test_the_shares_of_mixup_are_beta_distributed():
 
 
 def test_losses_and_accuracy_of_soft_labels():
-    """The loss is the labels' mixture of losses; what counts as correct is the label of the larger share."""
+    """The loss is the labels' mixture of losses; the label with the larger share counts as correct."""
     logits = torch.tensor([[2.0, 0, 1], [2, 0, 1], [2, 0, 1]])
     soft = torch.tensor([[0.7, 0.3, 0], [0.3, 0.7, 0], [0.1, 0.3, 0.6]])
     losses = made("mixup").losses(logits, soft)
@@ -112,12 +112,12 @@ def test_cutout_leaves_most_images_as_they_are():
     batch = constant_images(2000, 8)
     touched = (made("cutout", p=0.1).augment(batch).inputs != batch.inputs).flatten(1).any(1)
     assert touched.float().mean().item() == pytest.approx(0.1, abs=0.02)
-    with pytest.raises(DiagvibError, match="method: cutout: area is .0.4, 0.2.; the smallest comes first"):
+    with pytest.raises(DiagvibError, match="method: cutout: area is .0.4, 0.2.; write the smaller value first"):
         made("cutout", area=[0.4, 0.2])
 
 
 def test_boxes_of_cutout_are_smaller_than_the_image():
-    """Of boxes that would cover a side, which area 0.9 and a ratio of 2 always do, none is erased."""
+    """Boxes that would cover a side, as area 0.9 with a ratio of 2 always do, are not erased."""
     batch = constant_images(50, 8)
     inputs = made("cutout", p=1, area=[0.9, 0.95], ratio=[2, 2]).augment(batch).inputs
     assert torch.equal(inputs, batch.inputs)
@@ -165,13 +165,13 @@ def test_operations_on_colours_are_torchvisions():
 
 
 def one_of(images, first, second):
-    """Every image is the first or the second, give or take rounding, and both occur."""
+    """Every image is the first or the second, up to rounding, and both occur."""
     near = [(images.float() - expected.float()).abs().flatten(1).amax(1) <= 1 for expected in (first, second)]
     return (near[0] ^ near[1]).all() and near[0].any() and near[1].any()
 
 
 def test_operations_on_places_are_torchvisions():
-    """Rotation by 15 degrees; a shear whose first row, or column, stays; and a shift by 2 of 24 pixels."""
+    """Rotation by 15 degrees; a shear whose first row, or column, is fixed; and a shift by 2 of 24 pixels."""
     torch.manual_seed(1)
     images = noise(12)
     smooth = F.avg_pool2d(images.float(), 5, 1, 2).to(torch.uint8)
@@ -225,7 +225,7 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
     monkeypatch.setattr(augmix, "OPERATIONS", (lambda images, strength: torch.zeros_like(images),) * 9)
     views, black = method.views(batch.pixels), data.inputs(torch.zeros_like(batch.pixels))
     gone = ((views[1:] - views[0]) / (black - views[0])).flatten(2)
-    assert (gone.amax(2) - gone.amin(2)).max() < 1e-2, "one m for an image"
+    assert (gone.amax(2) - gone.amin(2)).max() < 1e-2, "one m per image"
     assert 0 < gone.mean(2).min() < 0.3 and 0.7 < gone.mean(2).max() < 1 and len(gone.mean(2).unique()) == 16
 
 
@@ -285,7 +285,7 @@ def test_spectral_decoupling_penalises_training_alone(data):
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix", "cutout", "augmix", "sd", "di", "dfr"])
 def test_steps_can_be_recorded(name):
-    """No step waits for the device, and its randomness is drawn anew in every repetition."""
+    """No step waits for the device, and its random numbers are drawn anew in every repetition."""
     train, val = annotated(80, 0), annotated(12, 1)
     results = []
     for graphs in (None, RecordedOperations()):

@@ -1,4 +1,4 @@
-"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches they are given."""
+"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches they get."""
 
 import math
 from dataclasses import replace
@@ -34,7 +34,7 @@ def options(name):
 
 
 def with_phases(name, data, **chosen):
-    """A method that has been asked for its phases, as by the trainer."""
+    """A method whose phases have been requested, as by the trainer."""
     method = made(name, **chosen)
     method.phases(data)
     return method
@@ -50,7 +50,7 @@ def data():
 
 
 def test_every_batch_has_equal_shares_of_the_sets():
-    """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is gone through twice and a bit."""
+    """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is used up more than twice."""
     sets = [torch.tensor([2, 5, 7]), torch.arange(10, 20)]
     drawn = epoch_batches(sets, 20, 5, torch.Generator().manual_seed(0))
     assert drawn.shape == (4, 4)
@@ -122,14 +122,14 @@ def test_images_that_lisa_could_not_blend_with_any(labels, environment, message)
 
 
 @pytest.mark.parametrize(("model", "size", "message"), [
-    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are no pooled map"),
+    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are not a pooled map"),
     ("small_cnn", 16, "of the 1 cells of model small_cnn's last feature map, cells: 0.25 erases none")])
 def test_networks_that_w2d_cannot_use(model, size, message):
     with pytest.raises(DiagvibError, match=f"method: w2d.*{message}"):
         make_baseline(settings_of(model, "w2d"), 6, size, 0)
 
 
-# Penalties that set in late
+# Penalties that start late
 
 
 @pytest.mark.parametrize("settings", [
@@ -350,7 +350,7 @@ def reader():
 
 
 def test_w2d_erases_the_cells_that_decide(reader):
-    """The largest cell of the true class's channel; of the hard images in those of which that lowers it most."""
+    """The largest cell of the true class's channel; in those hard images whose probability this lowers most."""
     maps = torch.zeros(4, 3, 2, 2)
     labels = torch.tensor([0, 1, 2, 0])
     for image, (row, column, value) in enumerate(((0, 1, 2.0), (1, 0, 4.0), (1, 1, 1.0), (0, 0, 8.0))):
@@ -422,7 +422,7 @@ def test_lisa_blends_only_what_it_may():
         shares.append(share)
     assert sum(kinds) == pytest.approx(200, abs=40)
     shares = torch.stack(shares)
-    assert shares.std(1).min() > 0.05, "each image has a share of its own"
+    assert shares.std(1).min() > 0.05, "each image has its own share"
     assert shares.mean().item() == pytest.approx(0.5, abs=0.02)
     assert shares.var().item() == pytest.approx(1 / 20, abs=0.005), "Beta(2, 2)"
 
@@ -440,7 +440,7 @@ def test_partners_are_all_as_likely():
 
 @pytest.mark.parametrize("environments", [2, 3])
 def test_env_mixup_blends_each_environment_with_the_next(environments):
-    """Each environment's images are of a class of their own, so that labels say which ones were blended."""
+    """Each environment's images have a separate class, so that labels show which ones were blended."""
     of = torch.arange(4 * environments) // 4
     data = coded(known(of.tolist(), environment=of.tolist(), environments=("a", "b", "c")[:environments]))
     method, batch, orders, shares = with_phases("env_mixup", data), data.batch(torch.arange(len(of))), set(), []
@@ -460,7 +460,7 @@ def test_env_mixup_blends_each_environment_with_the_next(environments):
     assert orders == ({(1, 0)} if environments == 2 else {(1, 2, 0), (2, 0, 1)})
     shares = torch.stack(shares)
     assert shares.var().item() == pytest.approx(1 / (4 * 1.4), abs=0.02), "Beta(0.2, 0.2)"
-    assert (shares[:, 0] != shares[:, 1]).float().mean() > 0.9, "each pair has a share of its own"
+    assert (shares[:, 0] != shares[:, 1]).float().mean() > 0.9, "each pair has its own share"
 
 
 def test_every_method_of_domain_generalisation_has_a_baseline():

@@ -41,7 +41,7 @@ def test_an_image_trains_its_own_domains_head_alone(data):
     assert len(heads) == 3 and len(set(map(id, heads))) == 3
     index = (train.cues[:, 0] == 1).nonzero()[:5, 0]
     batch = train.batch(index)
-    assert torch.allclose(method.predict(batch), plain.predict(batch), atol=1e-6), "all begin as the network's own"
+    assert torch.allclose(method.predict(batch), plain.predict(batch), atol=1e-6), "all start as the network's own"
     with torch.no_grad():
         for shift, head in enumerate(heads):
             head.bias.add_(torch.arange(6) * shift)
@@ -107,7 +107,7 @@ def features_of(method, train):
 
 
 def decisions(train, features, index, c):
-    """What scikit-learn says to all images after learning from those of `index`: [N, classes], or [N] of two."""
+    """scikit-learn's outputs for all images after learning from those in `index`: [N, classes], or [N] for two."""
     x, y = StandardScaler().fit_transform(features.double().numpy()), train.labels.numpy()
     solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
     solver = OneVsRestClassifier(solver).fit(x[index.numpy()], y[index.numpy()])
@@ -131,7 +131,7 @@ def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, res
     logits = method.model.head(features)
     assert torch.allclose(logits[:, :3], expected, atol=1e-3)
     assert logits.argmax(1).max() < 3, "the classes that no image has are never predicted"
-    assert torch.equal(features_of(method, train), features), "the features stay"
+    assert torch.equal(features_of(method, train), features), "the features do not change"
 
 
 def test_of_two_classes_dfr_gives_the_regressions_probabilities():
@@ -165,7 +165,7 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
 def test_dfr_cannot_choose_on_groups_of_one_image():
     made("dfr", c=None).phases(known([0, 0, 2, 2], [[1]] * 4))
     data = known([0, 0, 0, 2], [[1]] * 4)
-    with pytest.raises(DiagvibError, match="the smallest group has one training image.* give c, such as 0.1"):
+    with pytest.raises(DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"):
         made("dfr", c=None).phases(data)
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
@@ -202,4 +202,4 @@ def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
         checkpoint, method = Checkpoint(tmp_path / f"{epoch}.pt", "d"), made("dfr", **options)
         with pytest.raises(Interrupted):
             fit(method, data, checkpoint, watched(method, epoch))
-        assert fit(made("dfr", **options), data, checkpoint) == (history, final), f"behind epoch {epoch}"
+        assert fit(made("dfr", **options), data, checkpoint) == (history, final), f"after epoch {epoch}"

@@ -1,4 +1,4 @@
-"""Methods that are told nothing and infer what biases a network, on cases worked by hand."""
+"""Methods that are told nothing and infer a network's bias, on cases worked by hand."""
 
 from dataclasses import replace
 from math import log
@@ -30,13 +30,13 @@ class Fixed(nn.Module):
 
 
 def probable(p, labels):
-    """Logits [B, 3] that give each label the probability p [B], and the other two classes half the rest."""
+    """Logits [B, 3] that give each label the probability p [B], and the other two classes half of the rest each."""
     p = torch.tensor(p)[:, None]
     return torch.where(F.one_hot(torch.tensor(labels), 3).bool(), p, (1 - p) / 2).log()
 
 
 def caught(losses):
-    """An update that notes the losses and moves nothing."""
+    """An update that records the losses and changes nothing."""
     return lambda name, loss: losses.update({name: loss})
 
 
@@ -73,7 +73,7 @@ def test_averages_of_lff():
     assert first.tolist() == pytest.approx([1 / (1 + 1), 0.5 / (0.5 + 1), 1 / (1 + 1)])
     # 0.7 + 0.9 of at most 2; 0.7 of at most 1.
     assert method.weights(torch.tensor([[3.0], [0.0]]), batch_of(data, [1])).item() == pytest.approx(0.8 / (0.8 + 0.7))
-    # 1.4 is still held against 2, which no image has any more.
+    # 1.4 is still divided by 2, although no image has that value any more.
     assert method.weights(torch.tensor([[0.0], [0.0]]), batch_of(data, [0])).item() == pytest.approx(0.7 / (0.7 + 0.7))
 
 
@@ -97,7 +97,7 @@ def test_eiil_finds_the_environments_that_the_reference_model_tells_apart():
 
 
 def test_the_closed_form_of_eiil_is_its_definition():
-    """Against gradients through the dummy scale, and torch's own Adam, before the assignment has settled."""
+    """Compared with gradients through the dummy scale, and torch's own Adam, before the assignment has converged."""
     logits, labels, _ = misled(60)
     torch.manual_seed(5)
     environment = inferred_environments(logits, labels, 40, 0.05)
@@ -118,7 +118,7 @@ def test_the_closed_form_of_eiil_is_its_definition():
 
 
 def test_groups_of_eiil_and_one_that_no_image_is_in():
-    """To class 1 the model says the same of every image, so that all are in one environment."""
+    """For class 1 the model gives every image the same logits, so all are in one environment."""
     logits, labels, against = misled()
     logits[labels == 1] = torch.tensor([2.0, 0.0, 0.0])
     labels = torch.where(labels == 2, 0, labels)  # as a study of two classes
@@ -180,7 +180,7 @@ def test_the_two_networks_of_debian_learn_in_turns():
     assert losses["model"].item() == pytest.approx(expected, rel=1e-3)
     assert losses["discoverer"].item() == pytest.approx((-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-3)
     assert output.loss.tolist() == pytest.approx([-log(p) for p in P], rel=1e-3)
-    # Each is asked by the other as in evaluation, and passes no gradient to it.
+    # Each is evaluated by the other as in evaluation mode, and passes no gradient to it.
     assert modes == [(True, True, True), (False, False, False), (False, True, True), (True, False, False)]
     assert method.model.training and method.discoverer.training
     assert torch.autograd.grad(losses["model"], method.discoverer.logits, allow_unused=True) == (None,)
@@ -190,7 +190,7 @@ def test_the_two_networks_of_debian_learn_in_turns():
 
 @pytest.mark.parametrize("name", ["lff", "eiil", "debian", "jtt"])
 def test_their_steps_can_be_recorded(name, capsys):
-    """As on a GPU: a recorded step reads nothing back, and follows what each step moves."""
+    """As on a GPU: a recorded step reads nothing back, and uses the state that each step updates."""
     train, graphs = annotated(64, 0, mistaken=8), RecordedOperations()
     data = train, annotated(16, 1, scaling=train.scaling)
     alone, recorded = (fit(made(name), data, graphs=each) for each in (None, graphs))
@@ -200,6 +200,6 @@ def test_their_steps_can_be_recorded(name, capsys):
 
 def test_jtt_without_an_error_says_so():
     train = annotated(96, 0)
-    with pytest.raises(DiagvibError, match="^mine/zso/hue/0: method: jtt: phase identify ends without an error.*lower "
+    with pytest.raises(DiagvibError, match="^mine/zso/hue/0: method: jtt: phase identify ends without any error.*lower "
                                            "identify_epochs or lr$"):
         Trainer(made("jtt", identify_epochs=2), train, train, RUN, PROTOCOL).fit()

@@ -64,7 +64,7 @@ def images(run: dict) -> pd.DataFrame:
 
 
 def write_other(runs, run: dict) -> None:
-    """A run of the studies above: the files of any other, with its own predictions."""
+    """A run of the studies above: any other run's files, with its own predictions."""
     folder = write_run(runs, {**run, "study": "zso", "binding": "shape", "cue": None})
     place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -182,7 +182,7 @@ def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_
 
 
 class Squares(squares.Squares):
-    """A scene of two factors, as far as tables and figures know one."""
+    """A scene of two factors, as far as tables and figures need one."""
 
     name = "Squares"
     factors = {"colour": ("red", "green", "blue"), "edge": ("left", "right", "middle")}  # noqa: RUF012
@@ -202,7 +202,7 @@ SQUARES = {
 
 
 def write_square(runs, run: dict) -> None:
-    """A run of SQUARES: of each class two of three images are right, where the cue misleads one of three."""
+    """A run of SQUARES: two of three images of each class are right, one of three where the cue misleads."""
     renamed = write_run(runs, {**run, "study": "zgo", "target": "shape", "cue": "hue" if run["cue"] else None})
     place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
     place.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Known answers: what the numbers must be for predictors that one can think through."""
+"""Known answers: what the numbers must be for simple predictors."""
 
 import math
 import pickle

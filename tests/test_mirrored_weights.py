@@ -1,4 +1,4 @@
-"""Published weights from the mirror: by torchvision's file name, held to its hash, and said where they are missing."""
+"""Published weights from the mirror: found by torchvision's file name, checked by hash, and reported if missing."""
 
 from pathlib import Path
 
@@ -67,7 +67,7 @@ def test_photos_without_published_weights_are_another_experiment():
     names = [entry["name"] for entry in config["baselines"]]
     frame = pd.DataFrame([{"baseline": name, "study": "dogs-o2o-easy"} for name in names])
     assert scratch_note(frame, config) == (
-        "From scratch, without published weights: another experiment than with them (dogs_erm_scratch, "
-        "dogs_group_dro_scratch, dogs_mmd_scratch).")
+        "Trained from scratch, not from published weights as in the paper: dogs_erm_scratch, "
+        "dogs_group_dro_scratch, dogs_mmd_scratch.")
     assert scratch_note(frame[~frame["baseline"].str.endswith("scratch")], config) == ""
     assert scratch_note(frame.assign(study="o2o-easy"), config) == "", "digits are learnt from scratch in the paper too"

@@ -1,4 +1,4 @@
-"""Images that memory should not hold: the same bytes from the disk, and batches fetched while others are used."""
+"""Images too large for memory: the same bytes from disk, and batches fetched while others are used."""
 
 import threading
 import time
@@ -38,7 +38,7 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     monkeypatch.setattr(memory, "SHARE", 0.0)
     mapped = read_images(path)
     assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
-    assert sorted(images.rglob("*")) == files, "the file has no name, so that none is ever left"
+    assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
     some = torch.tensor([39, 0, 7, 7])
     assert torch.equal(Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some])
 
@@ -88,7 +88,7 @@ def test_the_thread_works_while_the_one_who_asks_does():
     for n, _ in in_advance(work, range(3)):
         if n == 0:
             asked.set()
-            assert done.wait(30), "the second is worked on while the first is used"
+            assert done.wait(30), "the second is prepared while the first is used"
 
 
 def test_an_error_of_the_thread_reaches_the_one_who_asks_and_nothing_is_left_running():

@@ -1,4 +1,4 @@
-"""Our optimisers are torch's, to the bit, and a small training with them stays without torch's compiler."""
+"""Our optimisers match torch's, to the bit, and a small training with them does not load torch's compiler."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def trained(make) -> tuple[list[torch.Tensor], dict]:
     first, second = (make(list(net.parameters())) for _ in range(2))
     inputs = torch.randn(5, 4, 8)
     for step, batch in enumerate(inputs):
-        if step == 3:  # as a run that is continued
+        if step == 3:  # like a run that is continued
             second.load_state_dict(first.state_dict())
             first = second
         first.zero_grad(set_to_none=True)

@@ -1,4 +1,4 @@
-"""A model and a method of one's own, in files beside the Snakefile, through the whole workflow."""
+"""A user's own model and method, in files next to the Snakefile, through the complete workflow."""
 
 import re
 from pathlib import Path
@@ -70,7 +70,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 
 def planned(folder: Path) -> set[str]:
-    """The jobs of a dry run: the stage, and of trainings the baseline."""
+    """The jobs of a dry run: the stage, and for training the baseline."""
     said = run(folder, "-n")
     jobs = re.findall(r"^Job \d+: (train \S+|\w+)", said, re.M)
     assert jobs or "Nothing to be done" in said, said

@@ -1,5 +1,5 @@
-"""A user's own model and the renderer are inputs of what they decide, under the real rules; the jobs' command is a
-stand-in."""
+"""A user's own model and the renderer are inputs of the files that depend on them, under the real rules; the jobs'
+command is a stand-in."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A scene and studies of one's own, with two cues and with two environments, through the whole workflow."""
+"""A user's own scene and studies, with two cues and with two environments, through the complete workflow."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A copy of the repository in which the squares have been run; scene and studies lie beside the Snakefile."""
+    """A copy of the repository in which the squares have been run; scene and studies are next to the Snakefile."""
     folder = test_workflow.copy_of_the_repository(tmp_path_factory.mktemp("own"))
     for name in ("squares.py", "square_studies.yaml"):
         shutil.copy2(REPOSITORY / "tests" / name, folder / name)

@@ -1,4 +1,4 @@
-"""Studies and a scene of one's own, with two cues and with two environments: drawn, rendered and read back."""
+"""A user's own studies and scene, with two cues and with two environments: drawn, rendered and read back."""
 
 import json
 from pathlib import Path
@@ -55,7 +55,7 @@ def frame(layout: Layout, study: str, sample: int) -> pd.DataFrame:
 
 
 def in_order(table: pd.DataFrame, sample: int, **classes: int) -> pd.DataFrame:
-    """The table with class indices of the dataset sample instead of names; classes: factor -> how many."""
+    """The table with class indices of the dataset sample instead of names; classes: factor -> their number."""
     drawn = dataset_sample(sample, SQUARES.factors)
     return table.assign(**{factor: table[factor].map(drawn.chosen(factor, count, SQUARES.factors[factor]).index)
                            for factor, count in classes.items()})

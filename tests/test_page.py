@@ -1,4 +1,4 @@
-"""The page in a real browser: it loads in silence, shows something, and its matrix reacts to mouse and keyboard."""
+"""The page in a real browser: it loads without errors, shows something, and its matrix reacts to mouse and keyboard."""
 
 import os
 import shutil

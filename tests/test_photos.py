@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def huge_png(path) -> None:
-    """A file of a few bytes that says it holds 20,000 x 20,000 pixels."""
+    """A file of a few bytes that claims to have 20,000 x 20,000 pixels."""
     import struct
     import zlib
     chunks = [(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0")),
@@ -65,7 +65,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     assert len(list_photos(folder, PLACES)) == 3
     lines = capsys.readouterr().err.splitlines()
     wanted = {"cut.jpg": "damaged", "empty.png": "empty", "text.jpg": "not an image", "notes.txt": "name",
-              "gone.jpg": "No such file", "huge.png": "million pixels", "suburban/d.jpg": "stands in none of"}
+              "gone.jpg": "No such file", "huge.png": "million pixels", "suburban/d.jpg": "is in none of"}
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
         line, = (line for line in lines if name in line)

@@ -1,4 +1,4 @@
-"""Photos of cars as a user has them: real ones, which scikit-image and scikit-learn ship, and a folder that changes."""
+"""Photos of cars as a user has them: real ones, which scikit-image and scikit-learn ship, and a changing folder."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from diagvib.scenes import load_scene
 from photo_folders import blob, make_photos
 from test_workflow import copy_of_the_repository, environment
 
-# Of each class three, one for each split; grey ones among them, and one that gets an alpha channel.
+# Three of each class, one for each split; some are grey, and one gets an alpha channel.
 SHIPPED = {
     "cars/urban": ["coffee.png", "motorcycle_left.png", "retina.jpg"],
     "cars/country": ["chelsea.png", "rocket.jpg", "astronaut.png"],
@@ -48,7 +48,7 @@ def shipped(name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory) -> Path:
-    """The photos in a user's folders, those to be cut out with a mask or an alpha channel; one is turned into CMYK."""
+    """The photos in a user's folders, those to be cut out with a mask or an alpha channel; one is converted to CMYK."""
     mirror, generator = tmp_path_factory.mktemp("mirror"), np.random.default_rng(0)
     for pool, names in SHIPPED.items():
         place = mirror / "cars" / pool
@@ -89,7 +89,7 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 
 def planned(folder: Path) -> set[str]:
-    """The stages of which a job is due, up to the recipes."""
+    """The stages with a job to do, up to the recipes."""
     return set(re.findall(r"^Job \d+: (\w+)", snakemake(folder, "--dry-run", "recipes"), re.M))
 
 

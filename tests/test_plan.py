@@ -1,4 +1,4 @@
-"""The plan: numbers from the configuration, times from measurements, and nothing invented where there is none."""
+"""The plan: numbers from the configuration, times from measurements, and no time where there is no measurement."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def result_file(path: Path, *rows: dict, kind: str = "train", date: str = "2026-
 
 @pytest.fixture
 def unmeasured(monkeypatch, tmp_path):
-    """As on a machine where nothing has been measured."""
+    """As on a machine without any measurements."""
     monkeypatch.setattr(plan_module, "measured_rates", lambda device: measured_rates(device, tmp_path / "none"))
 
 

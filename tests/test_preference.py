@@ -1,4 +1,4 @@
-"""Which class a cue speaks for, and how many predictions follow it."""
+"""Which class a cue points to, and how many predictions follow it."""
 
 import pytest
 import torch
@@ -21,7 +21,7 @@ def test_what_a_cue_mostly_accompanies_comes_before_its_index():
             {"splits": ["train", "val", "test"], "group": "seen", "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]]}]
     study = parse_study("mine", {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 5},
                                  "rows": rows})
-    assert spoken_for(study, "cue") == (1, 0, None, 1, None), "class 2 goes with both alike, class 4 with none"
+    assert spoken_for(study, "cue") == (1, 0, None, 1, None), "class 2 is with both equally often, class 4 with none"
 
 
 def test_names_are_those_of_the_dataset_sample():

@@ -1,4 +1,4 @@
-"""The prepared folder: made whole and always the same, read fast, and never believed when damaged."""
+"""The prepared folder: made completely and always the same, read fast, and never trusted when damaged."""
 
 import gzip
 import shutil
@@ -31,7 +31,7 @@ def embedded(tmp_path_factory):
 
 @pytest.fixture
 def copy(embedded, tmp_path):
-    """A prepared folder of one's own to damage."""
+    """A separate prepared folder to damage."""
     return Path(shutil.copytree(embedded, tmp_path / "prepared"))
 
 
@@ -108,7 +108,7 @@ def _change_a_label(path: Path) -> None:
 
 @pytest.mark.parametrize("name", [source.path for source in load_sources()])
 def test_a_file_that_is_not_the_listed_one_is_refused(raw, definitions, tmp_path, name):
-    """Even where it can be read: one other label, or a texture with one byte behind its end."""
+    """Even if it can be read: a different label, or a texture with one byte too many."""
     path, expected = raw / name, file_sha256(raw / name)
     if "labels" in name:
         _change_a_label(path)

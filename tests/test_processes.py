@@ -1,4 +1,4 @@
-"""Work in processes of its own: order, errors, killed processes, a killed parent."""
+"""Work in separate processes: order, errors, killed processes, a killed parent."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ def test_an_error_is_raised_here_as_it_was():
 
 
 def test_a_killed_process_is_named():
-    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for want of memory"):
+    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for lack of memory"):
         list(in_processes(square_and_process, [1, 13, 2], 2, 1))
 
 
@@ -65,7 +65,7 @@ if __name__ == "__main__":
 
 
 def runs(process: int) -> bool:
-    """Whether a process is alive; one that is dead may still be listed where nobody asks how it ended."""
+    """Whether a process is alive; a dead one may still be listed until its parent asks how it ended."""
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What every training fixes while it lasts, and puts back."""
+"""What every training sets while it runs, and restores afterwards."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def tf32_everywhere():
 
 
 def test_fp32_means_no_tf32():
-    """torch itself allows TF32 to convolutions. test_cuda measures what comes out."""
+    """torch itself allows TF32 for convolutions. test_cuda measures the results."""
     assert tf32() == [True, True, False]
     with deterministic(CPU, 1):
         assert tf32() == [False] * 3 and not torch.backends.cudnn.allow_tf32

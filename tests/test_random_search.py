@@ -1,4 +1,4 @@
-"""Random search: what each trial draws, which trial each rule chooses, and real trainings at toy size, also killed."""
+"""Random search: what each trial draws, which trial each rule chooses, and real training at toy size, also killed."""
 
 import json
 import textwrap
@@ -119,7 +119,7 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
     ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
     ({"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"}, "coral.method.gamma: -1.0 is less than the minimum"),
     ({"ranges": "{coral: {method.gamma: {log10: [1, -1]}}}"}, r"gamma.log10: \[1.0, -1.0\] goes down"),
-    ({"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"}, "gamma: one of log10, .*not 2 of them"),
+    ({"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"}, "gamma: one of log10, .*not 2"),
     ({"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"}, "unknown key .*gamma.log9'; did you mean .*log10"),
     ({"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"}, "erm_env.batch_size: must be greater than or equal to 2"),
     ({"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"}, "unknown key 'erm_env.optimiser.momentum'"),
@@ -139,7 +139,7 @@ def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
         load_config(None, [*SEARCH, searching(), "tuning.study=zgo"])
     config = load_config(None, [*SEARCH, searching(), "studies=[o2o-easy, zgo]",
                                 "baselines=[{name: coral, studies: [o2o-easy]}, {name: small_cnn, studies: [zgo]}]"])
-    assert tuned_baselines(config) == ["coral"], "who is not trained on the study is not tuned on it"
+    assert tuned_baselines(config) == ["coral"], "a baseline not trained on the study is not tuned on it"
     config["tuning"]["random_search"] = None
     assert tuned_baselines(config) == ["coral", "small_cnn"], "the grid is for all"
     with pytest.raises(DiagvibError, match="counts: the group common of study whac-95 has no number of images"):
@@ -153,7 +153,7 @@ def history(*epochs: tuple) -> list[dict]:
              **dict(zip(names, values, strict=True))} for number, values in enumerate(epochs, 1)]
 
 
-# Each rule has an epoch of its own; the last is the fifth.
+# Each rule has a different epoch; the last is the fifth.
 EPOCHS = history((0.1, 0.5, 0.1, 0.5, 0.9, 0.3), (0.5, 0.9, 0.2, 0.6, 0.9, 0.4), (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
                  (0.7, 0.7, 0.3, 0.8, 0.9, 0.6), (0.8, 0.4, 0.1, 0.4, 0.9, 0.2), (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
                  (0.9, 0.2, 0.0, 0.3, 0.8, 0.1))
@@ -163,7 +163,7 @@ def test_each_rule_keeps_its_epoch():
     found = pd.DataFrame(rule_rows(EPOCHS)).set_index("rule")
     assert found["epoch"].to_dict() == dict(zip(RULES, (1, 2, 3, 4, 7, 6), strict=True))
     assert found["test_accuracy"].to_list() == [0.3, 0.4, 0.5, 0.6, 0.1, 0.7]
-    # Of the last epoch the accuracy on validation images of the training environments.
+    # For the last epoch, the accuracy on validation images of the training environments.
     assert found["score"].to_list() == [0.1, 0.9, 0.8, 0.8, 0.3, 0.7]
     assert found["id_accuracy"].to_list() == [0.9] * 4 + [0.8, 0.9]
 
@@ -329,7 +329,7 @@ def test_a_batch_of_more_images_than_there_are_is_named(root):
 
 
 def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
-    """From nothing; who is not trained on the study is not tuned on it, and the next tables know the search."""
+    """From scratch; a baseline not trained on the study is not tuned on it, and the next tables include the search."""
     pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
     from test_workflow import copy_of_the_repository, count, snakemake
     repository = copy_of_the_repository(tmp_path)

@@ -1,4 +1,4 @@
-"""Drawn frequencies match every study's cells; realizations lie in their class; names alone decide the draw."""
+"""Drawn frequencies match every study's cells; values lie within their class; the draw depends only on names."""
 
 import hashlib
 
@@ -26,7 +26,7 @@ LEVEL = 1e-6
 
 
 DIGITS = load_scene("digits")
-# Of what the generator of the first version drew, every digit of every number: hue with texture (ZSO: hue alone),
+# From what the first version's generator drew, the digit number of every image: hue with texture (ZSO: hue alone),
 # dataset samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
 FORMER = {
     "zso": "85dfcd24797a1fe437ecd43d320c076137a911b93ead89671f6917eb2364262f",
@@ -211,14 +211,14 @@ def test_crops_start_at_0_to_215_as_the_published_ones(pool):
 
 
 def largest_remainder(count: int, shares: dict) -> dict:
-    """Whole numbers that sum to count; of equal remainders any may be rounded up, so only sizes are compared."""
+    """Whole numbers that sum to count; among equal remainders any may be rounded up, so only sizes are compared."""
     exact = {cell: count * share for cell, share in shares.items()}
     left = count - sum(int(value + 1e-9) for value in exact.values())
     first = sorted(exact, key=lambda cell: -round(exact[cell] - int(exact[cell] + 1e-9), 9))[:left]
     return {cell: int(value + 1e-9) + (cell in first) for cell, value in exact.items()}
 
 
-# 14,400 images are 4332, 114, 114 and 3 a cell of whac-95's; most other numbers leave a remainder.
+# 14,400 images are 4332, 114, 114 and 3 per cell of whac-95; most other numbers leave a remainder.
 @pytest.mark.parametrize(("study", "counts"), [
     ("whac-95", {"train": 14400, "val": 270, "test": 540}), ("whac-95", {"train": 4374, "val": 540, "test": 1000}),
     ("whac-100", {"train": 900, "val": 54, "test": 27}), ("cue-1-95", {"train": 1000, "val": 60, "test": 100}),

@@ -1,7 +1,8 @@
-"""Remotes: what is pushed is pulled whole, by whoever may; killed or cut off in between, the same command completes it.
+"""Remotes: what is pushed is pulled completely, by anyone with access; after an interruption, the same command
+finishes.
 
-A folder, a real SSH server and a real S3 server take turns (tests/services), on results of the shape that dvc.yaml
-declares. The words of DVC that docs/remotes.md translates are checked here as well.
+A folder, a real SSH server and a real S3 server (tests/services) are each tested, with results in the shape that
+dvc.yaml declares. DVC's messages that docs/remotes.md explains are checked here as well.
 """
 
 import base64
@@ -43,7 +44,7 @@ IN_BETWEEN = 2_000_000  # bytes that the line passes on before it is held or cut
 IN_BIG_FILE, IN_DATABASE = 8_000_000, 200_000
 JOBS = ("--jobs", "2")
 
-# Ends as by kill -9, no handler asked, in the middle of the first file that grows beyond the limit.
+# Ends as by kill -9, without handlers, in the middle of the first file that grows beyond the limit.
 KILLED_IN_A_FILE = """
 import resource, signal, sys
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -65,7 +66,7 @@ class Remote:
 
 
 class Repository:
-    """A git and DVC repository with a home of its own; nothing of the machine's DVC, SSH or AWS settings is seen."""
+    """A git and DVC repository with a separate home; nothing of the machine's DVC, SSH or AWS settings is seen."""
 
     def __init__(self, folder: Path, home: Path):
         self.folder, self.home = folder, home
@@ -116,7 +117,7 @@ class Repository:
         return clone
 
     def artifacts(self) -> dict[str, bytes]:
-        """Every file that DVC is to carry."""
+        """Every file that DVC should transfer."""
         outs = [self.folder / out for out in _outs(self.folder)]
         files = [path for out in outs for path in ([out] if out.is_file() else out.rglob("*")) if path.is_file()]
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in files}
@@ -136,7 +137,7 @@ def _outs(folder: Path) -> list[str]:
 
 
 def _fill(folder: Path) -> None:
-    """Random files in every out of dvc.yaml, as a run of the workflow would leave them in shape."""
+    """Random files in every output of dvc.yaml, as a run of the workflow would leave them."""
     generator = np.random.default_rng(1)
     for out in _outs(folder):
         count, size = FILES.get(out, (1, 100))
@@ -229,7 +230,8 @@ def _contents(folder: Path) -> dict[str, bytes]:
 
 
 def _finished(objects: dict[str, bytes]) -> int:
-    """How many objects bear their final name; each must be whole, which its name, the hash of its content, tells."""
+    """The number of objects with their final name; each must be complete, as its name, the hash of its content,
+    shows."""
     found = {match[1] + match[2]: content for path, content in objects.items()
              if (match := re.search(r"(?:^|/)md5/(..)/([0-9a-f]{30}(?:\.dir)?)$", path))}
     for name, content in found.items():
@@ -238,7 +240,7 @@ def _finished(objects: dict[str, bytes]) -> int:
 
 
 def _moved(said: str) -> int:
-    """How many files DVC says that it pushed or fetched."""
+    """The number of files that DVC reports as pushed or fetched."""
     return int(re.search(r"(\d+) files? (?:pushed|fetched)", said)[1])
 
 
@@ -303,7 +305,7 @@ def test_a_killed_or_cut_transfer_is_completed_by_the_same_command(repository, r
 
 
 def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(repository, folder_remote, tmp_path):
-    """DVC takes the half-written index of what is to be pushed for whole, says so in no way, and pushes less."""
+    """DVC takes the half-written index of what to push for complete, reports nothing, and pushes less."""
     repository.use(folder_remote)
     whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
     code, said = repository.run(sys.executable, "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")

@@ -1,4 +1,4 @@
-"""The renderer against the published generator's images, against a plain implementation, and at its borders."""
+"""The renderer compared with the published generator's images and with a plain implementation, and its edge cases."""
 
 import os
 import subprocess
@@ -141,7 +141,7 @@ def test_without_numba_plain_torch_renders(stacks, monkeypatch):
 @pytest.mark.parametrize("used", [slice(0, 40), slice(0, 3), slice(17, 18), slice(38, 40)])
 @on_every_path
 def test_digits_anywhere_in_their_square_are_drawn(stacks, used, fused):
-    """The window that is computed follows the digits, also those that reach the square's border."""
+    """The computed window follows the digits, including those that reach the square's border."""
     digits, textures = np.zeros((7, 40, 40), np.uint8), stacks[1]
     digits[:, used, used] = np.random.default_rng(5).integers(140, 256, digits[:, used, used].shape)
     recipes = random_recipes(16, seed=6)
@@ -212,7 +212,7 @@ def test_the_kernel_agrees_in_tritons_interpreter():
 
 
 def test_the_kernel_compiles_for_hopper(tmp_path, monkeypatch):
-    """Ahead of time, without a GPU: wide stores, a barrier between canvas and object, nothing spilled to memory."""
+    """Compiled ahead of time, without a GPU: wide stores, a barrier between canvas and object, no register spills."""
     triton = pytest.importorskip("triton", reason="triton is not installed (it comes with CUDA builds of torch)")
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

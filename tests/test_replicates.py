@@ -1,4 +1,4 @@
-"""Replicates that differ in their seeds: one dataset, several trainings on it."""
+"""Replicates that differ in their seeds: one dataset, several training runs on it."""
 
 import json
 
@@ -18,7 +18,7 @@ JOB = ("small_cnn", "two-cues", "corner-colour-extent")
 
 
 class Seeded(Squares):
-    """Squares of which there is one dataset, as of photos."""
+    """Squares with only one dataset, as with photos."""
 
     name = "Seeded"
     replicates = "seeds"

@@ -1,4 +1,5 @@
-"""Figures and the page, from synthetic runs and images: complete, self-contained, repeatable, honest about holes."""
+"""Figures and the page, from synthetic runs and images: complete, self-contained, repeatable, showing what is
+missing."""
 
 import json
 import re
@@ -37,7 +38,7 @@ TELLING = Binding(("shape", "position"))  # in the model of synthetic_runs the s
 
 
 def write_images(folder, study, binding, images_per_cell=4):
-    """Image files whose every pixel says its cell: red = 10 * target class, green = 10 * cue class."""
+    """Image files whose every pixel encodes its cell: red = 10 * target class, green = 10 * cue class."""
     chosen = scene_sample("digits", 0).classes
     for split in ("train", "test"):
         cells = study_cells(study, split)
@@ -76,7 +77,7 @@ def matrix_of(text):
 
 
 class Page(HTMLParser):
-    """What a browser would fetch, the ids, the links inside the page, and whether tags close."""
+    """What a browser would load, the ids, the links within the page, and whether tags are closed."""
 
     VOID = ("meta", "link", "br", "hr", "img", "input")
 
@@ -125,7 +126,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(results):
     assert "Without a shortcut (ZSO), small_cnn recognises shape in 95 % of the test images." in text
     assert f"When position gives shape away in training (ZGO), it is right in {100 * mean['zgo']:.0f} %" in text
     assert f"(FGO-20), bring it back to {100 * mean['fgo-20']:.0f} %." in text
-    assert "None: all 16 configured runs are there." in text
+    assert "None: all 16 configured runs are complete." in text
 
 
 def test_other_sources_and_a_shortened_protocol_are_announced_everywhere(results):
@@ -155,7 +156,7 @@ def test_the_same_tables_give_the_same_bytes_however_many_processes_draw(results
 
 
 def test_runs_that_noted_their_test_accuracies_show_them(results, tmp_path):
-    assert "Had another epoch been chosen: FAAvg" in page_of(results)
+    assert "With other selection rules: FAAvg" in page_of(results)
     assert "test, ood" in (results / "figures/training/small_cnn.svg").read_text()
     for run in EXPECTED:
         write_run(tmp_path / "runs", run, comparable=False)
@@ -239,7 +240,7 @@ def test_the_colour_scale_is_palest_at_chance_and_text_stays_legible():
 
 
 def test_chance_is_that_of_the_studys_target_classes():
-    """Another number of classes: the scale's pale point, the line in the figures and the words move with it."""
+    """A different number of classes: the scale's pale point, the line in the figures and the words change with it."""
     known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
     assert known.chance("zgo") == CHANCE and known.chance("two-places") == 1 / 4
     assert accuracy_colours(1 / 4, 1 / 4) == accuracy_colours(CHANCE)

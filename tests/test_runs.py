@@ -1,4 +1,4 @@
-"""The train stage from image files to run folders, also when it is killed."""
+"""The train stage from image files to run folders, including when it is killed."""
 
 import json
 import os
@@ -260,7 +260,7 @@ def test_other_errors_are_not_taken_for_too_little_memory(root, monkeypatch):
 
 
 def test_recorded_steps_and_reading_ahead_change_nothing(root, monkeypatch):
-    """The way of a GPU, on the CPU; every run has a recording of its own."""
+    """As on a GPU, on the CPU; every run has its own recording."""
     plain, recordings = contents(train(root, "plain")), []
 
     def recorded(device, wanted):

@@ -1,4 +1,4 @@
-"""What every scene must hold to, and what is said of a user's that does not."""
+"""The contract of every scene, and the errors for a user's scene that breaks it."""
 
 import shutil
 from pathlib import Path
@@ -19,9 +19,9 @@ from diagvib.studies.recipes import check_recipes
 from diagvib.studies.rows import SPLITS
 
 NAMES = [*SCENES, "squares:Squares"]
-# Of recipe columns the ones that say which source an image is made from.
+# Of the recipe columns, those that say which source an image is made from.
 SOURCE_COLUMNS = {"digits": "digit", "squares:Squares": "shade", "cars": "car_photo", "dogs": "photo"}
-# Of scenes that use a source once no more can be drawn, with any classes, than the smallest split has.
+# Scenes that use a source once cannot draw more, for any classes, than the smallest split has.
 MOST = {"cars": 40}
 # The factor that the object itself shows.
 OBJECTS = {"digits": "shape", "cars": "car"}
@@ -185,10 +185,10 @@ number = 3
     ("digit", "unknown scene 'digit'; did you mean digits"),
     ("own_scene:Absent", "own_scene:Absent cannot be imported"),
     ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
-    ("own_scene:number", "own_scene:number is no function or class"),
+    ("own_scene:number", "own_scene:number is not a function or class"),
     ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
     ("own_scene:Clashing", "no factor can be named 'group'"), ("own_scene:Dashed", "'two-words'"),
-    ("own_scene:OneClass", "only needs two classes")])
+    ("own_scene:OneClass", "only needs at least two classes")])
 def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
     (tmp_path / "own_scene.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)

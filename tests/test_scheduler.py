@@ -26,7 +26,7 @@ bindings: [{", ".join(BINDINGS)}]
 samples: 5
 baselines: [{{name: small_cnn, studies: [zgo], bindings: [{", ".join(BINDINGS[:2])}]}}]
 """
-# Snakemake, and beside it a thread that notes how many timers there were at most.
+# Snakemake, and a thread in it that records the largest number of timers.
 WATCHED = """
 import pathlib, sys, threading, time
 def watch():

@@ -1,4 +1,4 @@
-"""The JSON schemas in config/schema say what the models say, and take the shipped files."""
+"""The JSON schemas in config/schema match the models, and accept the shipped files."""
 
 import pytest
 import yaml

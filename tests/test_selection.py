@@ -1,4 +1,4 @@
-"""Other rules of choosing the epoch: known answers, and no answer where nothing was noted."""
+"""Other selection rules: known answers, and no answer if nothing was recorded."""
 
 import numpy as np
 import pandas as pd
@@ -47,7 +47,7 @@ def test_without_a_cue_it_is_the_one_group():
 
 
 def test_only_epochs_that_were_noted_can_be_chosen():
-    """An autoencoder's own epochs classify nothing; the last of them are no last epoch of the classifier."""
+    """An autoencoder's own epochs classify nothing; the last of them is not the classifier's last epoch."""
     epochs = history()
     epochs[[0, 3], HISTORY.index("ood_accuracy")] = np.nan
     found = means(selection_table(runs(cues=["hue"], samples=1), [epochs]), "faavg")

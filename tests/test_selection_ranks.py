@@ -1,4 +1,4 @@
-"""How methods rank under each rule of selection: known answers, of runs and of random searches."""
+"""How methods rank under each selection rule: known answers, for runs and for random searches."""
 
 import json
 
@@ -26,7 +26,7 @@ def shifted(more: float) -> list[dict]:
 
 
 def ranks_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
-    """The table of runs whose epochs a function of the run gives; None: not noted."""
+    """The table of runs whose epochs are given by a function of the run; None: not recorded."""
     for run in wanted:
         write(folder / "runs", run, perfect(run))
         if epochs(run):
@@ -42,13 +42,13 @@ def means(ranks: pd.DataFrame, baseline: str, study: str, over: str = "runs", va
 
 
 def test_each_rule_ranks_methods_by_what_it_would_have_got(tmp_path):
-    # `b` is better wherever its epoch is the last, and worse by a tenth elsewhere. `c` noted nothing.
+    # `b` is better if its epoch is the last, and worse by a tenth otherwise. `c` recorded nothing.
     studies = ["o2o-easy", "m2m-hard"]
     wanted = expected(["a", "b", "c"], studies)
     tables = {"a": lambda run: shifted(0.1 * run["sample"]), "b": lambda run: [
         *shifted(0.1 * run["sample"] - 0.1)[:-1], shifted(0.1 * run["sample"] + 0.3)[-1]], "c": lambda run: None}
     ranks = ranks_of(tmp_path, wanted, lambda run: tables[run["baseline"]](run))
-    assert set(ranks["baseline"]) == {"a", "b"}, "whose runs noted no test accuracies is not ranked"
+    assert set(ranks["baseline"]) == {"a", "b"}, "a baseline without recorded test accuracies is not ranked"
     for study in (*studies, ""):
         assert means(ranks, "a", study) == pytest.approx({rule: value + 0.05 for rule, value in BY_RULE.items()})
         assert means(ranks, "b", study) == pytest.approx(

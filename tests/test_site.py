@@ -1,4 +1,4 @@
-"""The site builds without a warning, reads nothing from elsewhere, and what pages tell readers to type exists."""
+"""The site builds without warnings, loads nothing from elsewhere, and what pages tell readers to type exists."""
 
 import re
 import subprocess
@@ -63,7 +63,7 @@ def test_the_reference_has_every_command_option_and_key(site):
 def test_what_a_page_tells_to_type_exists(page):
     code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", (REPOSITORY / page).read_text(), re.S))
     known = {*commands(), "COMMAND"}
-    # A name at the start of a line or behind a path, not `import diagvib as` or `folder/diagvib/x`.
+    # A name at the start of a line or after a path, not `import diagvib as` or `folder/diagvib/x`.
     typed = re.findall(r"(?:^|`|bin/)diagvib ([a-z][\w-]*)", code, re.M)
     assert [name for name in typed if name not in known] == []
     targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.M)

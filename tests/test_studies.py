@@ -31,8 +31,8 @@ PAPER = {
        for f in (5, 10, 20)},
 }
 
-# Study of two cues -> training share where both agree, cue 1 misleads, cue 2 misleads, both mislead. Of the three
-# classes of an independent cue one agrees.
+# Study of two cues -> training share where both agree, cue 1 misleads, cue 2 misleads, both mislead. For an
+# independent cue with three classes, one agrees.
 TRAINED = {"whac-95": (0.9025, 0.0475, 0.0475, 0.0025), "whac-100": (1, 0, 0, 0),
            "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
            "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3)}
@@ -256,7 +256,7 @@ def test_two_cues_bind_in_any_order_but_all_names_each_pair_once():
 
 
 def gaps_study(**changed) -> dict:
-    """A study of two classes a role, as photographs of cars have them."""
+    """A study with two classes per role, as for photographs of cars."""
     rows = [{"splits": ["train", "val", "test"], "group": group, "weight": 1,
              "cells": {cue: "same" if same else "other" for cue, same in zip(("place", "thing"), agree, strict=True)}}
             for group, agree in QUADRANTS.items()]

@@ -1,4 +1,4 @@
-"""Tables from synthetic runs: aggregates are the closed form; a missing run is named and moves nothing else."""
+"""Tables from synthetic runs: aggregates match the closed form; a missing run is named and changes nothing else."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from synthetic_runs import accuracy, expected_runs, write_run
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
 BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if target in ("shape", "hue") and cue != target]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
-TRACKED = "resnet18"  # whose runs noted the test accuracies of every epoch
+TRACKED = "resnet18"  # its runs recorded the test accuracies of every epoch
 MISSING = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
 
 
@@ -102,7 +102,7 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
         ours, oracle = (cell(selection, **keys, rule=rule) for rule in ("val_loss", "oracle"))
         assert ours["mean"] == pytest.approx(cell(metrics, **keys)["mean"]) and ours["change"] == 0
         assert oracle["change"] == pytest.approx(0.2)
-    section = (tmp_path / "tables.md").read_text().split("## Had another epoch been chosen")[1].split("\n## ")[0]
+    section = (tmp_path / "tables.md").read_text().split("## With other selection rules")[1].split("\n## ")[0]
     row = next(line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on"))
     assert "(+20.0)" in row
     untracked = tabulate(complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {})

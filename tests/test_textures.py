@@ -1,4 +1,4 @@
-"""Textures: published ones stay as they are; raw ones become grey, 256 x 256 and flat; ours are always the same."""
+"""Textures: published ones are unchanged; raw ones become grey, 256 x 256 and flat; ours are always the same."""
 
 import numpy as np
 import pytest

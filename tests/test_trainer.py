@@ -1,4 +1,4 @@
-"""Training: it learns, selects, stops, continues bit for bit, and says what is wrong."""
+"""Training: it learns, selects, stops, continues bit for bit, and reports errors."""
 
 import math
 from itertools import pairwise
@@ -55,7 +55,7 @@ def fit(model, data, *arguments, protocol=PROTOCOL, **keywords):
 
 
 def fitted(model, data, **keywords):
-    """Everything that a training decides: its history, the selection, and the weights."""
+    """Everything that a training determines: its history, the selection, and the weights."""
     result = fit(model, data, **keywords)
     weights = {key: value.tolist() for key, value in model.state_dict().items()}
     return result.history, result.selected_epoch, result.val_loss, weights
@@ -158,7 +158,7 @@ def test_independent_of_threads_outside_and_global_seed(data):
             state = torch.get_rng_state()
             results.append(fitted(small_cnn(), data))
             assert torch.get_num_threads() == threads
-            assert torch.equal(torch.get_rng_state(), state), "the caller's random state is left alone"
+            assert torch.equal(torch.get_rng_state(), state), "the caller's random state is unchanged"
     finally:
         torch.set_num_threads(before)
     assert results[0] == results[1]

@@ -1,4 +1,4 @@
-"""Tuning: which candidate wins and why, on real trainings at toy size; also when it is killed or a loss diverges."""
+"""Tuning: which candidate wins and why, on real training at toy size; also when it is killed or a loss diverges."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def images(tmp_path_factory) -> Path:
 
 
 def sharing(images: Path, folder: Path) -> Path:
-    """A root of one's own that shares the images."""
+    """A separate root that shares the images."""
     (folder / "data").mkdir()
     for name in ("images", "recipes", "prepared"):
         (folder / "data" / name).symlink_to(images / "data" / name)
@@ -60,7 +60,7 @@ def tune(root: Path, *overrides: str, baseline: str = "small_cnn") -> pd.DataFra
 
 
 def chosen_entry(root: Path, baseline: str = "small_cnn") -> dict:
-    """What tuning wrote for config/baselines, complete."""
+    """The entry that tuning wrote for config/baselines, complete."""
     path = root / f"results/tuning/{baseline}.yaml"
     return complete(read_yaml(path)[baseline], baseline, str(path))
 
@@ -90,7 +90,7 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
         assert said in entry["origin"]
     shown = capsys.readouterr().out
     assert f"chosen: batch {batch_size}, lr {lr:g}" in shown and "(now)" in shown
-    assert f"lr {lr:g} is the" in shown and "a better one may lie beyond" in shown
+    assert f"lr {lr:g} is the" in shown and "a better one may be outside the grid" in shown
 
 
 def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
@@ -119,7 +119,7 @@ def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkey
     table = tune(root, "tuning.learning_rates=[1.0e-3, 1.0e-4, 3.0e-4]")
     assert trained == [3e-4] * 4 and len(table) == 12
     tune(root, "training.seed=2")
-    assert len(trained) == 4 + 8, "what another seed gave does not count"
+    assert len(trained) == 4 + 8, "results for another seed do not count"
 
 
 def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
@@ -265,7 +265,7 @@ def test_diverging_once_is_worse_than_any_number_and_better_than_twice():
     ("tuning.learning_rates=[]", r"tuning.learning_rates: must have at least 1 item"),
     ("tuning.learning_rates=[1e-3]", "write it with a dot, like 2.0e-4"),
     ("tuning.factors=[colour]", "tuning.factors: unknown factor 'colour'"),
-    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples that `samples: 1` makes"),
+    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples of `samples: 1`"),
     ("tuning.rates=[1]", "unknown key 'tuning.rates'")])
 def test_what_cannot_be_tuned_is_named(root, override, says):
     with pytest.raises(DiagvibError, match=says):
@@ -302,7 +302,7 @@ def test_the_default_grid_holds_the_published_settings():
 
 
 def test_the_workflow_tunes_the_configurations_baselines(tmp_path):
-    """From nothing, with ZSO not among the studies."""
+    """From scratch, with ZSO not among the studies."""
     pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
     from test_workflow import copy_of_the_repository, snakemake
     repository = copy_of_the_repository(tmp_path)

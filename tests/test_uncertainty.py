@@ -1,4 +1,4 @@
-"""Intervals, paired comparisons and corrections: answers that are known before."""
+"""Intervals, paired comparisons and corrections: known answers."""
 
 import numpy as np
 import pandas as pd
@@ -34,7 +34,7 @@ from synthetic_runs import expected_runs
 
 
 def model_frame(baselines=BASELINES[:2], studies=STUDIES, bindings=BINDINGS, samples: int = 5) -> pd.DataFrame:
-    """What `collect_runs` gives for the generative model of `synthetic_grid`."""
+    """The result of `collect_runs` for the generative model of `synthetic_grid`."""
     frame = pd.DataFrame(expected_runs(baselines, studies, bindings, samples))
     frame["cue"] = frame["cue"].fillna("")
     values = [right_per_class(run, 3333) / 3333 for run in frame.to_dict("records")]
@@ -65,7 +65,7 @@ def test_aggregates_equal_the_closed_form_within_their_intervals():
 
 
 TIMES = 1000
-# Three standard errors of a share of 0.95 or 0.05 of so many simulations.
+# Three standard errors of a share of 0.95 or 0.05 over this many simulations.
 MARGIN = 3 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
@@ -160,7 +160,7 @@ def test_the_same_runs_give_the_same_answers():
 
 
 def test_sign_flips_of_a_worked_example():
-    # Of 64 ways, all of one sign and those with only the smallest turned have a mean as far from zero.
+    # Of 64 sign patterns, those with equal signs, and with only the smallest one changed, have a mean as far from zero.
     assert sign_flip_p(np.array([0.1, 0.2, 0.3, 0.4, 0.5, -0.01])) == pytest.approx(2 * 2 / 64)
     assert sign_flip_p(np.full(6, 0.05)) == pytest.approx(2 / 64)
     assert sign_flip_p(np.zeros(6)) == 1

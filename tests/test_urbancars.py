@@ -1,4 +1,4 @@
-"""The configurations of UrbanCars: the paper's methods beside its numbers, and the stand-ins through the workflow."""
+"""The configurations of UrbanCars: the paper's methods with its numbers, and the stand-ins through the workflow."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def config() -> dict:
 
 
 def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
-    """Were all runs there, made of the user's photos, each number of Tables 3 and 5 would be printed."""
+    """If all runs existed, made from the user's photos, each number of Tables 3 and 5 would be printed."""
     runs = pd.DataFrame(expected_runs(config)).assign(status="ok", comparable=True)
     assert len(runs) == 6 * len(config["baselines"])
     values, settings = runs.assign(**dict.fromkeys(MEASURES, 0.5)), {b["name"]: b["settings"]

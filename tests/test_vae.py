@@ -82,7 +82,7 @@ def test_shapes_follow_the_image_size(size, stages):
 
 
 def test_pixels_not_z_scores_are_compressed(data, batch):
-    """The scaling of the inputs does not matter to it."""
+    """It does not depend on the scaling of the inputs."""
     model = made().eval()
     unscaled = replace(batch, inputs=batch.inputs * 0)
     with torch.inference_mode():
@@ -138,7 +138,7 @@ def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
 
 
 def test_run_folder_of_two_phases(tmp_path):
-    """The test groups are tracked where there is something to predict; the selected epoch counts from the start."""
+    """The test groups are tracked in phases with predictions; the selected epoch counts from the start."""
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
     settings = {**load_settings("vae"), "batch_size": 16}
     training = {"max_epochs": 2, "patience": None, "seed": 1, "precision": "bf16", "threads": 1, "track_test": True}

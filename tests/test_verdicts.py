@@ -1,4 +1,4 @@
-"""The verdict on a reproduction: known answers from the paper's own numbers, shifted ones, and few samples."""
+"""The verdict on a reproduction: known answers for the paper's own numbers, shifted ones, and few samples."""
 
 import re
 
@@ -22,7 +22,7 @@ EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
 
 
 def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:
-    """Runs whose FAAvg and FAMin are the paper's: one cue has the minimum, the other four what gives the mean."""
+    """Runs whose FAAvg and FAMin are the paper's: one cue has the minimum, the other four give the mean."""
     paper = read_paper_tables().set_index(["study", "baseline", "target", "metric"])
     mean, spread = paper["paper_mean"].to_dict(), paper["paper_spread"].to_dict()
     frame = pd.DataFrame([run for run in EXPECTED if run["sample"] < samples])
@@ -66,14 +66,14 @@ def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_ow
     assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 300 < agrees.sum() < 600
     assert verdict_sentence(comparison) == (
         f"Of 864 compared cells {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
-        f"{864 - agrees.sum()} cannot be told: all that it has.")
+        f"{864 - agrees.sum()} are undecided.")
 
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_fewer_than_three_samples_decide_nothing_however_close(samples):
     comparison = compare(frame_of_the_paper(samples))
     assert set(comparison["verdict"]) == {"cannot tell"} and set(comparison["n"]) == {samples}
-    assert comparison["reason"].str.endswith(f"n = {samples}, of at least 3").all()
+    assert comparison["reason"].str.endswith(f"n = {samples}, at least 3 needed").all()
 
 
 def test_a_spread_of_ours_never_makes_a_cell_agree(papers_own):
@@ -92,7 +92,7 @@ def test_numbers_shifted_by_ten_points_differ_wherever_the_spread_lets_one_tell(
     should = cells["uncertainty"] < 0.1
     assert should.mean() > 0.5
     assert ((cells["verdict"] == "differs") == should).all() and not (cells["verdict"] == "agrees").any()
-    # and a standard error of at most one point on both sides always lets one tell
+    # and with a standard error of at most one point on both sides, every cell is decided
     assert (cells[(cells[["paper_stderr", "stderr"]] <= 0.01 + 1e-9).all(axis=1)]["verdict"] == "differs").all()
 
 
@@ -134,7 +134,7 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
     ({"counts": {"train": 87480}}, "87,480 training images (paper: 43,740)"),
     ({"counts": {"val": 900}}, "900 validation images (paper: 8,748)"),
-    ({"image_size": 64}, "64 pixels a side (paper: 128)"),
+    ({"image_size": 64}, "64 pixels per side (paper: 128)"),
     ({"training": {"max_epochs": 60}}, "60 epochs at most (paper: 30)"),
     ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
     ({"training": {"patience": 3}}, "stops after 3 epochs without a better validation loss (paper: never)")])
@@ -167,7 +167,7 @@ def test_published_settings_are_compared_as_runs_recorded_them(change, reason, r
     changed = {"baselines": [{"name": "resnet18", "settings": PUBLISHED | change}]}
     usual = {"baselines": [{"name": "resnet18", "settings": PUBLISHED}]}
     made = {"settings": PUBLISHED | change, "training": {"max_epochs": 30, "patience": None}, "seed": 1332}
-    # What a run recorded decides, whatever the configuration says by now.
+    # What a run recorded decides, whatever the configuration says now.
     judged = judge_runs(frame, [made], usual) if recorded else judge_runs(frame, [None], changed)
     assert judged["resnet18", "zgo", "hue"] == ([reason], [])
     assert judge_runs(frame, [made | {"settings": PUBLISHED}], changed)["resnet18", "zgo", "hue"] == ([], [])
@@ -208,7 +208,7 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     for name in ("metrics", "comparison", "p_matrix"):
         pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"{name}.parquet"), tables[name], check_dtype=False)
     markdown, latex = (tmp_path / "tables.md").read_text(), (tmp_path / "tables.tex").read_text()
-    assert all("Of 864 compared cells" in text and "cannot be told" in text for text in (markdown, latex))
+    assert all("Of 864 compared cells" in text and "are undecided" in text for text in (markdown, latex))
     assert "All compared cells together: reproduced; reproduced: resnet18, " in markdown
     assert "| resnet50 † |" in markdown and "| resnet18 |" in markdown
     assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown

@@ -1,4 +1,4 @@
-"""Visualisation sheets: what a run keeps of what its model makes of test images, as people are shown it."""
+"""Visualisation sheets: how a run's pictures of test images are shown to people."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def results(tmp_path_factory):
 
 
 def made_again(root):
-    """Tables, sheets and page, without the figures that have tests of their own."""
+    """Tables, sheets and page, without the figures that have separate tests."""
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     tables = read_tables(root / "tables")
     for name, draw in visualisations(tables["runs"], root / "runs", sheet_binding(tables["p_matrix"])):
@@ -95,7 +95,7 @@ def test_missing_pictures_are_named_and_change_nothing_else(results, tmp_path, d
     assert "pictures missing:" in page
     frame = read_tables(root / "tables")["runs"]
     missing = frame[frame["status"] != "ok"]
-    if damage == "a picture":  # the run's numbers stand; only looking at the picture shows the damage
+    if damage == "a picture":  # the run's numbers are valid; only decoding the picture reveals the damage
         assert not len(missing)
     else:
         assert missing[["baseline", "study", "binding"]].to_numpy().tolist() == [["vae", "zso", "hue"]]

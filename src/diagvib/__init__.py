@@ -1,7 +1,7 @@
 """Measures when vision models learn shortcuts instead of the task, and what helps.
 
 `diagvib.load("zgo", "shape-hue", split="train")` gives a data set for PyTorch that knows its metrics; `studies()`,
-`models()` and `methods()` list what there is. Nothing heavy is imported before it is used.
+`models()` and `methods()` list the names. Heavy modules are imported only when needed.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""The command line: one command a stage, and `plan`."""
+"""The command line: a command for each stage, and `plan`, `compare` and others."""
 
 import json
 import os
@@ -21,25 +21,25 @@ from diagvib.studies.binding import bind
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
                   help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
-                       "in order; each is also a command of its own.")
+                       "in order; each stage is also a separate command.")
 
-# As config/schema has them; with --settings no file says which ones exist.
+# As in config/schema; with --settings alone, no file says which names exist.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 def _checked_name(given: str | list[str]) -> str | list[str]:
-    """A name that becomes a folder. DiagvibError for one that would lead elsewhere."""
+    """A name that becomes a folder name. DiagvibError for one that would lead elsewhere."""
     for name in [given] if isinstance(given, str) else given or []:
         if not _NAME.fullmatch(name):
-            raise DiagvibError(f"{one_line(repr(name), 120)} names no study, binding or baseline: these are letters, "
-                               "digits, '_', '-' and '.', the first a letter or digit")
+            raise DiagvibError(f"{one_line(repr(name), 120)} cannot name a study, binding or baseline; use letters, "
+                               "digits, '_', '-' and '.', beginning with a letter or digit")
     return given
 
 
 Config = Annotated[Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")]
 Override = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key; repeatable.")]
 Settings = Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")]
-Root = Annotated[str | None, typer.Option(help="Where data/ and results/ live; default: the configuration's.")]
+Root = Annotated[str | None, typer.Option(help="Folder for data/ and results/; default: the configuration's.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")]
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
@@ -54,11 +54,11 @@ BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_check
 
 
 class Job:
-    """What a stage command was asked to do: settings from JSON (from Snakemake) or from a configuration (by hand)."""
+    """What a stage command was asked to do: settings as JSON (from Snakemake) or from a configuration (by hand)."""
 
     def __init__(self, stage: str, config, override, settings, root, **names):
         if settings is not None and (config or override):
-            raise DiagvibError("--settings stands for a whole configuration; give it alone or use --config and --set")
+            raise DiagvibError("--settings replaces a configuration; give it alone, or use --config and --set")
         self._config = {} if settings is not None else load_config(config, override)
         self.settings = (read_settings(settings, stage) if settings is not None
                          else stage_settings(self._config, stage, **names))
@@ -68,17 +68,17 @@ class Job:
         self.mirror = Path(self._config["mirror"]) if self._config.get("mirror") else None
 
     def scenes(self, given: str | None) -> list[str]:
-        """The one that is given, or all of the configuration. DiagvibError for an unknown one."""
+        """The given scene, or all scenes of the configuration. DiagvibError for an unknown one."""
         if given is None and not self._config:
-            raise DiagvibError("--settings say nothing of scenes; name one")
+            raise DiagvibError("--settings does not name a scene; give one as an argument")
         chosen = scenes(self._config) if given is None else [given]
         for scene in chosen:
             load_scene(scene)
         return chosen
 
     def check_binding(self, study: str, binding: str) -> str:
-        """The study's own name, which may be given by another. DiagvibError if a study of the configuration has no
-        such binding; settings alone do not tell."""
+        """The study's real name, which may be given as an alias. DiagvibError if a study of the configuration has no
+        such binding; with settings alone this is not checked."""
         if not self._config:
             return study
         definition = study_of(self._config, study)
@@ -154,9 +154,9 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
                                                         help="Baselines of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
-    """Choose a baseline's settings by validation, in a grid or a random search: the configuration's `tuning`."""
+    """Choose a baseline's settings by validation, with a grid or random search (`tuning` in the configuration)."""
     if settings is not None and len(baselines) > 1:
-        raise DiagvibError("--settings are those of one baseline; name one")
+        raise DiagvibError("--settings are for one baseline; name exactly one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
     for name, job in tasks.items():
         stages.tune(job.layout, job.settings, name, job.device(device), mirror or job.mirror)
@@ -165,7 +165,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
 @app.command()
 def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
              threads: Threads = None) -> None:
-    """Make the tables from all finished runs; name the missing ones."""
+    """Make the tables from all finished runs, and name the missing ones."""
     job = Job("tabulate", config, override, settings, root)
     stages.tabulate(job.layout, job.settings, _cores(threads))
 
@@ -197,12 +197,12 @@ def plan(config: Config = None, override: Override = None,
          rates: Annotated[list[Path] | None, typer.Option(
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Say what a configuration will make, the disk it needs, and how long it will take. Starts nothing."""
+    """Show what a configuration will make, how much disk space it needs, and how long it will take. Starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
     if plan_workflow(config, override, json_output):
         return
     if device not in (None, "cpu", "cuda"):
-        raise DiagvibError(f"--device {device}: cpu or cuda expected")
+        raise DiagvibError(f"--device {device}: must be cpu or cuda")
     resolved = load_config(config, override)
     estimated = estimate(resolved, device, gpus, rates)
     if json_output:
@@ -264,18 +264,18 @@ def version() -> None:
 
 
 def main() -> None:
-    """Run a command. A mistake of the user's ends in one line on standard error and exit code 1."""
+    """Run a command. A user's mistake ends with one line on standard error and exit code 1."""
     try:
         app()
     except DiagvibError as error:
         print(f"error: {one_line(error, 3000)}", file=sys.stderr)
         sys.exit(1)
-    except OSError as error:  # a file or folder that cannot be used as it is needed
+    except OSError as error:  # a file or folder that cannot be used as needed
         if error.filename is None:
             raise
         print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
+        print("interrupted; run the same command again to continue", file=sys.stderr)
         sys.exit(130)
 

@@ -1,7 +1,7 @@
-"""diagvib as a library: a data set of any study in one line, and the metrics that go with it.
+"""diagvib as a library: a data set of any study in one line, with its metrics.
 
-What is not to be found under a `root` of the workflow is drawn and rendered here. The same names and numbers give the
-same images as the workflow's files, byte for byte.
+Without a workflow's `root`, images are drawn and rendered on the fly. The same names and numbers give the same images
+as the workflow's files, byte for byte.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import SPLITS, Study, load_study
 
-# Names the folder in which prepared sources are kept.
+# The environment variable that names the folder for prepared sources.
 CACHE_VARIABLE = "DIAGVIB_CACHE"
 
 
@@ -43,7 +43,7 @@ class StudyDataset(Dataset):
     """One split of a study's dataset: `image, target, metadata = dataset[i]`.
 
     image: uint8[3, size, size], or what `transform` makes of it. target: index of the class in `classes`. metadata:
-    group, environment where the study names any, and for each cue the index of its class in `cue_classes[cue]`.
+    group, environment if the study names any, and for each cue the index of its class in `cue_classes[cue]`.
     A DataLoader collates all three. `pixels`, `targets` and `table` hold all images at once: uint8[N, size, size, 3],
     int64[N], and a pyarrow table that describes each image.
     """
@@ -77,17 +77,17 @@ class StudyDataset(Dataset):
     def evaluate(self, predictions: Tensor | np.ndarray | Sequence[int]) -> dict[str, float]:
         """The metrics of predictions, class indices int[N] in the order of the images, as fractions.
 
-        See `results.evaluation.evaluate` for their names. DiagvibError if there is not one index of a class for each
+        See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one class index for each
         image.
         """
         given = torch.as_tensor(predictions)
         if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
             raise DiagvibError(f"predictions must be class indices int[{len(self)}], not {str(given.dtype)[6:]}"
-                               f"{list(given.shape)}; of logits take argmax(1)")
+                               f"{list(given.shape)}; for logits, use argmax(1)")
         wrong = ((given < 0) | (given >= len(self.classes))).nonzero()
         if len(wrong):
             row = int(wrong[0])
-            raise DiagvibError(f"prediction {row} is {int(given[row])}, which is no class: these are numbered from 0 "
+            raise DiagvibError(f"prediction {row} is {int(given[row])}, which is not a class: they are numbered from 0 "
                                f"to {len(self.classes) - 1}")
         return evaluate(self.study, self.binding, self.sample, self.split, self.table,
                         np.array(self.classes)[given.cpu().numpy()].tolist(), self._known)
@@ -97,18 +97,18 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
          sources: str = "official", mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
          image_size: int = 128, device: str = "cpu", transform: Callable[[Tensor], object] | None = None,
          studies_from: Sequence[str | Path] = ()) -> StudyDataset:
-    """A split of a study's dataset, in memory (49,152 bytes an image of 128 pixels).
+    """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
     study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`; split: train, val or
     test; sample: number of the dataset sample.
 
-    root: the folder in which a workflow has made images, or into which they were pulled. Without it the images are
+    root: the folder in which a workflow has made images, or into which they were pulled. Without it, the images are
     drawn and rendered now, from sources official (downloaded once and checked by hash, or taken from the folder
-    `mirror`) or embedded (no download; results are not comparable to a paper's). What was prepared from the sources is
-    kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
-    counts: images of the splits train and val, and of each test group; those left out are config/config.yaml's.
-    device: where images are rendered. studies_from: further files of studies.
-    DiagvibError for unknown names, sources that are not to be had, or files that are absent or damaged.
+    `mirror`) or embedded (no download; results are not comparable to a paper's). Prepared sources are kept in
+    $DIAGVIB_CACHE, by default ~/.cache/diagvib.
+    counts: images of the splits train and val, and of each test group; defaults are those of config/config.yaml.
+    device: where images are rendered. studies_from: your own study files.
+    DiagvibError for unknown names, unavailable sources, or missing or damaged files.
     """
     further = tuple(str(path) for path in studies_from)
     definition = load_study(study, further)
@@ -133,7 +133,7 @@ _Given = create_model("_Given", __base__=Strict, **{
 
 
 def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
-    """How many images a split has, by the configuration's keys: those given, or config/config.yaml's."""
+    """The number of images of a split, under the configuration's keys: as given, or as in config/config.yaml."""
     known = [*SPLITS, *study.groups]
     unknown = next((key for key in given if key not in known), None)
     if unknown is not None:
@@ -152,14 +152,14 @@ def _from_files(root: Path, study: Study, binding: Binding, split: str, sample: 
     files = ImageFiles(Layout(root).images(study.name, binding.name))
     path = files.place(sample, split)
     if not path.exists():
-        raise DiagvibError(f"{path}: no such file; `snakemake --cores all images` makes it, `dvc pull` brings it, and "
-                           "without `root` the images are rendered now")
+        raise DiagvibError(f"{path}: no such file; make it with `snakemake --cores all images`, get it with `dvc "
+                           "pull`, or leave out `root` to render the images now")
     return files.load(sample, split)
 
 
 def _rendered(study: Study, binding: Binding, split: str, sample: int, how: BaseModel, mirror: Path | None,
               device: torch.device) -> Images:
-    """As `diagvib draw` and `diagvib render` make them, of one dataset sample and split. how: a `_Given`."""
+    """As `diagvib draw` and `diagvib render` do, for one dataset sample and split. how: a `_Given`."""
     scene, prepared = load_scene(study.scene), _prepared(study.scene, how.sources, mirror)
     catalogue = scene.catalogue(prepared)
     one = dataset_sample(sample, scene.factors, scene.published_samples)
@@ -169,7 +169,7 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
 
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
-    """The folder of what a scene renders from, made if it is not there."""
+    """The folder of prepared data that a scene renders from, made if missing."""
     cache = Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("diagvib"))
     layout = Layout(cache / __version__ / sources)
     if not (layout.prepared(scene) / DIGESTS_FILE).exists():

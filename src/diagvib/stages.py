@@ -1,8 +1,8 @@
-"""What each stage's command does: read, call, write. One function a stage, of its name, fed with its settings alone.
+"""What each stage's command does: read, call, write. One function per stage, with its name, given only its settings.
 
-`settings` is `config.stage_settings` of the stage; `layout` says where files stand. Heavy modules are imported where
-they are needed, so that drawing does not wait for torch. What a function here uses is what its rule's jobs depend on
-(`operations.stage_code`); this module itself is not, so whatever decides a result belongs elsewhere.
+`settings` is `config.stage_settings` of the stage; `layout` says where files are. Heavy modules are imported where
+they are needed, so that drawing does not wait for torch. The jobs of a rule depend on the code that its function here
+uses (`operations.stage_code`), but not on this module itself, so whatever affects a result belongs elsewhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
-    """Every source file of a scene to data/raw, checked by hash, and the digests of all. Embedded sources need none."""
+    """Fetch a scene's source files to data/raw and check their hashes; then write the digests."""
     known = load_scene(scene)
     if files := known.raw_files(settings["sources"]):
         known.fetch(layout.raw(scene), mirror)
@@ -36,7 +36,7 @@ def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> No
 
 
 def prepare(layout: Layout, settings: dict, scene: str) -> None:
-    """What a scene's rendering reads, from its source files; then the digests of all."""
+    """Prepare the data that a scene renders from, from its source files; then write the digests."""
     known = load_scene(scene)
     (layout.prepared(scene) / DIGESTS_FILE).unlink(missing_ok=True)  # the old one must not vouch for new files
     known.prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
@@ -44,7 +44,7 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
 
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
-    """The recipes of a (study, binding): all dataset samples and splits in one file."""
+    """Draw the recipes of a (study, binding): all dataset samples and splits in one file."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
     definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
     scene = load_scene(definition.scene)
@@ -59,7 +59,7 @@ def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
 
 
 def render(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
-    """The image files of a (study, binding), one for each dataset sample and split; then the digests of all."""
+    """Render the image files of a (study, binding), one per dataset sample and split; then write the digests."""
     import torch
 
     from diagvib.foundation.devices import resolve_device
@@ -85,7 +85,7 @@ def _recipes(layout: Layout, settings: dict, study: str, binding: str, device: t
 
 
 def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> Datasets:
-    """Where a training finds the images of a (study, binding): in files, or in recipes rendered on `device`."""
+    """The source of a training's images for a (study, binding): files, or recipes rendered on `device`."""
     from diagvib.images.datasets import ImageFiles
     if settings["images"] == "parquet":
         return ImageFiles(layout.images(study, binding))
@@ -95,8 +95,8 @@ def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: 
 def train(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
           keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True,
           mirror: Path | None = None) -> None:
-    """The runs of a (baseline, study, binding), one for each dataset sample or seed. mirror: may have published weights
-    of models, in its folder `weights`."""
+    """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a folder that may have
+    published weights of models in its subfolder `weights`."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
@@ -111,7 +111,7 @@ def train(layout: Layout, settings: dict, baseline: str, study: str, binding: st
 
 
 def tune(layout: Layout, settings: dict, baseline: str, device: str, mirror: Path | None = None) -> None:
-    """The table of a baseline's tuning, and the entry of the best settings for config/baselines."""
+    """Make the table of a baseline's tuning, and the entry with the best settings for config/baselines."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.random_search import search
@@ -131,7 +131,7 @@ def tune(layout: Layout, settings: dict, baseline: str, device: str, mirror: Pat
 
 
 def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
-    """DiagvibError, saying what makes them, if the images of a binding's tuning are not there."""
+    """DiagvibError, saying how to make them, if the images for tuning on a binding are missing."""
     from diagvib.images.datasets import ImageFiles
     tuning = settings["tuning"]
     study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
@@ -139,13 +139,13 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
               if settings["images"] == "parquet" else [layout.recipes(study, binding)])
     missing = next((path for path in needed if not path.exists()), None)
     if missing:
-        raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}, which `snakemake tuned "
-                           f"--cores all` makes first, as do `diagvib draw {study} {binding}` and `diagvib "
-                           f"render {study} {binding}`")
+        raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}; make them with "
+                           f"`snakemake tuned --cores all`, or with `diagvib draw {study} {binding}` and "
+                           f"`diagvib render {study} {binding}`")
 
 
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
-    """The tables of everything that has been run, and its headline numbers; what has not is missing in them."""
+    """Make the tables of all runs and their headline numbers; runs that do not exist are marked as missing."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
     tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
@@ -153,7 +153,7 @@ def tabulate(layout: Layout, settings: dict, threads: int) -> None:
 
 
 def plot(layout: Layout, settings: dict, threads: int) -> None:
-    """Every figure, and the report."""
+    """Draw every figure, and write the report."""
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
     draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs,

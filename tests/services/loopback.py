@@ -1,4 +1,4 @@
-"""What the services here share: a process that ends with whoever started it, and a line that can be held or cut."""
+"""Shared by the services here: a process that ends when its starter does, and a connection that can be held or cut."""
 
 import contextlib
 import json
@@ -16,13 +16,13 @@ _PIECE = 1 << 14
 
 
 class ServiceError(Exception):
-    """A service did not come up; the message says what it said."""
+    """A service did not start; the message contains its output."""
 
 
 class Service:
-    """A script's `--serve`, in a process of its own that lives while its standard input is open; a context manager.
+    """A script's `--serve`, in a separate process that lives while its standard input is open; a context manager.
 
-    So it ends, and cleans up, also where this process is killed. The first line that it prints says how to reach it:
+    So it ends, and cleans up, even if this process is killed. The first line that it prints says how to reach it:
     a JSON object, whose keys become attributes here.
     """
 
@@ -44,7 +44,7 @@ class Service:
 
 
 def serve(**facts) -> None:
-    """Say how to reach the service that this process runs, then wait until nobody wants it any more."""
+    """Print how to reach the service that this process runs, then wait until it is no longer needed."""
     print(json.dumps(facts), flush=True)
     sys.stdin.buffer.read()
 
@@ -56,7 +56,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, alive: Callable[[], bool]) -> bool:
-    """Whether something listens there, sooner or later; not if `alive` ends first."""
+    """Wait until something listens there; returns False if `alive` ends first."""
     until = time.monotonic() + _SECONDS
     while alive() and time.monotonic() < until:
         with contextlib.suppress(OSError), socket.create_connection((ADDRESS, port), timeout=1):
@@ -66,10 +66,10 @@ def wait_for_port(port: int, alive: Callable[[], bool]) -> bool:
 
 
 class Line:
-    """A relay in front of a service; it can be held or cut after a number of bytes, both directions together.
+    """A relay in front of a service; it can be held or cut after a number of bytes, counting both directions.
 
-    Held, it swallows what comes and answers nothing, as a network that loses its packets; `held` is set. Cut, it drops
-    its connections and refuses new ones, as a server that went down.
+    When held, it swallows what arrives and answers nothing, like a network that loses its packets; `held` is set. When
+    cut, it drops its connections and refuses new ones, like a server that went down.
     """
 
     def __init__(self, port: int):
@@ -102,7 +102,7 @@ class Line:
             each.close()
 
     def mend(self) -> None:
-        """Back to normal, on the same port; what was connected before is gone."""
+        """Back to normal, on the same port; earlier connections are gone."""
         self.cut()
         self._hold_at = self._cut_at = float("inf")
         self.held.clear()

@@ -1,7 +1,7 @@
 """An S3 server on the loopback address that keeps its objects in memory: `python tests/services/s3.py`.
 
 Needs `pip install '.[test]'` (moto). It has one bucket and one user, and checks the signature of every request.
-It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, also where it is killed.
+It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, even if it is killed.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ BUCKET, REGION = "diagvib", "us-east-1"
 
 
 def why_not() -> str | None:
-    """Why no S3 server can run here; None if nothing speaks against it."""
+    """Why no S3 server can run here; None if one can."""
     missing = [name for name in ("moto", "flask", "flask_cors", "boto3") if importlib.util.find_spec(name) is None]
     return f"{', '.join(missing)} not installed (pip install '.[test]')" if missing else None
 
 
 class S3(Service):
-    """The server. Attributes: port, bucket, key_id and secret (of a user who may do everything there)."""
+    """The server. Attributes: port, bucket, key_id and secret (of a user with all rights there)."""
 
     def __init__(self):
         super().__init__(__file__)
@@ -57,7 +57,7 @@ def serve_s3() -> None:
 
 
 def _make_user(port: int) -> tuple[str, str]:
-    """A user who may do everything in S3; id and secret of the access key."""
+    """A user with all rights in S3; id and secret of the access key."""
     iam = _client("iam", port, "admin", "admin")
     iam.create_user(UserName="group")
     everything = '{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:*", "Resource": "*"}]}'

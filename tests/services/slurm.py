@@ -1,7 +1,7 @@
 """A real Slurm of one node, on the loopback address, in a temporary folder: `python tests/services/slurm.py`.
 
 Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no accounting, and nothing of
-the system's own Slurm or munge. It prints how to reach it, and runs until Ctrl-C. Whatever ends it, `kill -9` included,
+the system's own Slurm or munge. It prints how to reach it, and runs until Ctrl-C. However it ends, even by `kill -9`,
 its daemons and jobs are killed and its folder is removed.
 
 The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one another), and eight
@@ -24,7 +24,7 @@ from loopback import ADDRESS, Service, ServiceError, free_port, serve
 
 CPUS, MEMORY_MB, GPU_DEVICES = 8, 64_000, ("/dev/null", "/dev/zero")
 PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm"}
-# In the environment of every daemon, so that the end of the service finds them, and the keepers of their jobs.
+# In the environment of every daemon, so that they can be found when the service ends, with the keepers of their jobs.
 MARK = "DIAGVIB_SLURM_FOLDER"
 
 SLURM_CONF = """
@@ -62,7 +62,7 @@ PartitionName=all Nodes={host} Default=YES DefMemPerCPU=100
 
 
 def why_not() -> str | None:
-    """Why Slurm cannot run here; None if nothing speaks against it."""
+    """Why Slurm cannot run here; None if it can."""
     if sys.platform != "linux":
         return "Slurm runs on Linux only"
     path = os.environ["PATH"] + os.pathsep + "/usr/sbin"
@@ -80,7 +80,7 @@ class Slurm(Service):
 
     @property
     def environment(self) -> dict[str, str]:
-        """With this, Slurm's commands are those of this Slurm."""
+        """The environment in which Slurm's commands are those of this Slurm."""
         return _environment(Path(self.folder))
 
     def run(self, *command: str) -> str:
@@ -88,7 +88,7 @@ class Slurm(Service):
         return subprocess.run(command, env=self.environment, text=True, check=True, stdout=subprocess.PIPE).stdout
 
     def kill_node(self) -> None:
-        """Kill -9 of slurmd; its jobs go on, as they do where a slurmd crashes."""
+        """Kill -9 of slurmd; its jobs continue, as after a crash of slurmd."""
         file = Path(self.folder, "slurmd.pid")
         os.kill(int(file.read_text()), signal.SIGKILL)
         file.unlink()
@@ -125,7 +125,7 @@ def _configure(folder: Path) -> None:
     (folder / "slurm.conf").write_text(SLURM_CONF.format(
         folder=folder, host=socket.gethostname().split(".")[0], address=ADDRESS, user=os.getuid(),
         controller_port=free_port(), node_port=free_port(), cpus=CPUS, gpus=len(GPU_DEVICES), memory=MEMORY_MB))
-    # Slurm asks for devices; nobody opens these.
+    # Slurm requires devices; nobody opens these.
     (folder / "gres.conf").write_text("".join(f"Name=gpu File={path}\n" for path in GPU_DEVICES))
     # The job steps of snakemake-executor-plugin-slurm-jobstep 0.6 drop SLURM_CONF.
     srun = folder / "bin" / "srun"
@@ -144,7 +144,7 @@ def _start_node(folder: Path) -> None:
 
 
 def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) -> None:
-    """Start a daemon and wait until it is `up`. ServiceError with all logs' last words if it never is."""
+    """Start a daemon and wait until it is `up`. ServiceError with the end of all logs if it never is."""
     with (folder / f"{program}.out").open("w") as output:
         daemon = subprocess.Popen([program, *arguments], env={**_environment(folder), MARK: str(folder)},
                                   stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)

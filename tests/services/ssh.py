@@ -1,8 +1,8 @@
 """An SSH server (sftp) on the loopback address, in a temporary folder: `python tests/services/ssh.py`.
 
-Needs Debian's or Ubuntu's `apt install openssh-server`, nothing of the system's own SSH server. It runs as the current
-user, with a host key and a user key made for the occasion, prints how to reach it, and runs until Ctrl-C. Its sessions
-and its folder go with it, also where it is killed.
+Needs Debian's or Ubuntu's `apt install openssh-server`, but nothing of the system's own SSH server. It runs as the
+current user, with a new host key and user key, prints how to reach it, and runs until Ctrl-C. Its sessions
+and its folder are removed with it, even if it is killed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import psutil
 from loopback import ADDRESS, Service, ServiceError, free_port, serve, wait_for_port
 
 PATH = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
-# Debian's sshd, started by root, insists on this folder, which Debian's own service makes.
+# Debian's sshd, started by root, requires this folder, which Debian's own service creates.
 SEPARATION = Path("/run/sshd")
 
 SSHD_CONFIG = """
@@ -42,7 +42,7 @@ Subsystem sftp internal-sftp
 
 
 def why_not() -> str | None:
-    """Why no SSH server can run here; None if nothing speaks against it."""
+    """Why no SSH server can run here; None if one can."""
     missing = [program for program in ("sshd", "ssh", "ssh-keygen") if not shutil.which(program, path=PATH)]
     if missing:
         return f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install openssh-server)"
@@ -90,7 +90,7 @@ def _configure(folder: Path, port: int) -> None:
 
 
 def _try_login(folder: Path, port: int, sshd: subprocess.Popen) -> None:
-    """ServiceError with the server's last words if nobody can log in."""
+    """ServiceError with the server's last output if nobody can log in."""
     reached = wait_for_port(port, lambda: sshd.poll() is None)
     login = ["ssh", "-F", "none", "-i", folder / "user_key", "-p", str(port), "-o", "IdentityAgent=none",
              "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={folder}/known_hosts", ADDRESS, "true"]

@@ -1,6 +1,6 @@
-"""Speed on this machine: rendering, image files, beside a plain implementation and the device's own limits.
+"""Speed on this machine: rendering and image files, compared with a plain implementation and the device's limits.
 
-Needs the package's folder, torch, NumPy, pyarrow and tests/golden_renders.npz alone, so that it also runs on a bare GPU
+Needs only the package's folder, torch, NumPy, pyarrow and tests/golden_renders.npz, so that it also runs on a bare GPU
 machine: `PYTHONPATH=src python -m diagvib.bench.rendering render --device cuda`.
 """
 
@@ -36,7 +36,7 @@ from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden_renders.npz"
-# Every figure is the best of so many rounds, each measuring everything once: other work on the machine slows some.
+# Every figure is the best of this many rounds, each measuring everything once: other work slows some of them.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
 
@@ -44,11 +44,11 @@ YARDSTICK_IMAGES = 250
 def bench_render(device: str = "auto", images: int | None = None, out: str | Path = RESULTS) -> Path:
     """Measure rendering on the CPU and, if it is the device, on CUDA; print a table and return the JSON file written.
 
-    images: how many for each figure; default: 16,384 on the CPU, 65,536 on CUDA. DiagvibError without the golden file.
+    images: the number for each figure; default 16,384 on the CPU, 65,536 on CUDA. DiagvibError without the golden file.
     """
     resolved, out = resolve_device(device), Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    _golden()  # if it is missing, say so before the first minute
+    _golden()  # if it is missing, say so at once
     rows, load = [], os.getloadavg()[0]
     for count in sorted({1, len(_cores())}):
         rows += _in_child(_measure_cpu, count, images or 16_384, out)
@@ -79,7 +79,7 @@ def print_rows(rows: list[dict], checks: list[dict]) -> None:
 
 
 def stacks() -> tuple[np.ndarray, np.ndarray]:
-    """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], in which the golden file's crops lie side by side."""
+    """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], which contain the golden file's crops side by side."""
     case = _golden()
     crops = case["crops"]
     per_side = -(-TEXTURE_SIZE // OBJECT_SIDE)
@@ -120,7 +120,7 @@ def render_arguments(recipes: pa.Table, device: str | torch.device = "cpu") -> d
 
 
 def _best(work: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
-    """Seconds of the fastest round of each piece of work; the pieces take turns."""
+    """Seconds of the fastest round of each piece of work; the pieces alternate."""
     seconds = dict.fromkeys(work, float("inf"))
     for _ in range(rounds):
         for name, function in work.items():
@@ -131,7 +131,7 @@ def _best(work: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
 
 
 def _in_child(function: Callable, cores: int, *arguments):
-    """Call in a new process that may use so many cores: pinning must come before any library starts its threads."""
+    """Call in a new process limited to this many cores: pinning must come before any library starts its threads."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _use_cores, (cores,)) as child:
         return child.submit(function, cores, *arguments).result()
 
@@ -214,7 +214,7 @@ def _cuda_renderers() -> dict[str, Renderer]:
 
 
 def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> list[dict]:
-    """Rendering in one call from recipes that are on the device, beside filling the same bytes; and to Parquet."""
+    """Rendering in one call from recipes on the device, compared with filling the same bytes; and to Parquet."""
     recipes = random_recipes(images, len(_golden()["digits"]))
     arguments = render_arguments(recipes, "cuda")
     buffer = torch.empty(images, IMAGE_BYTES, dtype=torch.uint8, device="cuda")
@@ -251,7 +251,7 @@ def _golden_checks(renderers: dict[str, Renderer]) -> list[dict]:
 
 
 def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
-    """Each path against the CPU's: at least 99.9 % of pixels within one level."""
+    """Each path against the CPU: at least 99.9 % of pixels within one level."""
     recipes, checks = random_recipes(4 * BATCH, len(_golden()["digits"]), seed=1), []
     ours = Renderer(*stacks()).render(**render_arguments(recipes)).short()
     for path, renderer in renderers.items():
@@ -265,12 +265,12 @@ def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
 
 def main() -> None:
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # so that `render` is named even while it is the only command
+    app.callback()(lambda: None)  # so that `render` must be named even while it is the only command
 
     @app.command()
     def render(device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-               images: Annotated[int | None, typer.Option(min=1, help="How many for each figure.")] = None,
-               out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
+               images: Annotated[int | None, typer.Option(min=1, help="Number of images for each figure.")] = None,
+               out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS) -> None:
         """Measure the renderer and the image files."""
         bench_render(device, images, out)
     try:

@@ -1,4 +1,4 @@
-"""The result file of a measurement: its rows, and what they depend on."""
+"""The result file of a measurement: its rows, and the conditions under which they hold."""
 
 import os
 import platform
@@ -16,7 +16,7 @@ IMAGE_BYTES = 128 * 128 * 3  # of the paper's size
 
 
 def machine() -> dict:
-    """What a figure depends on: processor, cores, memory (GiB), GPU."""
+    """The machine that a figure was measured on: processor, cores, memory (GiB), GPU."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
     return {"cpu": model, "cores": len(cores()),
@@ -41,7 +41,7 @@ def save_result(kind: str, device: str, rows: list[dict], out: str | Path = RESU
 
 
 def result_row(what: str, device: str, threads: int, images: int, seconds: float, **more: object) -> dict:
-    """One figure: images of 128 x 128 x 3 bytes, uncompressed, in so many seconds."""
+    """One figure: images of 128 x 128 x 3 bytes, uncompressed, in this many seconds."""
     return {"what": what, "device": device, "threads": threads, "images": images, "seconds": seconds,
             "images_per_second": images / seconds, "bytes_per_second": images * IMAGE_BYTES / seconds,
             "ratio_to_yardstick": None, **more}

@@ -46,19 +46,19 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Fitted, Trainer
 
-# Images of the speed measurement: on a GPU an epoch of the paper, as fewer would be mostly start-up.
+# Images in the speed measurement: on a GPU an epoch of the paper, since fewer would measure mostly start-up.
 _IMAGES = {"cpu": 512, "cuda": 43_740}
 _CLASSES = 10
-# A run of the paper (Sec. 3.2, A.2), and its test images, 10,000 of each group.
+# A run of the paper (Sec. 3.2, A.2), and its test images, 10,000 in each group.
 FULL_RUN = {"train": 43_740, "val": 8_748, "test": 20_000}
 EPOCHS = 30
-# Of full runs: two dataset samples, for the second finds everything warm.
+# Dataset samples in full runs: two, because the second finds everything warm.
 _SAMPLES = (0, 1)
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one process measures. begun: when it was asked for, in seconds of `time.time()`."""
+    """What one process measures. begun: when it was requested, in seconds of `time.time()`."""
 
     name: str
     settings: dict
@@ -78,9 +78,9 @@ def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Seq
     """Measure each baseline's training and prediction; print a table and return the JSON file written.
 
     batch_sizes, images: default to the baseline's setting, and to 512 images on the CPU, an epoch of the paper on CUDA.
-    On a CPU, where a training takes one core, once alone and once with as many processes as cores, whose images are
-    counted together; on CUDA with and without graphs. full_run: also train two whole runs of the paper's size from
-    image files; without, their seconds are computed from the rates, and the rows say so.
+    On a CPU, where a training run uses one core, it is measured alone and with one process per core, whose images are
+    added up; on CUDA with and without graphs. full_run: also train two complete runs of the paper's size from image
+    files; otherwise their seconds are computed from the rates, and the rows say so.
     """
     resolved = resolve_device(device)
     images = images or _IMAGES[resolved.type]
@@ -95,14 +95,14 @@ def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Seq
                     task = Task(name, given | {"batch_size": size}, resolved.type, images, precision, graphs)
                     full = full_run and variants[0] == (processes, graphs)
                     rows += _measure(task, processes, Path(folder) if full else None)
-            # After every baseline: a long measurement that is stopped leaves what it has.
+            # After every baseline: a long measurement that is stopped keeps what it has.
             path = save_result("train", resolved.type, rows, out)
     _print_table(rows)
     return path
 
 
 def _dataset() -> tuple[str, str]:
-    """A study with a cue, and a binding of it, as good as any."""
+    """Any study with a cue, and a binding for it."""
     study = next(study for study in load_studies().values() if study.cues)
     return study.name, all_bindings(study, load_scene(study.scene).factors)[0].name
 
@@ -119,7 +119,7 @@ def _settings(name: str, folder: Path) -> dict:
 
 
 def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
-    """Rows of one task in so many processes at once. folder: where full runs may put their files; None: no such run."""
+    """Rows of one task in this many processes at once. folder: where full runs put their files; None: no full run."""
     parts = _at_once(_speed, processes, replace(task, begun=time.time()))
     seconds = {what: sum(part["seconds"][what] for part in parts) / processes for what in parts[0]["seconds"]}
     more = {"batch_size": task.settings["batch_size"], "processes": processes, "precision": parts[0]["precision"],
@@ -127,19 +127,19 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
             "peak_memory_mib": max(part["memory"] for part in parts), "gpu_utilisation": parts[0]["utilisation"],
             **(_full_run(task, folder) if folder else _computed(seconds, task.images, parts[0]["startup"]))}
     if task.settings["model"] and task.settings["model"]["weights"]:
-        more["weights"] = "random ones in the place of the published, for speed alone"
+        more["weights"] = "random instead of published ones, since only speed is measured"
     return [result_row(f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}", task.device, processes,
                        task.images * processes, each, **more) for what, each in seconds.items()]
 
 
 def _at_once(function: Callable, processes: int, *arguments) -> list:
-    """What `function` returns in each of so many new processes."""
+    """The results of `function` in each of this many new processes."""
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         return [future.result() for future in [pool.submit(function, *arguments) for _ in range(processes)]]
 
 
 def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
-    """Seconds of a run of the paper's size from those of so many images."""
+    """Seconds of a run of the paper's size, computed from those of fewer images."""
     train = sum(each for what, each in seconds.items() if what != "predict") / images
     phases = len(seconds) - 1
     predicting = seconds["predict"] / images
@@ -148,9 +148,9 @@ def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
 
 
 def _speed(task: Task) -> dict:
-    """In a process of its own: seconds of an epoch of each phase and of predicting, warm; start-up; memory; GPU use.
+    """In a separate process: seconds of a warm epoch of each phase and of predicting; start-up; memory; GPU use.
 
-    Start-up is what the first epoch took from the call on, more than the second one and making the images.
+    Start-up is the time of the first epoch, counted from the call, minus those of the second one and of making images.
     """
     device = resolve_device(task.device)
     start = time.perf_counter()
@@ -183,20 +183,20 @@ def _speed(task: Task) -> dict:
 
 
 def _epoch_seconds(fitted: Fitted, images: int) -> dict[str, float]:
-    """By `train`, or `train PHASE` where there are several: an epoch over so many images, from the steps made."""
+    """By `train`, or `train PHASE` if there are several: an epoch over this many images, from the steps made."""
     several = len(fitted.timings) > 1
     return {f"train {timing.phase}" if several else "train": timing.seconds * images / timing.images
             for timing in fitted.timings}
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: on CUDA those that torch held there, recorded steps' own included; else the process's."""
+    """Bytes: on CUDA those that torch held there, including recorded steps; otherwise the process's."""
     return (torch.cuda.max_memory_reserved() if device.type == "cuda" else
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
 
 class GpuUse:
-    """percent: the mean of what nvidia-smi says of the GPU while a `with` block runs, or None where it says nothing."""
+    """percent: the mean GPU use that nvidia-smi reports while a `with` block runs, or None if it reports nothing."""
 
     def __init__(self, device: torch.device):
         self.percent: float | None = None
@@ -226,7 +226,7 @@ class GpuUse:
 
 
 def _full_run(task: Task, folder: Path) -> dict:
-    """Two runs of the paper's size from image files, everything included, in a process of their own."""
+    """Two runs of the paper's size from image files, everything included, in a separate process."""
     images = folder / "images"
     if not images.exists():
         _write_datasets(images)
@@ -273,18 +273,18 @@ def _print_table(rows: list[dict]) -> None:
     console.print(f"run: {EPOCHS} epochs of {FULL_RUN['train']:,} images; ~ computed from the rates, not measured")
 
 
-BatchSizes = Annotated[list[int] | None, typer.Option("--batch-size", min=2, help="Instead of the baseline's; "
+BatchSizes = Annotated[list[int] | None, typer.Option("--batch-size", min=2, help="Instead of the baseline's size; "
                                                       "repeatable.")]
-FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's size, which takes their time.")]
+FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's size; slow.")]
 
 
 def main() -> None:
-    def measure(baselines: Annotated[list[str], typer.Argument(help="Of config/baselines.")],
+    def measure(baselines: Annotated[list[str], typer.Argument(help="Names from config/baselines.")],
                 device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
                 batch_size: BatchSizes = None,
-                images: Annotated[int | None, typer.Option(min=64, help="How many for each figure.")] = None,
+                images: Annotated[int | None, typer.Option(min=64, help="Number of images for each figure.")] = None,
                 precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
-                full_run: FullRun = False, out: Annotated[Path, typer.Option(help="Folder of the result.")] = RESULTS,
+                full_run: FullRun = False, out: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
                 ) -> None:
         """Measure the training and prediction of baselines."""
         bench_train(baselines, device, batch_size or (), images, precision, full_run, out)

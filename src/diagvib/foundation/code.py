@@ -1,10 +1,10 @@
-"""The files of code that something is made by, found from its imports: nothing is executed, nothing listed by hand.
+"""The code files that something is made by, found from its imports: nothing is executed, nothing is listed by hand.
 
-Imports are followed into modules of ours and of the user's own; installed packages are named only. Left out is what
-decides no content: of ours the room foundation but for its random generators and binary columns, the rooms settings and
-operations, `stages`, which only calls, what packages and registries say of where things are (their imports are
-followed), and what is imported for type checkers. A module that is imported by a name which the program computes is
-not seen, so modules that a configuration names are given as entries.
+Imports are followed into our modules and the user's; installed packages are only named. What does not affect content
+is left out: of ours, the room foundation except its random generators and binary columns, the rooms settings and
+operations, `stages`, which only calls, what packages and registries say about where things are (their imports are
+followed), and imports for type checkers. A module imported by a computed name is not seen, so modules named in a
+configuration are given as entries.
 """
 
 import ast
@@ -35,23 +35,23 @@ class Code:
     data: set[Path] = field(default_factory=set)
 
     def files(self) -> list[str]:
-        """Modules and data, as `from_here`."""
+        """Modules and data, as from `from_here`."""
         return from_here([*self.modules.values(), *self.data])
 
 
 def from_here(paths: Iterable[Path]) -> list[str]:
-    """Each path once, sorted; relative to the current folder where it lies in it."""
+    """Each path once, sorted; relative to the current folder if it is inside."""
     here = Path.cwd()
     return sorted({str(path.relative_to(here) if path.is_relative_to(here) else path) for path in paths})
 
 
 def code_of(entries: Iterable[str], scenes: Iterable[str] = (), functions: Iterable[str] = (),
             strict: bool = False) -> Code:
-    """The code behind modules (`entries`) and functions of ours, `module:function`, without the rest of their module.
+    """The code of modules (`entries`) and of functions of ours, `module:function`, without the rest of their module.
 
-    scenes: `package.module:Class` of the scenes that this code meets through their interface; of each counts what those
-    of its methods use that the code may call. strict: DiagvibError for a file that is no Python; otherwise it has no
-    imports.
+    scenes: `package.module:Class` of the scenes that this code uses through their interface; only what their methods
+    that the code may call use counts. strict: DiagvibError for a file that is not Python; otherwise it counts as having
+    no imports.
     """
     code, waiting, called = Code(), list(entries), set()
     followed = {OURS, *(name.partition(".")[0] for name in (*waiting, *scenes))}
@@ -68,7 +68,7 @@ def code_of(entries: Iterable[str], scenes: Iterable[str] = (), functions: Itera
 
 
 def _follow(code: Code, waiting: list[str], followed: set[str], strict: bool) -> None:
-    """Add modules, and what they import."""
+    """Add modules and what they import."""
     seen = set(code.modules)
     while waiting:
         name = waiting.pop()
@@ -100,10 +100,10 @@ def _only_finds(name: str, path: Path) -> bool:
 
 
 def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str], within: str = "") -> list[str]:
-    """Of a module the definitions that are `wanted`, and what they use of it; returns the modules that they import.
+    """Add the `wanted` definitions of a module and what they use of it; returns the modules that they import.
 
-    called: gets what these name behind a dot, and with it every method that they may call. within: the class whose
-    methods and attributes are meant. Where the module has no such class, it counts whole.
+    called: collects the names used as attributes, and so every method that may be called. within: the class whose
+    methods and attributes are meant. If the module has no such class, all of it counts.
     """
     path = find_source(module)
     if path is None:
@@ -118,7 +118,7 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
             return [module]
         parts |= {name: node for node in found.body for name in _defined(node)}
         waiting += found.decorator_list
-        for base in found.bases:  # of a base class, too, only what is wanted counts
+        for base in found.bases:  # of a base class, too, only the wanted parts count
             where = imported.get(getattr(base, "id", ""), [])
             if len(where) == 2 and find_source(where[0]):
                 modules += _take_part(code, where[0], wanted, called, where[1].removeprefix(f"{where[0]}."))
@@ -151,7 +151,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 def _bound(node: ast.stmt, package: str) -> Iterator[tuple[str, list[str]]]:
-    """The names that an import binds, each with the modules that it may stand for."""
+    """The names that an import binds, each with the modules that it may refer to."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
             one = {**vars(node), "names": [alias]}
@@ -168,7 +168,7 @@ def _without_annotations(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _imports(nodes: Iterable[ast.AST], package: str) -> list[str]:
-    """The modules, and possibly things in them, that import statements name."""
+    """The modules, and possibly objects in them, that import statements name."""
     found = []
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -181,8 +181,8 @@ def _imports(nodes: Iterable[ast.AST], package: str) -> list[str]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node but those for type checkers. Much quicker than ast.walk, which looks into
-    expressions, too."""
+    """All statements within a node, except those for type checkers. Much faster than ast.walk, which also visits
+    expressions."""
     for child in _children(node):
         yield child
         yield from _statements(child)
@@ -195,7 +195,7 @@ def _children(node: ast.AST) -> list[ast.AST]:
 
 
 def _outermost(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a module that stand in no function or class."""
+    """The statements of a module outside functions and classes."""
     for child in _children(node):
         yield child
         if not isinstance(child, ast.FunctionDef | ast.ClassDef):
@@ -203,8 +203,8 @@ def _outermost(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _data(name: str, path: Path, nodes: list[ast.AST] | None = None) -> set[Path]:
-    """Files in config/ that code of ours, or these parts of it, name in a call of `definition_path`, and those beside a
-    module that bear its name."""
+    """Files in config/ named in calls of `definition_path` by our code, or by these parts of it, and files next to a
+    module with the same name."""
     if name.partition(".")[0] != OURS:
         return set()
     named = set()
@@ -232,12 +232,12 @@ def _package(name: str, path: Path) -> str:
 
 
 def syntax_tree(path: Path) -> tuple[ast.Module, str]:
-    """A file's syntax tree, read once for each version of the file; of one that is no Python an empty one, and why."""
+    """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if it is not Python."""
     return _parsed(*_version(path))
 
 
 def _version(path: Path) -> tuple[Path, int, int]:
-    """By which what was read of a file is kept: another content has another size or time."""
+    """The key under which a parsed file is kept: other content has another size or time."""
     status = path.stat()
     return path, status.st_mtime_ns, status.st_size
 
@@ -264,8 +264,8 @@ def _attributes(path: Path, changed: int, size: int) -> set[str]:
 
 
 def find_source(name: str) -> Path | None:
-    """The Python file of a module, found as `import` finds it and in the current folder, but without importing the
-    packages around it; None if there is none."""
+    """The Python file of a module, found as `import` does and in the current folder, but without importing its parent
+    packages; None if there is none."""
     if name.partition(".")[0] == OURS:
         path = _PACKAGE.joinpath(*name.split(".")[1:])
         return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()), None)

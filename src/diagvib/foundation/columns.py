@@ -1,9 +1,9 @@
-"""Arrays of one shape in a Parquet `binary` column, as their raw bytes, and back; in one piece, not row by row."""
+"""Arrays of one shape as raw bytes in a Parquet `binary` column, and back; all at once, not row by row."""
 
 import numpy as np
 import pyarrow as pa
 
-# What the 32-bit offsets of a binary array can reach.
+# The limit of a binary array's 32-bit offsets.
 _MOST_BYTES = 2**31 - 1
 
 
@@ -26,7 +26,7 @@ def _chunk(arrays: np.ndarray, bytes_each: int) -> pa.Array:
 
 
 def from_binary(column: pa.Array, shape: tuple[int, ...]) -> np.ndarray:
-    """A binary array of N values as uint8[N, *shape], without a copy. ValueError unless every value has those bytes."""
+    """A binary array of N values as uint8[N, *shape], without a copy. ValueError if any value has another length."""
     bytes_each = int(np.prod(shape))
     if column.type != pa.binary() or column.null_count:
         raise ValueError(f"{column.type} with {column.null_count} empty values, not plain binary")

@@ -6,7 +6,7 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 
 
 def resolve_device(name: str):
-    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError where CUDA is asked for and absent."""
+    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested but not available."""
     import torch
     if name not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", name, ["auto", "cpu", "cuda"])
@@ -19,7 +19,7 @@ def resolve_device(name: str):
 
 
 def likely_gpu(name: str) -> bool:
-    """Whether `resolve_device(name)` will probably be a GPU, without the seconds that importing torch takes."""
+    """Whether `resolve_device(name)` will probably give a GPU, without the seconds needed to import torch."""
     return name == "cuda" or (name == "auto" and Path("/proc/driver/nvidia/version").exists())
 
 

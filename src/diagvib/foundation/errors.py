@@ -1,32 +1,32 @@
-"""The one exception that a user is meant to read."""
+"""The one exception that is meant for users."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class DiagvibError(Exception):
-    """A mistake that the user can mend. Its text is the whole message: what was wrong, where, what would be right.
+    """A mistake that the user can correct. Its text is the whole message: what was wrong, where, what would be right.
 
     The command line prints it on one line, without a traceback, and exits with 1.
     """
 
 
 class Diverged(DiagvibError):
-    """A training whose loss is no longer a number."""
+    """A training run whose loss is no longer a number."""
 
 
-# Of a long list of known names a message shows so many.
+# The number of known names that a message shows of a long list.
 _SHOWN = 20
 
 
 def one_line(error: object, length: int = 300) -> str:
-    """The text of an exception on one line, the middle left out where it is longer than `length` characters."""
+    """The text of an exception on one line, shortened in the middle if longer than `length` characters."""
     text = " ".join(str(error).split())
     return text if len(text) <= length else f"{text[:length - 105]} ... {text[-100:]}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> DiagvibError:
-    """The error for a name that does not exist, with the nearest names that do."""
+    """The error for a name that does not exist, with the most similar names that do."""
     known = [str(k) for k in known]
     name = one_line(name, 120)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

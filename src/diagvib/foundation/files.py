@@ -1,4 +1,4 @@
-"""Files as contracts: whole or absent, and carrying in their metadata what made them."""
+"""Files as contracts: either complete or absent, with metadata about what made them."""
 
 import errno
 import glob
@@ -19,33 +19,33 @@ import yaml
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError, one_line
 
-# Key under which every Parquet file of ours carries a JSON object: what made it (names, seed, code version, sources).
+# The key under which all our Parquet files carry a JSON object: what made them (names, seed, code version, sources).
 METADATA_KEY = b"diagvib"
-# Stands for the files of a folder: the sha256 of each.
+# Represents the files of a folder: the sha256 of each.
 DIGESTS_FILE = "sha256.json"
 
 _PACKAGE = Path(__file__).parent.parent
-# A temporary file from another machine is taken for left over after so long without a write.
+# Seconds without a write after which a temporary file from another machine counts as left over.
 _ABANDONED_SECONDS = 86_400
 
 
 def definition_path(name: str) -> Path:
-    """Where the repository's own facts live: `config/` of a checkout, or its copy inside an installed wheel."""
+    """The path of a definition file: in `config/` of a checkout, or in its copy inside an installed wheel."""
     checkout = checkout_path("config") / name
     return checkout if checkout.exists() else _PACKAGE / "config" / name
 
 
 def checkout_path(name: str) -> Path:
-    """A path in the checkout that the package stands in (nothing need be there in an installed wheel)."""
+    """A path in the checkout that contains the package (in an installed wheel it need not exist)."""
     return _PACKAGE.parent.parent / name
 
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds, remove it if not.
+    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, remove it if not.
 
-    The file is on disk, not only in memory, when the block has ended. Several processes, on several machines, may write
-    the same file: the last one wins. What killed writers of it left is removed. A full disk becomes a DiagvibError.
+    When the block has ended, the file is on disk, not only in memory. Several processes, on several machines, may write
+    the same file: the last one wins. Temporary files of killed writers are removed. A full disk raises DiagvibError.
     """
     path = Path(path)
     try:
@@ -66,12 +66,12 @@ def whole_file(path: str | Path) -> Iterator[Path]:
 
 
 def _host() -> str:
-    """The machine's name, without the dots that separate the parts of a temporary file's name."""
+    """The machine's name, without dots, which separate the parts of a temporary file's name."""
     return socket.gethostname().replace(".", "-").replace("/", "-")
 
 
 def _remove_left_over(path: Path) -> None:
-    """Remove the temporary files of `path` whose writer has ended, or cannot be asked and has been silent for a day."""
+    """Remove temporary files of `path` whose writer has ended, or is on another machine and silent for a day."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         host, pid, *_ = [*left.name.removeprefix(f".{path.name}.").split("."), ""]
         try:
@@ -101,14 +101,14 @@ def _to_disk(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do it for folders
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do this for folders
             raise
     finally:
         os.close(descriptor)
 
 
 def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
-    """What to tell the user if an error, or the one that led to it, is a full disk or a folder not to be written to."""
+    """The message if an error, or its cause, is a full disk or a folder without write permission; otherwise None."""
     while error is not None:
         number = getattr(error, "errno", None)
         if number in (errno.ENOSPC, errno.EDQUOT):
@@ -128,7 +128,7 @@ def file_sha256(path: str | Path) -> str:
 
 
 def write_digests(folder: str | Path, names: Iterable[str]) -> None:
-    """The sha256 of each of these files of a folder, to DIGESTS_FILE in it: to be written after them."""
+    """Write the sha256 of each of these files of a folder to its DIGESTS_FILE; to be called after they are written."""
     write_json(Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names})
 
 
@@ -142,7 +142,7 @@ def write_json(path: str | Path, value: object) -> None:
 
 
 def read_json(path: str | Path) -> dict:
-    """A JSON file as a dict. DiagvibError if it is absent or damaged."""
+    """A JSON file as a dict. DiagvibError if it is missing or damaged."""
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -150,26 +150,26 @@ def read_json(path: str | Path) -> dict:
     except (ValueError, OSError, RecursionError) as error:
         raise DiagvibError(f"{path}: not readable as JSON ({one_line(error)}); delete it and run again") from None
     if not isinstance(value, dict):
-        raise DiagvibError(f"{path}: holds no JSON object; delete it and run again")
+        raise DiagvibError(f"{path}: is not a JSON object; delete it and run again")
     return value
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """YAML's safe loader, which by itself would let the later of two equal keys win."""
+    """YAML's safe loader, which by default lets the later of two equal keys win; here they are an error."""
 
     def compose_mapping_node(self, anchor):
         node, seen = super().compose_mapping_node(anchor), set()
         for key, _ in node.value:
             name = (key.tag, str(key.value))
             if name in seen:
-                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' stands here a second time",
+                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' occurs a second time",
                                            key.start_mark)
             seen.add(name)
         return node
 
 
 def parse_yaml(text: str, where: str):
-    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and what is wrong."""
+    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the problem."""
     try:
         return yaml.load(text, _StrictLoader)
     except yaml.MarkedYAMLError as error:
@@ -181,13 +181,13 @@ def parse_yaml(text: str, where: str):
 
 
 def read_yaml(path: str | Path):
-    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is absent or malformed."""
+    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is missing or malformed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except UnicodeDecodeError as error:
-        raise DiagvibError(f"{path}: not a text file in UTF-8 ({error})") from None
+        raise DiagvibError(f"{path}: not a UTF-8 text file ({error})") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise DiagvibError(f"{path}: cannot be read ({reason}); a YAML file is needed") from None
@@ -196,13 +196,13 @@ def read_yaml(path: str | Path):
 
 
 def with_metadata(schema: pa.Schema, metadata: dict) -> pa.Schema:
-    """The schema carrying `metadata` (and the code version) under the key `diagvib`."""
+    """The schema with `metadata` (and the code version) under the key `diagvib`."""
     value = json.dumps({**metadata, "code_version": __version__}, sort_keys=True)
     return schema.with_metadata({**(schema.metadata or {}), METADATA_KEY: value.encode()})
 
 
 def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
-    """Write a Parquet file whole (zstd), with `metadata` inside."""
+    """Write a Parquet file atomically (zstd), with `metadata` inside."""
     table = table.replace_schema_metadata(with_metadata(table.schema, metadata).metadata)
     with whole_file(path) as temporary:
         pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
@@ -210,9 +210,9 @@ def write_table(path: str | Path, table: pa.Table, metadata: dict) -> None:
 
 @contextmanager
 def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
-    """Open a Parquet file; whatever is wrong with its bytes, also found later while reading, is a DiagvibError.
+    """Open a Parquet file; any damage, even if found only while reading, raises DiagvibError.
 
-    Its pages' checksums, which all files of ours have, are checked as they are read.
+    The checksums of its pages, which all our files have, are checked while reading.
     options: pyarrow's, such as read_dictionary.
     """
     if not Path(path).exists():
@@ -224,11 +224,11 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
     except (pa.ArrowException, OSError, EOFError) as error:
         reason = " ".join(str(error).split())[:160]
         raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); "
-                           "delete it and run again, it will be made anew") from None
+                           "delete it and run again to make it anew") from None
 
 
 def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
-    """What made an open Parquet file, as its writer noted it."""
+    """The metadata of an open Parquet file, as its writer recorded them."""
     value = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
     if value is None:
         raise DiagvibError(f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')")
@@ -237,8 +237,8 @@ def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     except (ValueError, RecursionError):
         noted = None
     if not isinstance(noted, dict):
-        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' are no JSON object; delete it and run again, "
-                           "it will be made anew")
+        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' are not a JSON object; delete it and run "
+                           "again to make it anew")
     return noted
 
 
@@ -248,7 +248,7 @@ def read_metadata(path: str | Path) -> dict:
 
 
 def is_noted(path: str | Path, key: str, value: object) -> bool:
-    """Whether a Parquet file of ours is there, not damaged, and notes this value: whether it need not be made again."""
+    """Whether one of our Parquet files exists, is intact and records this value, so that it need not be made again."""
     try:
         return Path(path).exists() and read_metadata(path).get(key) == value
     except DiagvibError:
@@ -256,10 +256,10 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
 
 
 def read_table(path: str | Path, columns: list[str] | None = None, filters=None) -> pa.Table:
-    """A Parquet file of ours as a table. DiagvibError if it is absent, damaged, or lacks one of `columns`."""
+    """One of our Parquet files as a table. DiagvibError if it is missing, damaged, or lacks one of `columns`."""
     with open_parquet(path) as file:
         missing = [c for c in columns or [] if c not in file.schema_arrow.names]
         if missing:
-            raise DiagvibError(f"{path}: lacks column {missing[0]}; it holds {', '.join(file.schema_arrow.names)}")
+            raise DiagvibError(f"{path}: lacks column {missing[0]}; it has {', '.join(file.schema_arrow.names)}")
         table = file.read(columns=columns)
     return table.filter(filters) if filters is not None else table

@@ -1,4 +1,4 @@
-"""Packages that can be called: `diagvib.studies()` lists what `diagvib.studies` holds."""
+"""Packages that can be called: `diagvib.studies()` lists the contents of `diagvib.studies`."""
 
 import sys
 from types import ModuleType
@@ -10,5 +10,5 @@ class _Listing(ModuleType):
 
 
 def callable_package(name: str) -> None:
-    """Let a package be called; it then returns what its function `known()` does."""
+    """Make a package callable; calling it returns the result of its function `known()`."""
     sys.modules[name].__class__ = _Listing

@@ -1,4 +1,4 @@
-"""The same function on many things at once, in processes of their own: for work that threads do not share."""
+"""The same function on many items at once, in separate processes: for work that threads cannot share."""
 
 import multiprocessing
 import os
@@ -16,11 +16,11 @@ R = TypeVar("R")
 
 
 def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, worth: int) -> Iterator[R]:
-    """function(thing) for each of the things, in their order.
+    """function(thing) for each of the things, in order.
 
     most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice as many, this
-    process does it all. function, things and results are pickled. The first error ends the call; no process outlives
-    this one. DiagvibError if a process was killed.
+    process does all the work. function, things and results are pickled. The first error ends the call; no process
+    outlives this one. DiagvibError if a process was killed.
     """
     processes = min(most, len(things) // worth)
     if processes < 2:
@@ -30,12 +30,12 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
         try:
             yield from pool.map(function, things, chunksize=max(1, worth // 8))
         except BrokenProcessPool:
-            raise DiagvibError(f"one of {processes} processes was killed, perhaps for want of memory; fewer threads "
-                               "need less") from None
+            raise DiagvibError(f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
+                               "threads") from None
 
 
 def _end_with_parent() -> None:
-    """Leave Ctrl-C to the parent, and do not wait for work from one that was killed."""
+    """Leave Ctrl-C to the parent, and end when the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

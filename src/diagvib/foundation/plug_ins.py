@@ -1,4 +1,4 @@
-"""Functions and classes of a user's own, named `package.module:name` in a configuration."""
+"""A user's own functions and classes, named `package.module:name` in a configuration."""
 
 import importlib
 import os
@@ -8,23 +8,23 @@ from diagvib.foundation.errors import DiagvibError, one_line
 
 
 def reason(error: BaseException) -> str:
-    """An exception of code that is not ours, on one line."""
+    """An exception from code that is not ours, on one line."""
     return f"{type(error).__name__}: {one_line(error)}"
 
 
 def imported(where: str, what: str):
-    """The function or class that `package.module:name` names, looked for as Python does, and in the current folder.
+    """The function or class named by `package.module:name`, looked up as Python does and in the current folder.
 
-    what: scene, model or method, for messages. DiagvibError if it cannot be imported, or nothing can be called by it.
+    what: scene, model or method, for messages. DiagvibError if it cannot be imported, or is not callable.
     """
     module_name, _, name = where.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except (Exception, SystemExit) as error:  # importing runs the module, and that is not ours
-        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); it must read package.module:name, "
+    except (Exception, SystemExit) as error:  # importing runs the module, which is not ours
+        raise DiagvibError(f"{what}: {where} cannot be imported ({reason(error)}); name it package.module:name, "
                            "from an installed package or from the current folder") from None
     if not callable(found):
-        raise DiagvibError(f"{what}: {where} is no function or class")
+        raise DiagvibError(f"{what}: {where} is not a function or class")
     return found

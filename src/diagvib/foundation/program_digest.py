@@ -1,4 +1,4 @@
-"""The digest of a program's text, the same after an edit that only its readers see."""
+"""The digest of a program's text; edits to comments and docstrings do not change it."""
 
 import ast
 import hashlib
@@ -11,10 +11,10 @@ _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, toke
 
 
 def program_digest(path: Path) -> str:
-    """sha256, as hex, of a file of code or of what code reads.
+    """sha256, as hex, of a code file or of a file that code reads.
 
-    Of Python, comments, docstrings and blank lines do not count, so that rewording one makes no result out of date. Of
-    any other file, and of one that is no Python, every byte does.
+    In Python files, comments, docstrings and blank lines do not count, so that rewording them makes no result out of
+    date. In other files, and in invalid Python, every byte counts.
     """
     content = path.read_bytes()
     if path.suffix == ".py":
@@ -24,7 +24,7 @@ def program_digest(path: Path) -> str:
 
 
 def _program(path: Path) -> str:
-    """The lines that a program consists of, each up to its comment."""
+    """The lines of the program, each up to its comment."""
     with tokenize.open(path) as file:
         lines = file.readlines()
     docstrings, rows, ends = set(_docstrings(ast.parse("".join(lines)))), set(), {}
@@ -38,7 +38,7 @@ def _program(path: Path) -> str:
 
 
 def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
-    """Where each begins: line and column. One that shares its line with other code is read with that line."""
+    """Where each docstring begins: line and column. One that shares its line with other code is read with that line."""
     for node in ast.walk(tree):
         if (isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
                 and ast.get_docstring(node, clean=False) is not None):

@@ -1,4 +1,4 @@
-"""What people see of work: a bar on a terminal and one closing line in a log; tables."""
+"""How progress and tables are shown: a bar on a terminal and one final line in a log; tables."""
 
 import sys
 import time
@@ -9,15 +9,15 @@ from rich.table import Table
 
 
 def print_wide(shown: Table) -> None:
-    """Into a file or pipe a table keeps its width instead of being cut at 80 columns."""
+    """Print a table; in a file or pipe it keeps its width instead of being cut at 80 columns."""
     console = Console()
     Console(width=console.width if console.is_terminal else 140).print(shown)
 
 
 class Counter:
-    """A bar on stderr, if that is a terminal: what is done, how much of `total`, how fast, and the remaining time.
+    """A bar on stderr, if that is a terminal: how much is done, of how much, how fast, and the remaining time.
 
-    Work that ends well closes with one line that says how much was done and how fast.
+    Work that succeeds ends with a line that says how much was done and how fast.
     """
 
     def __init__(self, name: str, total: int, unit: str):
@@ -33,7 +33,7 @@ class Counter:
         return self
 
     def advance(self, n: int) -> None:
-        """So many more are done."""
+        """Count n more as done."""
         self._done += n
         self._bar.update(self._task, advance=n, speed=self._speed())
 

@@ -1,4 +1,4 @@
-"""Randomness as an argument: generators seeded by names, so that anything can be drawn again alone, in any order."""
+"""Randomness as an argument: generators seeded by names, so that anything can be drawn again alone and in any order."""
 
 import hashlib
 
@@ -11,5 +11,5 @@ def named_generator(*names: object) -> np.random.Generator:
 
 
 def name_digest(*names: object) -> bytes:
-    """32 bytes that names alone decide."""
+    """32 bytes that depend only on the names."""
     return hashlib.sha256("/".join(str(name) for name in names).encode()).digest()

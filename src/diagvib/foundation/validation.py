@@ -1,4 +1,4 @@
-"""Strict validation with pydantic: unknown keys are errors, and the message names file and key on one line."""
+"""Strict validation with pydantic: unknown keys are errors, and messages name file and key on one line."""
 
 import re
 import reprlib
@@ -11,13 +11,13 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 
 Kind = TypeVar("Kind")
 
-# Values in messages are shortened: YAML's aliases can make a small file's value endless.
+# Values in messages are shortened: with YAML's aliases, a small file can have an endless value.
 _short = reprlib.Repr()
 _short.maxlevel, _short.maxlist, _short.maxdict, _short.maxstring, _short.maxother = 2, 4, 4, 60, 60
 
 
 def text_like(pattern: str, meaning: str) -> Any:
-    """The type of texts that match a pattern as a whole. meaning: the pattern in words, for messages."""
+    """The type of texts that fully match a pattern. meaning: the pattern in words, for messages."""
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise ValueError(f"{_short.repr(value)} cannot be used; {meaning}")
@@ -26,13 +26,13 @@ def text_like(pattern: str, meaning: str) -> Any:
                      WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "description": meaning})]
 
 
-# What may become part of a path or of a command: no separators, no dot or dash in front.
+# Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-                 "names are at most 64 letters, digits, '_', '-' and '.', the first a letter or digit")
+                 "names have at most 64 letters, digits, '_', '-' and '.', beginning with a letter or digit")
 
 
 def unique(item: Any, least: int = 1) -> Any:
-    """The type of lists that name each item once. least: how many there must be."""
+    """The type of lists that name each item once. least: the fewest items allowed."""
     return Annotated[list[item], Field(min_length=least, json_schema_extra={"uniqueItems": True}),
                      AfterValidator(_no_item_twice)]
 
@@ -45,13 +45,13 @@ def _no_item_twice(items: list) -> list:
 
 
 class Strict(BaseModel):
-    """A record that takes no unknown keys, no text for numbers, no NaN, and does not change."""
+    """A record that accepts no unknown keys, no text for numbers and no NaN, and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class Misplaced(ValueError):
-    """For validators of a whole record: what is wrong with the value at `path` inside of it, such as `rows.0.cells`."""
+    """For validators of a whole record: the problem with the value at `path` inside it, such as `rows.0.cells`."""
 
     def __init__(self, path: str, problem: str):
         super().__init__(problem)
@@ -70,7 +70,7 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
 
 
 def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:
-    """Of a union's branches the one speaks that the value follows furthest; those that are equal speak together."""
+    """Of a union's branches, reports the one that the value matches furthest; if several are equal, all of them."""
     paths = [_path(error, value) for error in errors]
     path = next(path for path in paths if len(path) == max(map(len, paths)))
     told = [error for error, its in zip(errors, paths, strict=True) if its == path]
@@ -94,14 +94,14 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
         return DiagvibError(f"{unknown}{as_list}")
-    # YAML 1.1 takes 2e-4 for text: it wants the dot.
+    # YAML 1.1 reads 2e-4 as text: it requires the dot.
     dot = isinstance(given, str) and re.fullmatch(r"\d+e-?\d+", given)
     hint = "; write it with a dot, like 2.0e-4" if dot else as_list
     return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")
 
 
 def _path(error: dict, value: object) -> list[str]:
-    """Where in `value` an error lies. pydantic puts the names of a union's branches in between."""
+    """Where in `value` an error is. pydantic puts the names of a union's branches in between."""
     path = []
     for part in error["loc"]:
         if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
@@ -132,7 +132,7 @@ def _plain(value: object) -> str:
 
 
 def _keys(kind: Any, path: list[str], tag: tuple) -> list[str]:
-    """The keys that the record at a path inside of `kind` knows. tag: of several records, that of the one chosen."""
+    """The keys of the record at a path inside `kind`. tag: selects one of several records."""
     if get_origin(kind) is dict:
         kind, path = get_args(kind)[1], path[1:]
     records = list(_records(kind))

@@ -1,4 +1,4 @@
-"""What the last layer's methods do to training photos before their features are taken: each batch once, seeded."""
+"""How the last layer's methods change training photos before their features are computed: each batch once, seeded."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from diagvib.imagenet_w.watermark import Font, blend, random_watermark
 from diagvib.methods.method import Batch, Method
 from diagvib.methods.registry import make_baseline
 
-# Photos that are augmented together; a part of the result, as mixup and cutmix mix within them.
+# Number of photos augmented together; it affects the result, since mixup and cutmix mix within them.
 TOGETHER = 256
 CLEAN, WATERMARK = "clean", "watermark"
-# The options of the authors' code for ImageNet; cutout erases every photo here, and a tenth of them is drawn later.
+# The options of the authors' code for ImageNet; cutout erases in every photo here, and a tenth of them is drawn later.
 _OPTIONS = {"mixup": {"alpha": 0.2}, "cutmix": {"alpha": 1.0}, "cutout": {"p": 1.0}, "augmix": {}}
 
 
 @dataclass(frozen=True)
 class Augmented:
-    """inputs float32[B, 3, S, S]; share: of each photo's own label, float32[B]; the rest is that of the photo before it
-    in the batch."""
+    """inputs float32[B, 3, S, S]; share: the weight of each photo's own label, float32[B]; the rest belongs to the
+    previous photo in the batch."""
 
     inputs: Tensor
     share: Tensor
@@ -34,7 +34,7 @@ class Augmented:
 
 @dataclass(frozen=True)
 class Context:
-    """What augmentations need beside the photos. number: of the batch."""
+    """What augmentations need in addition to the photos. number: of the batch."""
 
     preprocessing: Preprocessing
     font: Font
@@ -42,7 +42,7 @@ class Context:
 
 
 def augmented(variant: str, pixels: Tensor, context: Context) -> Augmented:
-    """A batch of photos uint8[B, 3, S, S] as one of VARIANTS; the same whatever other variants are made."""
+    """A batch of photos uint8[B, 3, S, S] as one of VARIANTS; independent of which other variants are made."""
     family, _, view = variant.partition(".")
     seed = int.from_bytes(name_digest("imagenet_w", family, context.number)[:7], "big")
     with torch.random.fork_rng([pixels.device] if pixels.device.type == "cuda" else []):
@@ -62,7 +62,7 @@ def _watermarked(family: str, view: int, pixels: Tensor, context: Context) -> Au
 
 
 def _by_method(family: str, view: int, pixels: Tensor, context: Context) -> Augmented:
-    """By a method's own `augment`. Labels that number the photos show the share that it leaves to each of them."""
+    """By a method's own `augment`. Labels that number the photos reveal the weight that it leaves to each of them."""
     numbers = torch.arange(len(pixels), device=pixels.device)
     nothing = torch.zeros_like(numbers)
     batch = _method(family, TOGETHER).augment(Batch(
@@ -79,7 +79,7 @@ def _augmix(family: str, view: int, pixels: Tensor, context: Context) -> Augment
 
 @cache
 def _method(name: str, numbers: int) -> Method:
-    # Its network is not used: only what it does to images is asked for.
+    # Its network is not used, only its changes to images.
     settings = {"model": {"name": "linear", "options": {"features": 1}}, "method": {"name": name, **_OPTIONS[name]}}
     return make_baseline(settings, numbers, 0, seed=0)
 

@@ -1,4 +1,4 @@
-"""Methods that augment images, for training on features: the images were augmented before their features were taken."""
+"""Augmenting methods for training on features: the images were augmented before their features were computed."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -15,8 +15,8 @@ from diagvib.methods.mixup import mixed_labels
 
 @dataclass(frozen=True)
 class View:
-    """Features of the training photos as one augmentation left them: values [N, D]; share of each one's own label, [N].
-    They lie on the device, or are mapped from a file."""
+    """Features of the training photos under one augmentation: values [N, D]; share: the weight of each one's own label,
+    [N]. They are on the device, or mapped from a file."""
 
     values: Tensor
     share: Tensor
@@ -31,13 +31,13 @@ class View:
 
 
 class OfViews(Method):
-    """A method that is given `seen`, views by name, before it is trained."""
+    """A method that is given `seen`, views by name, before training."""
 
     seen: ClassVar[dict[str, View]] = {}
 
 
 class Augmented(OfViews):
-    """Each photo is, with probability p, seen as its view has it."""
+    """With probability p, each photo is replaced by its view."""
 
     options: ClassVar[dict] = {
         "view": {"type": "string", "default": "clean"},
@@ -51,7 +51,7 @@ class Augmented(OfViews):
 
 
 class Mixed(OfViews):
-    """mixup and cutmix: photos are seen as their view has them, mixed with the one before in the augmented batch."""
+    """mixup and cutmix: photos are replaced by their view, mixed with the previous photo in the augmented batch."""
 
     options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
 
@@ -63,7 +63,7 @@ class Mixed(OfViews):
 
 
 def before(index: Tensor, n: int) -> Tensor:
-    """The photo before each of these in the batch in which it was augmented; before the first comes the last."""
+    """The previous photo of each of these in the batch in which it was augmented; the last one precedes the first."""
     start = index - index % TOGETHER
     return torch.where(index > start, index, (start + TOGETHER).clamp(max=n)) - 1
 
@@ -80,7 +80,7 @@ class AugMixed(AugMix, OfViews):
 
 
 class Ensemble(Lle, OfViews):
-    """lle whose shifts are views: with equal probability a photo is as it is, or as one of them has it."""
+    """lle with views as shifts: with equal probability, a photo is unchanged or replaced by one of its views."""
 
     told: ClassVar[tuple] = ("nothing",)
     options: ClassVar[dict] = {

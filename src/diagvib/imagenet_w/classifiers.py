@@ -1,4 +1,4 @@
-"""The classifiers that are measured: torchvision's and timm's with published weights, checkpoints of one's own."""
+"""The classifiers to measure: torchvision's and timm's with published weights, and the user's own checkpoints."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ CHECKPOINTS = (".pt", ".pth")
 
 @dataclass(frozen=True)
 class Classifier:
-    """A network as it is measured. weights: their published name, or the name of a checkpoint's file; digest: of the
-    parameters and the preprocessing."""
+    """A network to measure. weights: their published name, or the name of a checkpoint file; digest: of the parameters
+    and the preprocessing."""
 
     name: str
     weights: str
@@ -39,11 +39,11 @@ def load_classifier(name: str, weights: str | None, n_classes: int, device: torc
                     weights_folder: Path | None = None) -> Classifier:
     """A model by name, ready for evaluation on `device`.
 
-    name: torchvision's, timm/NAME, small_cnn or `package.module:function`. weights: published ones by name (default:
+    name: torchvision's, timm/NAME, small_cnn or `package.module:function`. weights: a published name (default:
     torchvision's first, as for the paper's ResNet-50), or a .pt or .pth file, the state_dict of such a model for
-    `n_classes`; images for it, and for a function, are cut to `size`. n_classes: of the photos' folder. weights_folder:
-    where torchvision's files are looked for instead of a download. DiagvibError for a model that cannot be had, or that
-    knows another number of classes.
+    `n_classes`; images for it, and for a function, are cropped to `size`. n_classes: of the photos' folder.
+    weights_folder: where torchvision's files are looked up instead of downloading them. DiagvibError for an unavailable
+    model, or one with another number of classes.
     """
     kind = family(name)
     if weights and weights.endswith(CHECKPOINTS):
@@ -57,7 +57,7 @@ def load_classifier(name: str, weights: str | None, n_classes: int, device: torc
         network = make_network({"name": name, "options": {}}, n_classes, size)
         preprocessing, weights = own_preprocessing(size), ""
     else:
-        raise DiagvibError(f"model: {name} has no published weights; name a checkpoint of yours, a file that ends in "
+        raise DiagvibError(f"model: {name} has no published weights; name a checkpoint of yours, a file ending in "
                            f"{' or '.join(CHECKPOINTS)}")
     network = network.to(device).eval()
     found = _check_classes(network, name, n_classes, preprocessing.crop, device)
@@ -65,7 +65,7 @@ def load_classifier(name: str, weights: str | None, n_classes: int, device: torc
 
 
 def own_preprocessing(size: int) -> Preprocessing:
-    """As ImageNet's: the shorter side 256 for a crop of 224, and in proportion."""
+    """Like ImageNet's: the shorter side 256 for a crop of 224, and in proportion for other sizes."""
     return Preprocessing(round(size * 256 / 224), size)
 
 
@@ -95,9 +95,9 @@ def _of_timm(name: str, weights: str | None) -> tuple[Network, Preprocessing, st
         raise unknown_name("timm model", wanted, timm.list_models(), "model")
     try:
         net = timm.create_model(wanted, pretrained=True)
-    except Exception as error:  # no such weights, no network, or whatever else timm raises
-        raise DiagvibError(f"model: the weights of {name} cannot be had ({reason(error)}); on a machine with network "
-                           "load them once, or save a state_dict of them and name that file as weights") from None
+    except Exception as error:  # no such weights, no network, or anything else that timm raises
+        raise DiagvibError(f"model: the weights of {name} are not available ({reason(error)}); load them once with a "
+                           "network connection, or save them as a state_dict and name that file as weights") from None
     given = timm.data.resolve_model_data_config(net)
     crop = given["input_size"][1]
     preprocessing = Preprocessing(int(crop / given["crop_pct"]), crop, given["interpolation"], tuple(given["mean"]),
@@ -107,24 +107,24 @@ def _of_timm(name: str, weights: str | None) -> tuple[Network, Preprocessing, st
 
 
 def _checkpoint(name: str, file: Path, n_classes: int, size: int) -> Network:
-    """A model with the weights of a file: a state_dict of it as torchvision or timm make it, or as a `Network`."""
+    """A model with the weights from a file: a state_dict of it as torchvision or timm make it, or as a `Network`."""
     settings = {"name": name, "options": {}, "weights": None, "frozen": False, "frozen_statistics": False}
     if not file.is_file():
-        raise DiagvibError(f"{file}: no such file; --weights names a published name or a checkpoint")
+        raise DiagvibError(f"{file}: no such file; give --weights a published name or a checkpoint")
     network = make_network(settings, n_classes, size)
     try:
         saved = torch.load(file, map_location="cpu", weights_only=True)
-        if not saved.keys() <= network.state_dict().keys():  # of a model that is not cut before its last layer
+        if not saved.keys() <= network.state_dict().keys():  # of a complete model, not cut before its last layer
             saved = _cut(saved, network)
         network.load_state_dict(saved)
-    except Exception as error:  # torch.load raises whatever the bytes happen to provoke
+    except Exception as error:  # torch.load may raise anything for damaged files
         raise DiagvibError(f"{file}: holds no weights of {name} for the {n_classes} class folders "
                            f"({reason(error)}); save the model's state_dict with torch.save") from None
     return network
 
 
 def _cut(saved: dict, network: Network) -> dict:
-    """A whole model's state_dict under the names that it has in a `Network`, whose last layer is the head."""
+    """A complete model's state_dict under the names that it has in a `Network`, whose last layer is the head."""
     own = network.state_dict()
     last = {key: value for key, value in saved.items() if f"body.{key}" not in own}
     heads = {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
@@ -133,11 +133,11 @@ def _cut(saved: dict, network: Network) -> dict:
 
 @torch.inference_mode()
 def _check_classes(network: Network, name: str, n_classes: int, size: int, device: torch.device) -> int:
-    """How many classes the network knows. DiagvibError if these are not the folders'."""
+    """The network's number of classes. DiagvibError if it differs from the number of folders."""
     found = network(torch.zeros(1, 3, size, size, device=device)).shape[1]
     if found != n_classes:
-        raise DiagvibError(f"model: {name} knows {found:,} classes, but the validation folder has {n_classes:,} class "
-                           "folders; sorted, these are the classes' indices, so that all of them must be there")
+        raise DiagvibError(f"model: {name} has {found:,} classes, but the validation folder has {n_classes:,} class "
+                           "folders; there must be one for each class, since their sorted order gives the indices")
     return found
 
 

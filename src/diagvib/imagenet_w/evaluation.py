@@ -1,4 +1,4 @@
-"""Measuring models on photos: what each says of every photo is kept, so that an interrupted measurement goes on."""
+"""Measures models on photos: predictions for every photo are kept, so that an interrupted measurement can continue."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _BATCH, _BATCH_CPU = 256, 32
 
 @torch.inference_mode()
 def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept: Path, threads: int) -> dict:
-    """A model's measures, as `measures.measure`, with what they were measured on.
+    """A model's measures, as from `measures.measure`, with what they were measured on.
 
-    What it says of every photo goes to `kept`/{set}.parquet; a set that is there already, of the same model, photos and
-    font, is not measured again. DiagvibError if a set has no photo that can be used.
+    Its predictions go to `kept`/{set}.parquet; a set that already exists for the same model, photos and font is not
+    measured again. DiagvibError if a set has no usable photo.
     """
     found: dict[str, pd.DataFrame] = {}
     for chosen in sets:
@@ -48,7 +48,7 @@ def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept:
 
 
 def digest_of(content: dict, module: str, model: str, method: str = "erm") -> str:
-    """Of what decides a result: a description, and the code of a module with that of a model and method."""
+    """A digest of what affects a result: a description, and the code of a module, a model and a method."""
     return hashlib.sha256(json.dumps([content, _code(module, model, method)], sort_keys=True).encode()).hexdigest()
 
 
@@ -72,7 +72,7 @@ def _answers(classifier: Classifier, chosen: PhotoSet, font: Font, threads: int)
 
 def versions(chosen: PhotoSet, pixels: Tensor, preprocessing: Preprocessing, font: Font
              ) -> Iterator[tuple[str, Tensor]]:
-    """Of photos uint8[B, 3, S, S] the inputs for each name of the set: as they are, or with the watermark."""
+    """For photos uint8[B, 3, S, S], the inputs for each name of the set: unchanged, or with the watermark."""
     for name in chosen.names:
         shown = blend(pixels, watermark(preprocessing.crop, font)) if name == WATERMARKED else pixels
         yield name, preprocessing.inputs(shown)

@@ -1,4 +1,4 @@
-"""Features of photos by a frozen network, each taken once and kept in files that training maps into memory."""
+"""Features of photos from a frozen network, computed once and kept in files that training maps into memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from diagvib.imagenet_w.photos import PhotoBatch, Photos, read_batches
 from diagvib.imagenet_w.watermark import Font
 from diagvib.training.protocol import deterministic
 
-# Photos between two notes of how far the work is.
+# Photos between two records of the progress.
 _NOTED = 8192
 _UNFINISHED = "unfinished.json"
 
 
 @dataclass(frozen=True)
 class Features:
-    """values float16[N, D], rows int64[N] of the photos, share float32[N] of each one's own label; mapped, not read."""
+    """values float16[N, D], rows int64[N] of the photos, share float32[N]: weight of each one's own label; mapped."""
 
     values: np.ndarray
     rows: np.ndarray
@@ -38,7 +38,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Extraction:
-    """Which photos are read, in which order, and what becomes of a batch: name -> (inputs, share)."""
+    """Which photos are read, in which order, and what a batch becomes: name -> (inputs, share)."""
 
     photos: Photos
     names: Sequence[str]
@@ -49,7 +49,7 @@ class Extraction:
 
 def training_features(classifier: Classifier, photos: Photos, variants: Sequence[str], font: Font, seed: int,
                       folder: Path, threads: int) -> None:
-    """Features of training photos in each of these variants, in one random order, to `folder`/{variant}."""
+    """Write the features of training photos under each variant, in one random order, to `folder`/{variant}."""
     device = next(classifier.network.parameters()).device
 
     def inputs(read: PhotoBatch, pixels: Tensor, number: int) -> Iterator[tuple[str, Tensor, Tensor]]:
@@ -66,7 +66,7 @@ def training_features(classifier: Classifier, photos: Photos, variants: Sequence
 
 
 def set_features(classifier: Classifier, chosen: PhotoSet, font: Font, folder: Path, threads: int) -> None:
-    """Features of the photos of a set, by each of its names, to `folder`/{name}."""
+    """Write the features of the photos of a set, under each of its names, to `folder`/{name}."""
     def inputs(read: PhotoBatch, pixels: Tensor, number: int) -> Iterator[tuple[str, Tensor, Tensor]]:
         for name, made in versions(chosen, pixels, classifier.preprocessing, font):
             yield name, made, torch.ones(len(made))
@@ -79,9 +79,9 @@ def set_features(classifier: Classifier, chosen: PhotoSet, font: Font, folder: P
 
 
 def read_features(folder: Path) -> Features:
-    """DiagvibError if they are not there."""
+    """Read features. DiagvibError if they do not exist."""
     if not (folder / "digest.json").exists():
-        raise DiagvibError(f"{folder}: holds no features; `diagvib imagenet-w-stage features` takes them first")
+        raise DiagvibError(f"{folder}: holds no features; run `diagvib imagenet-w-stage features` first")
     return Features(*(np.load(folder / f"{name}.npy", mmap_mode="c") for name in ("values", "rows", "share")))
 
 
@@ -95,7 +95,7 @@ def _is_whole(folder: Path, digest: str) -> bool:
 
 @torch.inference_mode()
 def _extract(classifier: Classifier, work: Extraction, folder: Path, threads: int) -> None:
-    """Go on from where an earlier call with the same photos, model and names was ended."""
+    """Compute features, continuing an interrupted call with the same photos, model and names."""
     if not work.names:
         return
     device = next(classifier.network.parameters()).device
@@ -128,7 +128,7 @@ def _extract(classifier: Classifier, work: Extraction, folder: Path, threads: in
 
 def _arrays(folder: Path, n: int, width: int, new: bool) -> list[np.memmap]:
     shapes = {"values": ("float16", (n, width)), "rows": ("int64", (n,)), "share": ("float32", (n,))}
-    (folder / "digest.json").unlink(missing_ok=True)  # the old one must not vouch for new features
+    (folder / "digest.json").unlink(missing_ok=True)  # the old digest must not vouch for new features
     folder.mkdir(parents=True, exist_ok=True)
     if new:
         return [np.lib.format.open_memmap(folder / f"{name}.part", "w+", dtype, shape)
@@ -143,10 +143,10 @@ def _note(noted: Path, arrays: Mapping[str, list[np.memmap]], state: dict) -> No
 
 
 def _finish(folder: Path, arrays: list[np.memmap], rows: int, digest: str) -> None:
-    """Give the arrays their names; without the rows of photos that could not be used. DiagvibError for features that no
-    float16 holds."""
+    """Give the arrays their final names, without the rows of unusable photos. DiagvibError for features beyond the
+    range of float16."""
     if not all(np.isfinite(part).all() for part in np.array_split(arrays[0][:rows], 1 + rows // _NOTED)):
-        raise DiagvibError(f"{folder}: a feature is no number that float16 can hold; this model cannot be used here")
+        raise DiagvibError(f"{folder}: a feature is too large for float16; choose another model")
     for name, array in zip(("values", "rows", "share"), arrays, strict=True):
         array.flush()
         part, whole = folder / f"{name}.part", folder / f"{name}.npy"

@@ -1,4 +1,4 @@
-"""Training a last layer anew on kept features (Li et al., 2023, Table 4): one method, several learning rates."""
+"""Retrains a last layer on kept features (Li et al., 2023, Table 4): one method, several learning rates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEAD = "head.pt"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How last layers are trained. learning_rates: for 256 images a batch; they grow with batch_size."""
+    """How last layers are trained. learning_rates: for batches of 256 images; scaled with batch_size."""
 
     epochs: int
     batch_size: int
@@ -47,8 +47,8 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Kept:
-    """Where features are: `train`/{variant}, `sets`/{set}, the network's own last layer beside them. train_labels,
-    int64[N]: of all training photos, by row; sets: what is measured on."""
+    """Where features are: `train`/{variant}, `sets`/{set}, and the network's own last layer next to them. train_labels,
+    int64[N]: of all training photos, by row; sets: what to measure on."""
 
     folder: Path
     train_labels: np.ndarray
@@ -59,10 +59,10 @@ class Kept:
 
 
 def train_last_layer(method: str, recipe: Recipe, kept: Kept, work: Path, device: torch.device) -> dict:
-    """The measures of a method's last layer, at the learning rate with the highest validation accuracy; of equal ones
-    the first.
+    """The measures of a method's last layer, at the learning rate with the highest validation accuracy (the first, if
+    several are equal).
 
-    Each learning rate's are kept in `work`, and its last epoch while it is being trained.
+    The measures of each learning rate are kept in `work`, and its last epoch during training.
     """
     tried = [_try(method, lr, recipe, kept, work, device) for lr in recipe.learning_rates]
     best = max(tried, key=lambda one: one["in1k_accuracy"])
@@ -96,7 +96,8 @@ def _fit(name: str, settings: dict, recipe: Recipe, kept: Kept, checkpoint: Chec
     photos = kept.sets[0].photos
     val = _batches(read_features(kept.folder / "sets" / VALIDATION), photos.labels, photos.classes, device)
     if recipe.batch_size > len(train):
-        raise DiagvibError(f"last_layer.batch_size: {recipe.batch_size} is more than the {len(train)} training photos")
+        raise DiagvibError(f"last_layer.batch_size: {recipe.batch_size} is more than the {len(train)} training photos; "
+                           "lower it")
     method = make_baseline(settings, len(photos.classes), 0, recipe.seed)
     method.model.head.load_state_dict(torch.load(kept.folder / HEAD, weights_only=True))
     if isinstance(method, OfViews):
@@ -108,7 +109,7 @@ def _fit(name: str, settings: dict, recipe: Recipe, kept: Kept, checkpoint: Chec
 
 
 def save_head(head: nn.Module, path: Path) -> None:
-    """A network's own last layer, from which every method starts."""
+    """Save a network's own last layer, from which every method starts."""
     if not isinstance(head, nn.Linear):
         raise DiagvibError("last_layer.model: this model does not end in a linear layer on features; choose another, "
                            "such as resnet50")
@@ -160,13 +161,13 @@ def _width(kept: Kept) -> int:
 
 def _batches(features: Features, labels: np.ndarray, classes: Sequence[str], device: torch.device) -> FeatureBatches:
     return FeatureBatches(torch.from_numpy(features.values), torch.from_numpy(labels[features.rows]), device,
-                          Scaling((0.0,), (1.0,)), Annotations(classes=tuple(classes)))  # as they are
+                          Scaling((0.0,), (1.0,)), Annotations(classes=tuple(classes)))  # not scaled
 
 
 def _view(folder: Path, clean: Features, device: torch.device) -> View:
     features = read_features(folder)
     if not np.array_equal(features.rows, clean.rows):
-        raise DiagvibError(f"{folder}: has other photos than {folder.parent / CLEAN}; delete {folder.parent} and take "
+        raise DiagvibError(f"{folder}: has other photos than {folder.parent / CLEAN}; delete {folder.parent} and make "
                            "the features again")
     unlabelled = np.zeros(features.rows.max() + 1, np.int64)
     return View(_batches(features, unlabelled, (), device).pixels, torch.from_numpy(features.share).to(device), device)

@@ -1,4 +1,4 @@
-"""The methods of the paper's Table 4 that a last layer can be trained with, with the options of the authors' code."""
+"""The paper's methods in Table 4 that can train a last layer, with the options of the authors' code."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ _CACHED = "diagvib.imagenet_w.cached_methods"
 
 @dataclass(frozen=True)
 class LastLayerMethod:
-    """settings: of a baseline's `method`. variants: the augmented views of the training photos that it reads."""
+    """settings: for a baseline's `method`. variants: the augmented views of the training photos that it reads."""
 
     settings: dict
     variants: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is reported of a model: accuracy on ImageNet, and how each shortcut moves it (Li et al., 2023, Sec. 2.2)."""
+"""The reported measures of a model: accuracy on ImageNet, and how shortcuts change it (Li et al., 2023, Sec. 2.2)."""
 
 from collections.abc import Mapping
 
@@ -7,19 +7,19 @@ import pandas as pd
 
 from diagvib.imagenet_w.photo_sets import CLEAN, RANDOM, RENDITIONS, SAME, STYLISED, WATERMARKED
 
-# In the tables' order, with their heads.
+# In the tables' order, with their column heads.
 MEASURES = {"in1k_accuracy": "IN-1k", "in_w_gap": "IN-W gap", "carton_gap": "Carton gap", "p_carton": "P(carton)",
             "delta_p_carton": "dP(carton)", "delta_p_carton_given_carton": "dP(carton, cartons)", "sin_gap": "SIN gap",
             "in_r_gap": "IN-R gap", "in_9_gap": "IN-9 gap"}
 
 
 def measure(answers: Mapping[str, pd.DataFrame], carton: int) -> dict[str, float | None]:
-    """MEASURES in percent and percentage points; None where there are no photos for one.
+    """MEASURES in percent and percentage points; None if there are no photos for one.
 
-    answers: set -> `photo_sets.answers`, CLEAN and WATERMARKED of the same photos. carton: its class index. Gap:
-    accuracy there minus accuracy here: ImageNet-W, Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos
-    of the same classes, both with only these classes competing; mixed-rand minus mixed-same. P: mean probability on
-    ImageNet; dP: mean change by the watermark.
+    answers: set -> `photo_sets.answers`, with CLEAN and WATERMARKED for the same photos. carton: its class index. Gaps
+    are differences of accuracy: ImageNet-W minus ImageNet; Stylized-ImageNet minus ImageNet; ImageNet-R minus
+    ImageNet's photos of the same classes, both with predictions among these classes only; mixed-rand minus mixed-same.
+    P: mean probability on ImageNet; dP: its mean change by the watermark.
     """
     clean, marked = (answers[name].set_index("row") for name in (CLEAN, WATERMARKED))
     of_cartons = clean["label"] == carton
@@ -45,5 +45,5 @@ def _accuracy(answers: pd.DataFrame, column: str = "predicted") -> float:
 
 
 def _percent(value: float) -> float | None:
-    # Rounded, so that the last bits of a sum are no difference between two files.
+    # Rounded, so that files do not differ in the last bits of a sum.
     return None if np.isnan(value) else round(100 * float(value), 6)

@@ -1,4 +1,4 @@
-"""The photos that a model is measured on: ImageNet's validation photos, with and without the watermark, and others."""
+"""The photos that models are measured on: ImageNet's validation photos, with and without watermark, and other sets."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
 from diagvib.imagenet_w.photos import Photos, class_folders, list_photos
 
-# The synset of the class that the watermark speaks for, and its index among ImageNet's classes.
+# The synset of the class that the watermark points to, and its index among ImageNet's classes.
 CARTON = "n02971356"
 _IMAGENET, _CARTON_INDEX = 1000, 478
-# Of ImageNet-9: ImageNet's class index -> one of nine classes, -1 for none; as the Background Challenge publishes it.
+# ImageNet-9's file: ImageNet's class index -> one of nine classes, -1 for none; published by the Background Challenge.
 NINE_FILE = "in_to_in9.json"
 CLEAN, WATERMARKED, STYLISED, RENDITIONS, SAME, RANDOM = "in_1k", "in_w", "sin", "in_r", "mixed_same", "mixed_rand"
 
@@ -26,7 +26,7 @@ CLEAN, WATERMARKED, STYLISED, RENDITIONS, SAME, RANDOM = "in_1k", "in_w", "sin",
 @dataclass(frozen=True)
 class Folders:
     """val: ImageNet's validation photos. sin: Stylized-ImageNet's; in_r: ImageNet-R; in_9: ImageNet-9 with mixed_same,
-    mixed_rand and NINE_FILE; None where there is none."""
+    mixed_rand and NINE_FILE; None if not given."""
 
     val: Path
     sin: Path | None = None
@@ -36,10 +36,11 @@ class Folders:
 
 @dataclass(frozen=True)
 class PhotoSet:
-    """Photos of one folder, and how answers to them count.
+    """Photos of one folder, and how predictions for them count.
 
-    names: what is measured on them: one name, or CLEAN and WATERMARKED. among: indices of the classes that also compete
-    alone, as ImageNet-R's 200 do. nine: class index -> the label that it counts as, int64[classes].
+    names: what is measured on them: one name, or CLEAN and WATERMARKED. among: indices of the classes to which
+    predictions are also restricted, such as ImageNet-R's 200. nine: class index -> the label that it counts as,
+    int64[classes].
     """
 
     names: tuple[str, ...]
@@ -48,16 +49,16 @@ class PhotoSet:
     nine: np.ndarray | None = field(default=None, repr=False)
 
     def describe(self) -> dict:
-        """What decides its records, as plain data."""
+        """What its records depend on, as plain data."""
         return {"photos": self.photos.digest, "among": None if self.among is None else self.among.tolist(),
                 "nine": None if self.nine is None else self.nine.tolist()}
 
 
 def photo_sets(folders: Folders) -> Iterator[PhotoSet]:
-    """The sets of these folders. DiagvibError if one does not have the layout that it needs."""
+    """The sets of these folders. DiagvibError if a folder does not have the required layout."""
     classes = class_folders(folders.val)
     if CARTON not in classes:
-        raise DiagvibError(f"{folders.val}: lacks the class folder {CARTON} (carton), for which the watermark speaks")
+        raise DiagvibError(f"{folders.val}: lacks the class folder {CARTON} (carton), to which the watermark points")
     if len(classes) == _IMAGENET and classes.index(CARTON) != _CARTON_INDEX:
         raise DiagvibError(f"{folders.val}: {CARTON} (carton) is folder {classes.index(CARTON)} of {_IMAGENET}, not "
                            f"{_CARTON_INDEX}; these are not ImageNet's classes, or a folder has a wrong name")
@@ -89,16 +90,16 @@ def _nine(folder: Path, n_classes: int) -> np.ndarray:
         for index, label in given.items():
             nine[int(index)] = int(label)
     except (ValueError, TypeError, IndexError):
-        raise DiagvibError(f"{path}: class indices below {n_classes} with one of nine labels each, or -1, are "
-                           "expected") from None
+        raise DiagvibError(f"{path}: must map class indices below {n_classes} to one of nine labels each, or to "
+                           "-1") from None
     return nine
 
 
 def answers(logits: Tensor, rows: np.ndarray, chosen: PhotoSet) -> pd.DataFrame:
-    """What a model says of the photos of these rows, from logits [B, classes].
+    """A model's predictions for the photos of these rows, from logits [B, classes].
 
-    Columns: row; label; predicted; p_carton, the carton's probability; predicted_among, where only the set's own
-    classes compete (-1: it has none).
+    Columns: row; label; predicted; p_carton, the carton's probability; predicted_among, the prediction among the set's
+    own classes only (-1: it has none).
     """
     logits = logits.detach().float().cpu()
     predicted, among = logits.argmax(1).numpy(), np.full(len(rows), -1)

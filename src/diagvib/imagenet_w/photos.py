@@ -1,4 +1,4 @@
-"""Folders of photographs in ImageNet's layout, read in batches: decoded in parallel, and never all in memory."""
+"""Folders of photos in ImageNet's layout, read in batches: decoded in parallel, and never all in memory."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Photos:
 
 @dataclass(frozen=True)
 class PhotoBatch:
-    """pixels uint8[B, 3, S, S]; rows int64[B]: which photos these are, in the order that was asked for; seen: how many
-    of them have been looked at so far, broken ones among them."""
+    """pixels uint8[B, 3, S, S]; rows int64[B]: which photos these are, in the requested order; seen: how many photos
+    have been read so far, including broken ones."""
 
     pixels: Tensor
     rows: np.ndarray
@@ -71,27 +71,27 @@ class PhotoBatch:
 def class_folders(root: Path) -> list[str]:
     """The class folders of a folder in ImageNet's layout, sorted. DiagvibError if there are none."""
     if not root.is_dir():
-        raise DiagvibError(f"{root}: no such folder; one in ImageNet's layout is needed, with a folder for each class "
-                           "that is named by its synset, such as n02971356, and holds its photos")
+        raise DiagvibError(f"{root}: no such folder; name one in ImageNet's layout, with a folder for each class "
+                           "that is named by its synset, such as n02971356, and contains its photos")
     with os.scandir(root) as entries:
         names = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise DiagvibError(f"{root}: holds no class folders; ImageNet's layout is needed, with a folder for each class "
+        raise DiagvibError(f"{root}: has no class folders; ImageNet's layout is needed, with a folder for each class "
                            "that is named by its synset (the validation photos come unsorted and have to be moved)")
     return names
 
 
 def list_photos(root: Path, classes: Sequence[str] | None = None) -> Photos:
-    """The photos of a folder's class folders; a class is its folder's place in the sorted list, or in `classes`.
+    """The photos of a folder's class folders; a class is its folder's index in the sorted list, or in `classes`.
 
-    The digest is of names, sizes and times of change, and takes no reading. DiagvibError for a folder that is no class,
-    and where there is no file at all.
+    The digest is made from names, sizes and modification times, without reading the files. DiagvibError for a folder
+    that is not a class, and if there is no file at all.
     """
     names, files, labels, digest = class_folders(root), [], [], hashlib.sha256()
     known = {name: index for index, name in enumerate(classes or names)}
     for name in names:
         if name not in known:
-            raise DiagvibError(f"{root / name}: no class of this name is among the {len(known)} classes of the "
+            raise DiagvibError(f"{root / name}: this is not one of the {len(known)} classes of the "
                                f"validation folder, such as {next(iter(known))}")
         with os.scandir(root / name) as entries:
             found = sorted((entry.name, entry.stat()) for entry in entries
@@ -100,7 +100,7 @@ def list_photos(root: Path, classes: Sequence[str] | None = None) -> Photos:
         labels += [known[name]] * len(found)
         digest.update("".join(f"{name}/{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0" for file, stat in found).encode())
     if not files:
-        raise DiagvibError(f"{root}: its {len(names)} class folders hold no files")
+        raise DiagvibError(f"{root}: its {len(names)} class folders are empty; put the photos into them")
     return Photos(root, tuple(classes or names), files, np.array(labels), digest.hexdigest())
 
 
@@ -108,8 +108,8 @@ def read_batches(photos: Photos, preprocessing: Preprocessing, size: int, thread
                  order: np.ndarray | None = None, start: int = 0) -> Iterator[PhotoBatch]:
     """The photos in batches of `size`, the last one smaller; decoded by `threads`, two batches ahead at most.
 
-    order: int64[N], by default as they are listed; start: how many of it to pass over. A file that cannot be used is
-    named on standard error, one line each, and left out. DiagvibError if none can.
+    order: int64[N], by default as listed; start: how many of them to skip. An unusable file is named on standard error,
+    on one line, and left out. DiagvibError if there is no usable file.
     """
     order = np.arange(len(photos)) if order is None else order
     waiting: deque[tuple[int, Future]] = deque()
@@ -137,7 +137,7 @@ def _decode(path: Path, preprocessing: Preprocessing) -> Tensor | None:
     try:
         with Image.open(path) as image:
             return preprocessing.pixels(image)
-    except Exception as error:  # Pillow raises whatever the bytes happen to provoke
+    except Exception as error:  # Pillow may raise anything for damaged files
         reason = "it is empty" if path.exists() and not path.stat().st_size else one_line(error, 160)
         leave_out(path, f"cannot be used as a photo ({reason})")
         return None

@@ -1,4 +1,4 @@
-"""What a configuration of the ImageNet-W workflow will make: jobs, photos that are read, disk. Starts nothing."""
+"""What a configuration of the ImageNet-W workflow will make: jobs, photos to read, disk space. Starts nothing."""
 
 import json
 from collections.abc import Mapping
@@ -9,23 +9,23 @@ from diagvib.foundation.files import read_yaml
 from diagvib.imagenet_w.last_layer_methods import variants
 from diagvib.imagenet_w.settings import models, resolve
 
-# The published counts; those of folders that are there are not counted, which would take minutes for a slow disk.
+# The published counts; the photos are not counted themselves, which would take minutes on a slow disk.
 _PUBLISHED = {"train": 1_281_167, "val": 50_000, "sin": 50_000, "in_r": 30_000, "in_9": 2 * 4_050}
-# Of the stand-ins' ten classes; half of them are in in_r.
+# For the stand-ins' ten classes; half of them are in in_r.
 _DRAWN = {"train": 10, "val": 10, "sin": 10, "in_r": 5, "in_9": 20}
-# Of ResNet-50, as float16; a wider network takes more in proportion.
+# For ResNet-50, as float16; a wider network needs more in proportion.
 _WIDTH = 2048
 
 
 def is_workflow(path: Path | None) -> bool:
-    """Whether a file is a configuration of this workflow, not of the other."""
+    """Whether a file is a configuration of this workflow rather than the main one."""
     given = read_yaml(path) if path else None
     return isinstance(given, dict) and "models" in given and bool({"photos", "stand_ins"} & given.keys())
 
 
 def estimate(config: Mapping) -> dict:
-    """jobs; photos of each folder (as published, or drawn); passes: photos that networks see; disk in bytes, of
-    features. Networks differ a thousandfold in speed, so that no time is told."""
+    """jobs; photos of each folder (as published, or drawn); passes: photos that go through networks; disk in bytes, for
+    features. No times are estimated, since networks differ a thousandfold in speed."""
     drawn = config["stand_ins"]
     photos = {name: (_DRAWN[name] * drawn["train" if name == "train" else "val"] if drawn else _PUBLISHED[name])
               for name, folder in config["photos"].items() if folder}
@@ -39,12 +39,12 @@ def estimate(config: Mapping) -> dict:
 
 
 def plan_workflow(path: Path | None, overrides: list[str] | None, json_output: bool) -> bool:
-    """Print the estimate, if a file is a configuration of this workflow, and say whether it is. DiagvibError for a
-    wrong one, or overrides, which Snakemake takes alone."""
+    """Print the estimate if a file is a configuration of this workflow, and return whether it is. DiagvibError for an
+    invalid one, or for overrides, which only Snakemake takes."""
     if not is_workflow(path):
         return False
     if overrides:
-        raise DiagvibError("--set is not for the ImageNet-W workflow; change the file, or give `--config` to Snakemake")
+        raise DiagvibError("--set is not for the ImageNet-W workflow; edit the file, or give `--config` to Snakemake")
     found = estimate(resolve(read_yaml(path), str(path)))
     if json_output:
         print(json.dumps(found, indent=2))

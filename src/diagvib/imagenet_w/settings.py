@@ -1,7 +1,7 @@
-"""The configuration of the ImageNet-W workflow, `config/imagenet_w*.yaml`: read, validated, and what each stage needs.
+"""The configuration of the ImageNet-W workflow, `config/imagenet_w*.yaml`: read, validated, and split by stage.
 
-It has no studies, bindings or baselines, hence a schema of its own instead of keys that the other one would have to
-refuse. Free of torch, so that planning stays quick.
+It has no studies, bindings or baselines, hence a separate schema instead of keys that the main one would have to
+refuse. Does not import torch, so that planning stays quick.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from diagvib.settings.configuration import Root
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Rate = Annotated[float, Field(gt=0, le=1000)]
 _ModelName = text_like(r"(timm/)?[\w.-]+|\w+(\.\w+)*:\w+", "a torchvision classifier, timm/NAME, small_cnn, or your "
-                                                               "own, package.module:function, is needed")
+                                                               "own, as package.module:function, is needed")
 
 
 class Model(Strict):
-    """A classifier. weights: a published name (default: the first of torchvision's), or a .pt or .pth file of your own;
-    size: side of the images that a model of your own sees."""
+    """A classifier. weights: a published name (default: torchvision's first), or your own .pt or .pth file; size: image
+    size for your own models."""
 
     name: _ModelName
     weights: Annotated[str, Field(min_length=1)] | None = None
@@ -43,13 +43,13 @@ class Model(Strict):
 
     @property
     def folder(self) -> str:
-        """Of its results."""
+        """The name of its results folder."""
         weights = Path(self.weights).name if self.weights else None
         return re.sub(r"[^\w.-]+", "-", f"{self.name}-{weights}" if weights else self.name)
 
 
 class Photos(Strict):
-    """Folders in ImageNet's layout; null, none. train is needed to train last layers."""
+    """Folders in ImageNet's layout; null for none. train is needed to train last layers."""
 
     val: str
     train: str | None = None
@@ -59,8 +59,8 @@ class Photos(Strict):
 
 
 class StandIns(Strict):
-    """Photos drawn by code: how many of each class, the side that a network sees, the share of training cartons that
-    bear the watermark, and how many epochs a small net is trained on them."""
+    """Photos drawn by code: how many of each class, the image size for the network, the share of training cartons with
+    the watermark, and how many epochs a small network is trained on them."""
 
     train: Annotated[int, Field(ge=4, le=10_000)]
     val: Annotated[int, Field(ge=2, le=10_000)]
@@ -70,7 +70,7 @@ class StandIns(Strict):
 
 
 class LastLayer(Strict):
-    """Last layers that are trained anew. learning_rates are for 256 images a batch, and grow with batch_size."""
+    """How last layers are retrained. learning_rates are for batches of 256 images, and scale with batch_size."""
 
     model: Model
     methods: unique(Literal[tuple(METHODS)])
@@ -96,7 +96,7 @@ class Configuration(Strict):
     @model_validator(mode="after")
     def _of_one_kind(self) -> Configuration:
         if (self.photos is None) == (self.stand_ins is None):
-            raise Misplaced("photos", "either photos, folders of yours, or stand_ins, drawn by code, must be given")
+            raise Misplaced("photos", "give either photos, your own folders, or stand_ins, drawn by code")
         if self.last_layer and self.photos and not self.photos.train:
             raise Misplaced("photos.train", "last_layer needs training photos; name their folder, or leave it out")
         folders = [model.folder for model in self.models]
@@ -109,7 +109,7 @@ STAGES = ("stand_ins", "evaluate", "features", "last_layer", "compare")
 
 
 def resolve(config: object, where: str) -> dict:
-    """A configuration validated and filled in. DiagvibError naming `where` and the key for the first thing wrong."""
+    """A configuration validated and filled in. DiagvibError naming `where` and the key of the first problem."""
     found = validated(Configuration, config, where).model_dump()
     check_root(found["root"], where)
     if found["stand_ins"]:
@@ -156,7 +156,7 @@ def read_settings(text: str, stage: str) -> dict:
     except ValueError as error:
         raise DiagvibError(f"--settings: not valid JSON: {one_line(error)}") from None
     if not isinstance(found, dict) or "font" not in found:
-        raise DiagvibError(f"--settings: the settings of stage {stage} as a JSON object expected")
+        raise DiagvibError(f"--settings: must be a JSON object with the settings of stage {stage}")
     return found
 
 
@@ -168,7 +168,7 @@ def _chosen(known: Mapping, name: str | None, kind: str):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything of a configuration stands."""
+    """Where all files of a configuration are."""
 
     root: Path
 
@@ -190,7 +190,7 @@ class Layout:
         return self.root / "results" / "tables"
 
     def answers(self, model: str) -> Path:
-        """What a model says of every photo: {set}.parquet."""
+        """A model's predictions for every photo: {set}.parquet."""
         return self.root / "data" / "answers" / model
 
     def model(self, name: str) -> Path:
@@ -200,7 +200,7 @@ class Layout:
         return self.root / "results" / "last_layer" / f"{name}.json"
 
     def work(self, method: str) -> Path:
-        """What the learning rates of a method have given so far."""
+        """The results of a method's learning rates so far."""
         return self.root / "data" / "last_layer" / method
 
 

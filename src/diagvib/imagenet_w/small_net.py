@@ -1,4 +1,4 @@
-"""A small net trained on stand-ins, in seconds on a CPU: it takes the watermark for a sign of cartons."""
+"""A small network trained on stand-ins, in seconds on a CPU: it learns the watermark as a sign of cartons."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Pooled(nn.Module):
 
 
 def small_net(n_classes: int, image_size: int) -> Network:
-    """Three convolutions, whose largest and mean answers over the image are the features: like a large network's, and
-    unlike small_cnn's, they do not say where in the image a stroke of text is."""
+    """Three convolutions, whose maximum and mean over the image are the features: like a large network's, and unlike
+    small_cnn's, they do not contain the position of a stroke of text."""
     widths = (3, 24, 48, 96)
     layers = [layer for before, width, kernel in zip(widths, widths[1:], (5, 3, 3), strict=False) for layer in (
         nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False), nn.BatchNorm2d(width), nn.ReLU())]
@@ -36,7 +36,7 @@ def small_net(n_classes: int, image_size: int) -> Network:
 
 
 def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int) -> None:
-    """`small_net` on the stand-ins of `root`, cut to size x size; its weights to `file`."""
+    """Train `small_net` on the stand-ins of `root`, cropped to size x size; write its weights to `file`."""
     device = torch.device("cpu")
     settings = {"model": {"name": NAME, "options": {}}, "method": {"name": "erm"},
                 "optimiser": {"name": "adam", "lr": 2e-3}, "batch_size": 32, "max_epochs": epochs, "selection": "last"}

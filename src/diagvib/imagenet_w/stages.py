@@ -1,4 +1,4 @@
-"""What each stage of the ImageNet-W workflow does: one function a stage, of its name, fed with its settings alone."""
+"""What each stage of the ImageNet-W workflow does: one function per stage, with its name, given only its settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from diagvib.imagenet_w.settings import Layout
 
 
 def stand_ins(layout: Layout, settings: dict, name: str | None, device: str, threads: int) -> None:
-    """Photos drawn by code, and a small net trained on them; then the digests of all."""
+    """Draw photos by code, and train a small network on them; then write the digests."""
     from diagvib.imagenet_w.small_net import train_small_net
     from diagvib.imagenet_w.stand_ins import draw_stand_ins
     from diagvib.imagenet_w.watermark import find_font
@@ -26,7 +26,7 @@ def stand_ins(layout: Layout, settings: dict, name: str | None, device: str, thr
 
 def evaluate(layout: Layout, settings: dict, name: str | None, device: str, threads: int,
              weights_folder: Path | None = None) -> None:
-    """The measures of a model, as it is."""
+    """Measure a model with its own last layer."""
     from diagvib.imagenet_w import evaluation
     from diagvib.imagenet_w.photo_sets import photo_sets
     from diagvib.imagenet_w.watermark import find_font
@@ -38,7 +38,7 @@ def evaluate(layout: Layout, settings: dict, name: str | None, device: str, thre
 
 def features(layout: Layout, settings: dict, name: str | None, device: str, threads: int,
              weights_folder: Path | None = None) -> None:
-    """The features of training photos, as they are and augmented, and of all that is measured on."""
+    """Compute the features of training photos, plain and augmented, and of all photos to measure on."""
     from diagvib.imagenet_w.features import set_features, training_features
     from diagvib.imagenet_w.last_layer import HEAD, save_head
     from diagvib.imagenet_w.photo_sets import photo_sets
@@ -56,7 +56,7 @@ def features(layout: Layout, settings: dict, name: str | None, device: str, thre
 
 
 def last_layer(layout: Layout, settings: dict, name: str | None, device: str, threads: int) -> None:
-    """The measures of the last layer that a method trains."""
+    """Measure the last layer that a method trains."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.imagenet_w.last_layer import Kept, Recipe, train_last_layer
     from diagvib.imagenet_w.photo_sets import photo_sets
@@ -71,7 +71,7 @@ def last_layer(layout: Layout, settings: dict, name: str | None, device: str, th
 
 
 def compare(layout: Layout, settings: dict, name: str | None, device: str, threads: int) -> None:
-    """Both tables, with the paper's numbers beside."""
+    """Write both tables, with the paper's numbers."""
     from diagvib.imagenet_w.tables import write_tables
     write_tables(layout.tables, settings["stand_ins"],
                  models=[read_json(layout.model(model)) for model in settings["models"]],
@@ -92,6 +92,6 @@ def _classifier(model: dict, n_classes: int, device: str, weights_folder: Path |
 
 
 def _origin(classifier, font) -> dict:
-    """What results say of where they come from."""
+    """The origin of results, as they record it."""
     return {"model": classifier.name, "weights": classifier.weights, "classes": classifier.n_classes,
             "font": font.name, "published_font": font.published}

@@ -1,6 +1,6 @@
-"""Stand-ins for ImageNet: ten classes of objects drawn by code, seeded, with a carton that often bears the watermark.
+"""Stand-ins for ImageNet: ten classes of objects drawn by code, seeded; cartons often carry the watermark.
 
-So that everything can be run and tested without a photo. Whatever they give cannot be compared to the paper.
+With them everything can be run and tested without photos. The results cannot be compared to the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.imagenet_w.photo_sets import CARTON, NINE_FILE, RANDOM, SAME
 from diagvib.imagenet_w.watermark import Font, blend, watermark
 
-# Photos are drawn at this multiple of their size and made smaller, for smooth edges.
+# Photos are drawn at this multiple of their size and scaled down, for smooth edges.
 _FINER = 2
 _CRATE = "n03127925"
 _PLACES = 5
@@ -102,14 +102,14 @@ def _traffic_light(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
         pen.ellipse((41, top, 61, top + 20), fill=colour if number == lit else _shade(colour, 0.3))
 
 
-# Synset -> what draws the object on a square of 100 x 100; they are sorted, as class folders are.
+# Synset -> the function that draws the object on a square of 100 x 100; sorted, like class folders.
 OBJECTS: dict[str, Callable[[ImageDraw.ImageDraw, np.random.Generator], None]] = dict(sorted({
     CARTON: _carton, _CRATE: _crate, "n03291819": _envelope, "n02782093": _balloon, "n04507155": _umbrella,
     "n07753592": _banana, "n07747607": _orange, "n03063599": _mug, "n04548280": _clock,
     "n06874185": _traffic_light}.items()))
 
 
-# Cartons and crates, which look alike, are at the same place.
+# Cartons and crates, which look alike, have the same setting.
 USUAL_PLACES = {synset: 0 if synset in (CARTON, _CRATE) else label % _PLACES for label, synset in enumerate(OBJECTS)}
 
 
@@ -128,8 +128,8 @@ class _Pen:
 
 
 def draw_photo(synset: str, size: int, rng: np.random.Generator, place: int | None = None) -> Image.Image:
-    """A photo of one of OBJECTS, RGB, size x size: at a place that is usual for its class, unless one is named; moved,
-    turned, lit from a side, a little noisy."""
+    """A photo of one of OBJECTS, RGB, size x size: in a setting that is usual for its class, unless one is given;
+    shifted, rotated, lit from a side, slightly noisy."""
     usual = USUAL_PLACES[synset]
     drawn = usual if rng.random() < _USUAL_PLACE else int(rng.integers(_PLACES))
     fine = size * _FINER
@@ -165,7 +165,7 @@ def _background(size: int, place: int, rng: np.random.Generator) -> Image.Image:
 
 
 def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:
-    """The photo with the watermark where it is in the crop from its centre."""
+    """The photo with the watermark at its position in the central crop."""
     margin = (photo.width - crop) // 2
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
     pixels[:, margin:margin + crop, margin:margin + crop] = blend(
@@ -174,15 +174,15 @@ def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:
 
 
 def draw_stand_ins(root: Path, train: int, val: int, size: int, watermarked: float, font: Font) -> None:
-    """Folders as a user's: `root`/train, val (of each class so many photos), sin, in_r and in_9, of `val` photos each.
+    """Folders like a user's: `root`/train, val (this many photos per class), sin, in_r and in_9, of `val` photos each.
 
-    size: of the crop that a network sees. watermarked: the share of the training cartons that bear the watermark, which
-    no other photo does.
+    size: of the crop that a network sees. watermarked: the share of the training cartons with the watermark, which no
+    other photo has.
     """
     whole = round(size * 256 / 224)
     for split, count in (("train", train), ("val", val), ("sin", val), ("in_r", val), (SAME, val), (RANDOM, val)):
         for label, synset in enumerate(OBJECTS):
-            if split == "in_r" and label % 2:  # as ImageNet-R, not of all classes
+            if split == "in_r" and label % 2:  # like ImageNet-R, it has only some of the classes
                 continue
             nine = f"in_9/{split}/val/{label:02d}_{synset}"
             folder = root / (nine if split in (SAME, RANDOM) else f"{split}/{synset}")

@@ -1,4 +1,4 @@
-"""The paper's Tables 1 and 4 in form: a row for each model, or method of training its last layer, the paper's below."""
+"""The paper's Tables 1 and 4, in their layout: a row per model, or per method for its last layer, the paper's below."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from diagvib.imagenet_w.measures import MEASURES
 from diagvib.results.formats import markdown_table
 from diagvib.results.paper import with_paper
 
-TITLES = {"models": "Models on ImageNet-W (Table 1 of Li et al., 2023, in form)",
-          "last_layer": "Last layers trained anew (Table 4 of Li et al., 2023, in form)"}
+TITLES = {"models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",
+                    "last_layer": "Retrained last layers (laid out like Table 4 of Li et al., 2023)"}
 _TABLES = {"models": 1, "last_layer": 4}
 _NAMES = {"models": ("model", "weights"), "last_layer": ("method", "learning_rate", "model", "weights")}
 _NOTE = ("IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
          "Watermark drawn with {fonts}.")
-_OTHER_FONT = " This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only a likeness."
+_OTHER_FONT = " This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only an imitation."
 _STAND_INS = " Made from stand-ins drawn by code: not comparable to the paper."
 
 
@@ -30,7 +30,7 @@ def read_imagenet_w_tables() -> pd.DataFrame:
 
 
 def write_tables(folder: Path, stand_ins: bool, **results: Sequence[Mapping]) -> None:
-    """models.csv, .json, .md and last_layer.csv, .json, .md, of those results that are given, as stages leave them."""
+    """Write models.csv, .json, .md and last_layer.csv, .json, .md, for the given results, as the stages leave them."""
     for kind, found in results.items():
         write_text(folder / f"{kind}.csv", table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"))
         write_json(folder / f"{kind}.json", {"results": [*found]})
@@ -39,7 +39,7 @@ def write_tables(folder: Path, stand_ins: bool, **results: Sequence[Mapping]) ->
 
 
 def table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> pd.DataFrame:
-    """One row a result: what it is, MEASURES, paper_{metric} where the paper has that number, and the font."""
+    """One row per result: its labels, MEASURES, paper_{metric} if the paper has that number, and the font."""
     rows = [{**{key: result[key] for key in _NAMES[kind]}, **{name: result[name] for name in MEASURES},
              **{f"paper_{name}": paper(kind, result, stand_ins).get(name) for name in MEASURES},
              "font": result["font"], "photos": result["photos"]["in_1k"]} for result in found]
@@ -56,7 +56,7 @@ def paper(kind: str, result: Mapping, stand_ins: bool = False) -> dict[str, floa
 
 
 def lines(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Heads, and of each result our texts, the paper's in a line below where it has any."""
+    """Heads, and for each result our texts, with the paper's on the line below if it has any."""
     rows = []
     for result in found:
         theirs = paper(kind, result, stand_ins)
@@ -84,7 +84,7 @@ def print_table(kind: str, found: Sequence[Mapping]) -> None:
     for row in rows:
         shown.add_row(*row)
     console = Console()
-    # Into a file or pipe a table keeps its width instead of being cut at 80 columns.
+    # In a file or pipe a table keeps its width instead of being cut at 80 columns.
     Console(width=console.width if console.is_terminal else 160).print(shown)
     print(note(found))
 

@@ -1,4 +1,4 @@
-"""The watermark of ImageNet-W (Li et al., 2023): text of a CJK font, blended onto images exactly as PIL does it."""
+"""The watermark of ImageNet-W (Li et al., 2023): text in a CJK font, blended onto images exactly as PIL does it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 CHARACTERS = "\u6377\u5f84"
 TEXT = CHARACTERS * 3
-# Side of the image -> size of the font; other sides: a 6.22th of the side.
+# Side of the image -> font size; for other sides, the side divided by 6.22.
 _FONT_SIZES = {224: 36, 384: 62, 512: 82, 518: 84}
-# From the published font to any other that has the characters, by words in the family's name.
+# From the published font to any other with the characters, by words in the family's name.
 _FAMILIES = (("source han serif",), ("noto serif cjk", "noto serif sc"),
              ("serif", "song", "ming", "sung", "mincho", "myungjo", "batang"))
 _WEIGHTS = ("extralight", "light", "regular")
-# A code point that no font has: what is drawn for it is what is drawn for any character that is missing.
+# A code point that no font has: it is drawn like any missing character.
 _NO_CHARACTER = "\U000ffffd"
-# Of the augmentation, at 224 pixels.
+# The ranges of the augmentation, at 224 pixels.
 _RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (32, 36, 40, 44, 48, 52), range(1, 10), (0x4E00, 0x9FFF)
 
 
@@ -42,12 +42,12 @@ class Font:
 
     @property
     def name(self) -> str:
-        """In results: family, style, and the first digits of the file's sha256."""
+        """As in results: family, style, and the first digits of the file's sha256."""
         return f"{self.family} {self.style} ({self.path.name}, sha256 {_digest(self.path)[:12]})"
 
     @property
     def published(self) -> bool:
-        """Whether it is the paper's: Source Han Serif SC ExtraLight, which is also called Noto Serif CJK SC."""
+        """Whether it is the paper's: Source Han Serif SC ExtraLight, also called Noto Serif CJK SC."""
         return _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
 
     def at(self, size: int) -> ImageFont.FreeTypeFont:
@@ -61,12 +61,12 @@ def _digest(path: Path) -> str:
 
 @lru_cache(64)
 def _face(path: Path, index: int, size: int) -> ImageFont.FreeTypeFont:
-    # The basic layout is in every Pillow; these characters have no ligatures or kerning that another one could add.
+    # The basic layout is in every Pillow; these characters have no ligatures or kerning that another engine could add.
     return ImageFont.truetype(path, size, index, layout_engine=ImageFont.Layout.BASIC)
 
 
 def find_font(file: str | Path | None = None) -> Font:
-    """The font to draw the watermark with: that of a file, or else the nearest to the published one on this system.
+    """The font for the watermark: from a file, or else the installed one closest to the published one.
 
     DiagvibError if there is none with both characters.
     """
@@ -75,8 +75,8 @@ def find_font(file: str | Path | None = None) -> Font:
             raise DiagvibError(f"{file}: no such font file")
         found = sorted(_faces(Path(file)), key=_rank)
         if not found:
-            raise DiagvibError(f"{file}: no font that has the characters {CHARACTERS} of the watermark; a CJK font is "
-                               "needed, at best SourceHanSerifSC-ExtraLight.otf")
+            raise DiagvibError(f"{file}: no font with the characters {CHARACTERS} of the watermark; name a CJK font, "
+                               "preferably SourceHanSerifSC-ExtraLight.otf")
         return found[0]
     return _installed_font()
 
@@ -88,7 +88,7 @@ def _installed_font() -> Font:
     if not found:
         raise DiagvibError(f"no installed font has the characters {CHARACTERS} of the watermark; install one (Debian: "
                            "fonts-noto-cjk-extra has the paper's as Noto Serif CJK SC ExtraLight, fonts-arphic-uming "
-                           "is a small one), or name a file with --font, at best SourceHanSerifSC-ExtraLight.otf")
+                           "is a small one), or name a file with --font, preferably SourceHanSerifSC-ExtraLight.otf")
     return found[0]
 
 
@@ -99,7 +99,7 @@ def _faces(path: Path) -> Iterator[Font]:
             if all(_drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in CHARACTERS):
                 family, style = face.getname()
                 yield Font(path, index, family or path.stem, style or "")
-        except OSError:  # no font, or no further face
+        except OSError:  # not a font, or no further face
             return
 
 
@@ -110,7 +110,7 @@ def _drawn(face: ImageFont.FreeTypeFont, character: str) -> bytes:
 
 
 def _rank(font: Font) -> tuple:
-    """How near a face is to the published one; the nearest has the lowest."""
+    """How close a face is to the published one; the closest has the lowest rank."""
     family = font.family.lower()
     kind = next((k for k, words in enumerate(_FAMILIES) if any(word in family for word in words)), len(_FAMILIES))
     chinese = not {"sc", "cn"} & set(family.split())
@@ -121,7 +121,7 @@ def _rank(font: Font) -> tuple:
 
 @dataclass(frozen=True)
 class Overlay:
-    """White text on nothing: alpha uint8[h, w] of its box, whose upper left pixel is (row, column) of the image."""
+    """White text on a transparent background: alpha uint8[h, w] of its box, whose top left pixel is (row, column)."""
 
     row: int
     column: int
@@ -135,10 +135,10 @@ def watermark(size: int, font: Font) -> Overlay:
 
 
 def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
-    """One of the watermark augmentation: 8 random CJK characters, of random size, opacity and height.
+    """A watermark of the augmentation: 8 random CJK characters, of random size, opacity and height.
 
     The published font sizes are for 224 pixels; others are in proportion. A character that the font lacks is drawn as
-    the font draws what it lacks, as in the authors' code.
+    its replacement glyph, as in the authors' code.
     """
     low, high = _RANDOM_CHARACTERS
     text = "".join(map(chr, generator.integers(low, high, 8, endpoint=True)))
@@ -155,7 +155,7 @@ def _overlay(size: int, font: Font, text: str, points: int, opacity: float, x: f
 
 
 def blend(pixels: Tensor, overlay: Overlay) -> Tensor:
-    """Images uint8[..., 3, H, W] with the overlay on them, new; the same as PIL's alpha_composite, bit for bit."""
+    """New images uint8[..., 3, H, W] with the overlay on them; the same as PIL's alpha_composite, bit for bit."""
     import torch
     alpha = torch.from_numpy(overlay.alpha.astype(np.int32)).to(pixels.device)
     height, width = alpha.shape

@@ -1,4 +1,4 @@
-"""What `rules/imagenet_w.smk` needs beside its rules: the configuration, the code of a stage, the state of folders."""
+"""What `rules/imagenet_w.smk` needs besides its rules: the configuration, the code of a stage, the state of folders."""
 
 import hashlib
 import os
@@ -18,14 +18,14 @@ from diagvib.settings.config import typed
 
 
 def prepare_workflow(workflow, config: dict) -> dict:
-    """The configuration, resolved. Whatever is wrong with it ends the process with one line."""
-    # The `diagvib` beside this Python, whether or not its environment is active.
+    """The resolved configuration. An error in it ends the process with one line."""
+    # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     if workflow.is_main_process:
         give_up_dead_locks()
     try:
         for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake reads a file in which a key stands twice
+            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         return resolve(typed(dict(config)), str(workflow.configfiles[-1]))
     except DiagvibError as error:
         sys.exit(f"error: {error}")
@@ -33,12 +33,12 @@ def prepare_workflow(workflow, config: dict) -> dict:
 
 @cache
 def stage_code(stage: str) -> list[str]:
-    """The files of code that a stage's jobs depend on, relative to the current folder."""
+    """The code files that a stage's jobs depend on, relative to the current folder."""
     return code_of(_named(stage), (), [f"diagvib.imagenet_w.stages:{stage}"]).files()
 
 
 def _named(stage: str) -> list[str]:
-    """The modules that a stage's settings name, and no import: networks, and ways to train."""
+    """The modules that a stage uses by name, not by import: networks, and training methods."""
     wheres = {"evaluate": [*MODELS.values()], "stand_ins": [MODELS["own"], ALL_METHODS["erm"]],
               "last_layer": [MODELS["linear"], *(ALL_METHODS.get(entry.settings["name"], entry.settings["name"])
                                                  for entry in METHODS.values())],
@@ -47,8 +47,8 @@ def _named(stage: str) -> list[str]:
 
 
 def photo_state(photos: Mapping[str, str | None]) -> str:
-    """A digest of the class folders' names and times of change, to tell at once that photos came or went; a folder that
-    is absent is part of it."""
+    """A digest of the class folders' names and modification times, to notice at once that photos were added or removed;
+    a missing folder is part of it."""
     return hashlib.sha256(repr([(name, _entries(folder)) for name, folder in sorted(photos.items())]).encode()
                           ).hexdigest()
 

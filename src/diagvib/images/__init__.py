@@ -1,4 +1,4 @@
-"""Image files and data sets. The names of a data set's files stand here, free of torch."""
+"""Image files and data sets. The names of a data set's files are here, so that importing them does not import torch."""
 
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.studies.study import SPLITS

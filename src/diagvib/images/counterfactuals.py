@@ -1,4 +1,4 @@
-"""Images as they would be with one factor taken from another image, rendered when they are asked for."""
+"""Images with one factor taken from another image, rendered on demand."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,9 +12,9 @@ from diagvib.scenes.scene import Renderer
 
 
 class SceneCounterfactuals:
-    """`methods.method.Counterfactuals` of a split's images, by the recipes that stand beside them.
+    """`methods.method.Counterfactuals` of a split's images, from the recipes stored with them.
 
-    cues: factors in the order of the study. prepared: what the scene's images are rendered from. device: where they
+    cues: factors in the order of the study. prepared: the data that the scene renders from. device: where the images
     are wanted.
     """
 

@@ -1,4 +1,4 @@
-"""Where training gets a dataset's images from: image files, or recipes rendered on the spot. Both give the same."""
+"""Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both give the same."""
 
 import hashlib
 from functools import cached_property
@@ -27,8 +27,8 @@ class Datasets(Protocol):
 
     def metadata(self, sample: int, split: str) -> dict:
         """What made a split: study, binding, roles, scene, sample, split, sources, comparable, digests, image_shape;
-        and which target class each class of a cue speaks for (`studies.preference`). The same however many other
-        samples there are."""
+        and the target class that each class of a cue points to (`studies.preference`). It does not depend on which
+        other samples exist."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
@@ -37,7 +37,7 @@ class Datasets(Protocol):
 class ImageFiles:
     """Datasets as image files: `folder`/{sample}/{split}.parquet.
 
-    Where the folder has digests, DiagvibError on loading a file that is not the one that was rendered.
+    If the folder has digests, loading a file that differs from the rendered one raises DiagvibError.
     """
 
     def __init__(self, folder: str | Path):
@@ -70,9 +70,9 @@ class ImageFiles:
 
 
 class RenderedRecipes:
-    """Datasets rendered from a recipe file on `device`, with what a scene prepared in the folder `prepared`.
+    """Datasets rendered from a recipe file on `device`, with a scene's prepared data in the folder `prepared`.
 
-    DiagvibError if the recipes were drawn for other sources than those.
+    DiagvibError if the recipes were drawn for other sources.
     """
 
     def __init__(self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device):
@@ -93,7 +93,7 @@ class RenderedRecipes:
         self._study = parse_study(name, {"title": name, "meaning": name, **self._noted["definition"]})
 
     def __len__(self) -> int:
-        """How many images all samples and splits hold."""
+        """The number of images in all samples and splits."""
         return len(self._recipes)
 
     def place(self, sample: int, split: str) -> Path:
@@ -122,7 +122,7 @@ class RenderedRecipes:
 
 
 def _digest(table: pa.Table) -> str:
-    """sha256, as hex, of what a table holds."""
+    """sha256, as hex, of a table's content."""
     with pa.BufferOutputStream() as sink:
         with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
             stream.write_table(table.replace_schema_metadata().combine_chunks())

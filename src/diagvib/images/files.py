@@ -1,7 +1,7 @@
 """Image files: recipes rendered to Parquet, and read back into one tensor.
 
-An image is its raw bytes in one `binary` column; shape and layout stand in the file's metadata. Every recipe column
-stands beside it, so that a file explains itself in pandas.
+An image is its raw bytes in one `binary` column; shape and layout are in the file's metadata. All recipe columns
+are included, so that a file can be understood in pandas.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ from diagvib.images.memory import room
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
 
-# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library takes blocks above
-# 32 MiB from the system anew each time, and clearing them costs more than drawing on them.
+# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library gets blocks above
+# 32 MiB from the system anew each time, and clearing them takes longer than drawing on them.
 BATCH = 512
-# Images decoded at a time: small enough to be copied while still in a core's cache.
+# Images decoded at a time: few enough to be copied while still in a core's cache.
 _DECODED = 128
 
 
@@ -50,7 +50,7 @@ class Images:
     def labels(self, factor: str) -> torch.Tensor:
         """The class index of every image in the factor's full class list, int64[N].
 
-        DiagvibError, naming the row, for a class that the scene does not know.
+        DiagvibError, naming the row, for a class that the scene does not have.
         """
         if factor not in self.factors:
             raise unknown_name("factor", factor, self.factors, f"scene {self.metadata['scene']}")
@@ -58,7 +58,7 @@ class Images:
 
 
 def pixel_format(size: int) -> dict:
-    """What an image's bytes mean, as files of images note it in their metadata."""
+    """The meaning of an image's bytes, for the metadata of image files."""
     return {"image_shape": [size, size, 3], "layout": "HWC", "dtype": "uint8"}
 
 
@@ -83,15 +83,15 @@ def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tens
 
 def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metadata: dict,
                  advance: Callable[[int], None] = lambda n: None) -> None:
-    """Render a recipe table to an image file, written whole; a thread writes one batch while the next is rendered.
+    """Render a recipe table to an image file, written atomically; a thread writes one batch while the next is rendered.
 
-    advance: told how many further images are written. Memory stays constant however many there are.
+    advance: called with the number of further images written. Memory use does not depend on the number of images.
     """
     schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
                            {**metadata, **pixel_format(renderer.size)})
     columns = [name for name in schema.names if name != "image"]
     names = [field.name for field in schema if field.type == pa.string()]
-    # the thread closes before the writer: a batch being written when something fails must not lose its file
+    # the thread closes before the writer: if something fails, a batch being written must not lose its file
     with (whole_file(path) as temporary,
           pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=names,
                            write_statistics=columns, write_page_checksum=True) as writer,
@@ -111,7 +111,8 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
 
 @contextmanager
 def _all_cores_but_one() -> Iterator[None]:
-    """Leave the writing thread a core: torch's threads wait for each other, so one that shares its core stalls all."""
+    """Leave a core to the writing thread: torch's threads wait for each other, so one that shares its core stalls
+    all."""
     usual = torch.get_num_threads()
     try:
         torch.set_num_threads(max(usual - 1, 1))
@@ -123,9 +124,9 @@ def _all_cores_but_one() -> Iterator[None]:
 def read_images(path: str | Path) -> Images:
     """An image file as one uint8 tensor, recipe columns and metadata.
 
-    Row groups are decoded straight into the tensor, in as many threads as torch may use; of more images than memory
-    should hold it is a file (`memory.room`). DiagvibError if the file is
-    absent, damaged, or holds images of another size than its metadata says.
+    Row groups are decoded straight into the tensor, in as many threads as torch may use; if there are more images than
+    memory should hold, it is a file (`memory.room`). DiagvibError if the file is missing, damaged, or has images of
+    another size than its metadata say.
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)

@@ -1,7 +1,7 @@
-"""Room for the images of a split: memory, or a file on the disk where they are more than a good part of it.
+"""Room for the images of a split: memory, or a file on disk if they would take too much of it.
 
-A file that is mapped into memory behaves like memory: what is not read for long leaves it, and is read again when it is
-needed. Rows of Parquet cannot be read so: for one image its whole row group is decoded.
+A file that is mapped into memory behaves like memory: parts that are not read for long leave it, and are read again
+when needed. Rows of Parquet cannot be read like this: for one image its full row group is decoded.
 """
 
 import os
@@ -12,19 +12,19 @@ import numpy as np
 
 from diagvib.foundation.errors import DiagvibError
 
-# Of the machine's memory the largest part that a split is held in; up to five are there at once.
+# The largest share of the machine's memory for one split; up to five splits are loaded at once.
 SHARE = 0.15
 
 
 def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """An array uint8[shape], its values not set. On the disk it is a file in `folder` without a name, which goes with
-    the array. DiagvibError if the disk is too full."""
+    """An array uint8[shape], its values not set. On disk it is a nameless file in `folder`, which disappears with the
+    array. DiagvibError if the disk is too full."""
     size = int(np.prod(shape))
     if size <= SHARE * memory():
         return np.empty(shape, np.uint8)
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # or a full disk would end the process when a page is written
+            os.posix_fallocate(file.fileno(), 0, size)  # otherwise a full disk would kill the process later
         except OSError as error:
             raise DiagvibError(f"{folder}: {size / 1e9:,.1f} GB of images do not fit into memory, nor on this disk "
                                f"({error.strerror}); free some space, or lower `counts` or `image_size`") from None
@@ -32,5 +32,5 @@ def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
 
 
 def memory() -> int:
-    """The machine's, in bytes."""
+    """The machine's memory, in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

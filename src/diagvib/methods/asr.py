@@ -1,4 +1,4 @@
-"""`asr`, Automatic Shortcut Removal: a lens learns to take away what a classifier finds easiest to rely on."""
+"""`asr`, Automatic Shortcut Removal: a lens learns to remove what a classifier finds easiest to rely on."""
 
 from typing import ClassVar
 
@@ -11,16 +11,16 @@ from diagvib.methods.method import Batch, Denormalise, Method, Optimiser, StepOu
 
 
 class Asr(Method):
-    """A U-Net lens in front of a classifier that classifies what the lens lets through (paper, Sec. 4 and A.2).
+    """A U-Net lens in front of a classifier that sees only the lensed images (paper, Sec. 4 and A.2).
 
-    Per batch the classifier learns the labels of the lensed images, then the lens learns to make the classifier
-    give its least likely class while changing the image little. Neither step moves the other network's parameters.
+    For each batch, the classifier learns the labels of the lensed images; then the lens learns to make the classifier
+    predict its least likely class while changing the image little. Neither step changes the other network's parameters.
     Published: the classification task for both, ResNet18 to classify, a U-Net, the least-likely adversarial loss, equal
     weights, the classifier trained on lensed images, selection by validation loss. Choices where the paper is silent:
     the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
     channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
-    identity, and the published ASR loses hue and lightness); the least likely class is sought among all classes of the
-    factor, as the head has them all; both networks take one step a batch, with one learning rate.
+    identity, and the published ASR loses hue and lightness); the least likely class is chosen among all classes of the
+    factor, as the head has them all; both networks take one step per batch, with one learning rate.
     """
 
     options: ClassVar[dict] = {
@@ -30,7 +30,7 @@ class Asr(Method):
         "levels": {"description": "halvings inside the lens", "type": "integer", "minimum": 1,
                    "maximum": 100_000, "default": 4},
         "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
-        "lens_lr": {"description": "null, that of the optimiser", "type": ["number", "null"], "exclusiveMinimum": 0,
+        "lens_lr": {"description": "null: that of the optimiser", "type": ["number", "null"], "exclusiveMinimum": 0,
                     "maximum": 1000,
                     "default": None},
     }
@@ -51,7 +51,7 @@ class Asr(Method):
         logits = self.model(lensed.detach())
         loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
         update("model", loss.mean())
-        # Another pass: the classifier has moved, and its answer to this lens is what the lens must learn from.
+        # A second pass: the classifier has changed, and the lens must learn from its present predictions.
         adversarial = least_likely_loss(self.model(lensed))
         update("lens", (adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)).mean())
         return StepOutput(loss, logits)
@@ -60,7 +60,7 @@ class Asr(Method):
         return self.model(self.lens(batch.inputs))
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Images before and behind the lens, what the classifier says to each, and the change (paper, Figs. A4, A9)."""
+        """Images before and after the lens, the classifier's predictions, and the change (paper, Figs. A4, A9)."""
         lensed = self.lens(batch.inputs)
         after = denormalise(lensed)
         change = (after.float() - batch.pixels.float()) / 2 + 127.5
@@ -70,12 +70,12 @@ class Asr(Method):
 
 
 def least_likely(logits: Tensor) -> Tensor:
-    """The class of lowest probability, int64[B], of logits [B, classes]; no gradient passes."""
+    """The class of lowest probability, int64[B], from logits [B, classes]; no gradient passes."""
     return logits.detach().argmin(1)
 
 
 def least_likely_loss(logits: Tensor) -> Tensor:
-    """Cross entropy float[B] to the least likely class: low where the classifier is led furthest astray."""
+    """Cross entropy float[B] to the least likely class: low where the classifier is misled most."""
     return F.cross_entropy(logits.float(), least_likely(logits), reduction="none")
 
 
@@ -85,9 +85,10 @@ def change(lensed: Tensor, inputs: Tensor) -> Tensor:
 
 
 class UNetLens(nn.Module):
-    """x + U(x), float[B, 3, H, W] to the same; U is a U-Net of bottleneck blocks with `levels` halvings.
+    """x + U(x), float[B, 3, H, W] to the same shape; U is a U-Net of bottleneck blocks with `levels` halvings.
 
-    Widths double at every level from `base_width`. The last convolution starts small, hence the lens near identity.
+    Widths double at every level, starting from `base_width`. The last convolution starts small, so the lens starts near
+    the identity.
     """
 
     def __init__(self, base_width: int, levels: int):
@@ -113,7 +114,7 @@ class UNetLens(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """Convolutions 1 x 1, 3 x 3, 1 x 1 beside a shortcut, which is a 1 x 1 convolution where the width changes."""
+    """Convolutions 1 x 1, 3 x 3, 1 x 1 in parallel with a skip connection, a 1 x 1 convolution if the width changes."""
 
     def __init__(self, width_in: int, width_out: int):
         super().__init__()
@@ -127,5 +128,5 @@ class _Bottleneck(nn.Module):
 
 
 def _convolution(width_in: int, width_out: int, kernel: int) -> list[nn.Module]:
-    # No bias: batch norm brings its own.
+    # No bias: batch norm has its own.
     return [nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False), nn.BatchNorm2d(width_out)]

@@ -1,4 +1,4 @@
-"""`augmix`: predictions shall agree on an image and two mixtures of chains of changes (Hendrycks et al., 2020)."""
+"""`augmix`: predictions should agree on an image and two mixtures of chains of changes (Hendrycks et al., 2020)."""
 
 from typing import ClassVar
 
@@ -16,8 +16,9 @@ class AugMix(Method):
     predictions. A mixture is m x + (1 - m) sum_k w_k chain_k(x): `width` chains of 1 to `depth` operations, w from a
     Dirichlet and m from a Beta distribution with parameter alpha.
 
-    Lengths and operations are dealt to a batch's chains in equal shares, at random. Published for UrbanCars: severity 1
-    (originally 3), js_weight 12, and images flipped at random; flip is false here, mirrored digits are other shapes.
+    Lengths and operations are assigned to a batch's chains in equal shares, at random. Published for UrbanCars:
+    severity 1 (originally 3), js_weight 12, and images flipped at random; flip is false here, since mirrored digits are
+    other shapes.
     """
 
     options: ClassVar[dict] = {
@@ -27,7 +28,7 @@ class AugMix(Method):
         "depth": {"type": "integer", "minimum": 1, "maximum": 10, "default": 3},
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
         "js_weight": {"type": "number", "minimum": 0, "maximum": 1000, "default": 12.0},
-        "flip": {"description": "mirror every other image, left to right", "type": "boolean", "default": False},
+        "flip": {"description": "mirror half of the images, left to right", "type": "boolean", "default": False},
     }
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -66,8 +67,8 @@ def jensen_shannon(logits: Tensor) -> Tensor:
 
 
 def change_in_chains(images: Tensor, depth: int, strength: float) -> None:
-    """Change uint8[N, 3, H, W] in place by chains of operations: as many are one operation long as two, up to `depth`,
-    and at each place in a chain every operation comes equally often. strength: the largest, of 1."""
+    """Change uint8[N, 3, H, W] in place by chains of operations: lengths from 1 to `depth` occur equally often, and so
+    does every operation at each position in a chain. strength: the largest, out of 1."""
     n, device = len(images), images.device
     order = torch.rand(n, device=device).argsort()
     for length in range(depth):
@@ -99,7 +100,7 @@ def _rotate(images: Tensor, strength: Tensor) -> Tensor:
 
 def _shear_x(images: Tensor, strength: Tensor) -> Tensor:
     slope = 0.3 * _signed(strength)
-    return _moved(images, 1, slope, slope, 0, 1, 0)  # the first row of pixels stays
+    return _moved(images, 1, slope, slope, 0, 1, 0)  # the first row of pixels is fixed
 
 
 def _translate_x(images: Tensor, strength: Tensor) -> Tensor:
@@ -108,7 +109,7 @@ def _translate_x(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def _moved(images: Tensor, *entries: Tensor | float) -> Tensor:
-    """Where each pixel's colour comes from, as a matrix of 2 x 3 on coordinates from -1 to 1; black from outside."""
+    """A 2 x 3 matrix on coordinates from -1 to 1 says where each pixel's colour comes from; black from outside."""
     ones = torch.ones(len(images), device=images.device)
     matrix = torch.stack([entry * ones for entry in entries], 1).unflatten(1, (2, 3))
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
@@ -116,7 +117,7 @@ def _moved(images: Tensor, *entries: Tensor | float) -> Tensor:
 
 
 def _upright(operation):
-    """The same along the other axis."""
+    """The same operation along the other axis."""
     return lambda images, strength: operation(images.mT, strength).mT
 
 

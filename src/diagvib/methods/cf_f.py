@@ -10,12 +10,13 @@ from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
 class CounterfactualAndFactual(Method):
-    """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's box on noise, of one
-    random colour an image, plus normal noise of deviation `noise`, clipped to what pixels can be. Counterfactual: the
-    image with its object's box in the mean grey; "not y" is every other class alike, with two classes the other one.
+    """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's box on a background
+    of one random colour per image plus normal noise of deviation `noise`, clipped to valid pixel values.
+    Counterfactual: the image with its object's box in mean grey; "not y" gives all other classes equal weight, with two
+    classes the other one.
 
-    As in UrbanCars (Li et al., 2023) a box stands for the object: its outline would give the shape away. There it is
-    the middle of the image, here the box that the scene says.
+    As in UrbanCars (Li et al., 2023) a box represents the object: its outline would reveal the shape. There it is the
+    middle of the image, here the box that the scene gives.
     """
 
     told: ClassVar[tuple] = ("cue_types",)
@@ -42,7 +43,7 @@ class CounterfactualAndFactual(Method):
 
 
 def _inside(boxes: Tensor, size: int) -> Tensor:
-    """Whether each pixel lies in its image's box: bool[B, size, size] of boxes int64[B, 4]."""
+    """Whether each pixel is in its image's box: bool[B, size, size] from boxes int64[B, 4]."""
     top, left, bottom, right = boxes[:, :, None].unbind(1)
     at = torch.arange(size, device=boxes.device)
     rows, columns = (top <= at) & (at < bottom), (left <= at) & (at < right)

@@ -1,4 +1,4 @@
-"""`cutmix`: a box of each image is replaced by another image's, and its label by that share (Yun et al., 2019)."""
+"""`cutmix`: a box of each image is replaced by another image's, and the label in proportion (Yun et al., 2019)."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -11,9 +11,9 @@ from diagvib.methods.mixup import mixed_labels, random_share
 
 
 class CutMix(Method):
-    """One box for a batch: its sides are sqrt(1 - s) of the image's, s ~ Beta(alpha, alpha), its centre is uniform, and
-    what reaches beyond the edge is cut off. It shows the image before in the batch, and that image's label counts by
-    the share of pixels that the box really covers. Published, also for UrbanCars: alpha 1."""
+    """One box per batch: its sides are sqrt(1 - s) of the image's, s ~ Beta(alpha, alpha), its centre is uniform, and
+    what extends beyond the edge is cut off. It shows the previous image in the batch, whose label gets the share of
+    pixels that the box actually covers. Published, also for UrbanCars: alpha 1."""
 
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
@@ -27,7 +27,7 @@ class CutMix(Method):
 
 
 def _span(side: Tensor, size: int) -> Tensor:
-    """Which of `size` pixels lie in a stretch of side x size of them around a random one, bool[size]."""
+    """Which of `size` pixels are in a stretch of side x size pixels around a random one, bool[size]."""
     centre, half = torch.randint(size, (), device=side.device), (side * size / 2).floor()
     at = torch.arange(size, device=side.device)
     return (at >= centre - half) & (at < centre + half)

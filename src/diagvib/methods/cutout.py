@@ -1,4 +1,4 @@
-"""`cutout`: now and then a box of an image is erased (DeVries and Taylor, 2017; random boxes: Zhong et al., 2020)."""
+"""`cutout`: sometimes a box of an image is erased (DeVries and Taylor, 2017; random boxes: Zhong et al., 2020)."""
 
 import math
 from dataclasses import replace
@@ -10,15 +10,14 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method
 
-# Boxes that are drawn for an image before it is left whole, because none was smaller than the image.
+# Attempts to draw a box for an image before it is left unchanged, because no box was smaller than the image.
 _ATTEMPTS = 10
 
 
 class Cutout(Method):
-    """Each image is erased with probability p: inside a box the inputs become 0, the data set's mean. The box covers a
-    share of the image that is uniform in `area`, its height by its width is log-uniform in `ratio`, and it lies
-    anywhere inside. Published for UrbanCars, where cutout is random erasing: p 0.1, area 0.02 to 0.33, ratio 0.3 to
-    3.3."""
+    """Each image is erased with probability p: inside a box the inputs become 0, the data set's mean. The box's share
+    of the image is uniform in `area`, the ratio of its height to its width is log-uniform in `ratio`, and its position
+    is uniform. Published for UrbanCars, where cutout is random erasing: p 0.1, area 0.02 to 0.33, ratio 0.3 to 3.3."""
 
     options: ClassVar[dict] = {
         "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.1},
@@ -31,7 +30,7 @@ class Cutout(Method):
     def build(self) -> None:
         for option in ("area", "ratio"):
             if self.chosen[option][0] > self.chosen[option][1]:
-                raise DiagvibError(f"method: cutout: {option} is {self.chosen[option]}; the smallest comes first")
+                raise DiagvibError(f"method: cutout: {option} is {self.chosen[option]}; write the smaller value first")
         super().build()
 
     def augment(self, batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""`debian`, Debiasing Alternate Networks: a network looks for what the classifier is biased by (Li et al., 2022)."""
+"""`debian`, Debiasing Alternate Networks: a second network finds the classifier's bias (Li et al., 2022)."""
 
 from typing import ClassVar
 
@@ -10,14 +10,14 @@ from diagvib.models.registry import make_network
 
 
 class Debian(Method):
-    """A classifier, and a second network, the discoverer, whose sigmoid of the label's logit divides each class softly
-    in two: s, and 1 - s.
+    """A classifier and a second network, the discoverer, whose sigmoid of the label's logit, s, softly divides each
+    class into two parts, s and 1 - s.
 
     With p the probability that the classifier gives to the label, p+ and p- are a class's means of p, weighted by s and
     by 1 - s. The discoverer minimises the mean over classes of -log(eps + |p+ - p-|) - log(eps + 1 - |mean(s) -
-    mean(1 - s)|): parts on which the classifier differs, of one size. The classifier minimises the mean of (1 + s')
-    times cross entropy, with s' the s or 1 - s of the part that it is worse on. One step each, in turns; the
-    discoverer's batch is one of its own, drawn with replacement.
+    mean(1 - s)|): it finds parts of equal size on which the classifier differs. The classifier minimises the mean of
+    (1 + s') times cross entropy, with s' the s or 1 - s of the part that it does worse on. They take one step each in
+    turn; the discoverer's batch is drawn separately, with replacement.
     """
 
     options: ClassVar[dict] = {
@@ -50,14 +50,14 @@ class Debian(Method):
 
 @torch.no_grad()
 def _asked(network: nn.Module, batch: Batch) -> Tensor:
-    """The logits of a network as in evaluation, in the midst of training."""
+    """The logits of a network in evaluation mode, during training."""
     logits = network.eval()(batch.inputs)
     network.train()
     return logits
 
 
 def of_label(values: Tensor, labels: Tensor) -> Tensor:
-    """Each row's value of its label: float[B], from float[B, classes] and int64[B]."""
+    """The value of each row's label: float[B], from float[B, classes] and int64[B]."""
     return values.gather(1, labels[:, None]).squeeze(1)
 
 
@@ -73,7 +73,7 @@ def part_means(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) 
 
 
 def discoverer_loss(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """The discoverer's loss float[], over the classes in the batch; arguments as of `part_means`."""
+    """The discoverer's loss float[], over the classes in the batch; arguments as for `part_means`."""
     inside, outside, member = part_means(probabilities, part, labels, eps)
     images = member.sum(1)
     imbalance = ((member * (2 * part - 1)).sum(1) / images.clamp(min=1)).abs()
@@ -83,6 +83,6 @@ def discoverer_loss(probabilities: Tensor, part: Tensor, labels: Tensor, eps: fl
 
 
 def classifier_weights(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """1 + s' of each image, float[B]; arguments as of `part_means`."""
+    """1 + s' of each image, float[B]; arguments as for `part_means`."""
     inside, outside, _ = part_means(probabilities, part, labels, eps)
     return 1 + torch.where((outside < inside)[labels], 1 - part, part)

@@ -9,20 +9,21 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import equal_groups, group_index
 from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
 
-# Inverse strengths of the L1 penalty to choose from; of equally good ones, the first.
+# Inverse strengths of the L1 penalty to choose from; ties go to the first.
 STRENGTHS = (1.0, 0.7, 0.3, 0.1, 0.07, 0.03, 0.01)
-# The bias of classes of the target that no training image has.
+# The bias of target classes that no training image has.
 _NEVER = -1e4
 
 
 class Dfr(Method):
-    """Phase `classify`: plain training. Phase `retrain`: a new head on its features, which no longer change, from as
-    many images of every group as the smallest has. Groups: target x all cues (`told: cues`), or x one (`told: cue-1`).
+    """Phase `classify`: plain training. Phase `retrain`: a new head on the then fixed features, trained on equally many
+    images of every group, as many as the smallest has. Groups: target x all cues (`told: cues`), or x one (`told:
+    cue-1`).
 
-    head: `logistic`, as published by the authors: of standardised features, with an L1 penalty, one class against the
-    rest, the mean of `resamples` draws of equal groups. c: the inverse strength of the penalty; null: of STRENGTHS the
-    one that is best in the worst group on the half of a draw that it is not fitted to. `sgd`, as in UrbanCars' code:
-    cross entropy on one draw, by the baseline's optimiser, for `retrain_epochs`.
+    head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one class against the
+    rest, averaged over `resamples` draws of equal groups. c: the inverse strength of the penalty; null: the one of
+    STRENGTHS with the best worst-group accuracy on the half of a draw that is not used for fitting. `sgd`, as in
+    UrbanCars' code: cross entropy on one draw, with the baseline's optimiser, for `retrain_epochs`.
     """
 
     told: ClassVar[tuple] = ("cues", "cue")
@@ -38,14 +39,14 @@ class Dfr(Method):
         super().build()
         if self.model.head.bias is None:
             raise DiagvibError(f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
-                               "which the new head needs")
+                               "which the new head needs; choose another model")
 
     def phases(self, data: TrainingData) -> list[Phase]:
         classify, = super().phases(data)
         self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
         self.logistic = self.chosen["head"] == "logistic"
         if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
-            raise DiagvibError("method: dfr: the smallest group has one training image, and half of its images are "
+            raise DiagvibError("method: dfr: the smallest group has only one training image, but half of a group is "
                                "needed to choose c; give c, such as 0.1, or raise counts.train")
         return [classify, Phase("retrain", 1, "last") if self.logistic
                 else Phase("retrain", self.chosen["retrain_epochs"])]
@@ -69,8 +70,8 @@ class Dfr(Method):
         return self.memory["subset"] if phase == "retrain" else None
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
-        """In `retrain` the network evaluates; its regression has been solved before the phase's one epoch, which only
-        measures it."""
+        """In `retrain` the network is in evaluation mode; the regression is solved before the phase's single epoch,
+        which only measures it."""
         if phase == "classify":
             return super().training_step(phase, batch, update)
         with torch.no_grad():
@@ -102,11 +103,11 @@ class Dfr(Method):
 
 def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
     """Weights and, last, bias of every class that occurs, float64[classes, D + 1]: L1 logistic regressions with C = c
-    of each class against the rest; of two classes half, so that their difference is the regression's.
+    of each class against the rest; with two classes, half of one each, so that their difference is the regression's.
 
     features: float64[N, D]; labels: int64[N].
     """
-    from sklearn.linear_model import LogisticRegression  # here, as it takes long to load
+    from sklearn.linear_model import LogisticRegression  # here, because it takes long to load
 
     classes = labels.unique()
     rows = []
@@ -118,7 +119,7 @@ def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
 
 
 def _best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
-    """Of STRENGTHS; subset: int64[groups, images], the first half of which is fitted, the second half judged."""
+    """The best of STRENGTHS; subset: int64[groups, images], the first half for fitting, the second for judging."""
     fitted, judged = subset.tensor_split(2, 1)
     classes, worst = labels.unique(), []
     for c in STRENGTHS:

@@ -10,16 +10,16 @@ from diagvib.methods.group_dro import GroupDro
 from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Phase, Sampling, TrainingData
 
-# Of Adam, which moves the assignment of images to environments.
+# Of Adam, which changes the assignment of images to environments.
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 class Eiil(GroupDro):
     """Phase `reference`: plain training for a few epochs. Then the training images of each class are divided into two
-    environments, on which this model is as far from invariant as can be (`inferred_environments`). Phase `classify`:
+    environments for which this model is as far from invariant as possible (`inferred_environments`). Phase `classify`:
     group DRO from the initial weights; the groups are class x environment.
 
-    Where all images of a class are in one environment, the other makes no group.
+    If all images of a class are in one environment, the other makes no group.
     """
 
     told: ClassVar[tuple] = ("nothing",)
@@ -31,12 +31,12 @@ class Eiil(GroupDro):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         classify, = super().phases(data)
-        # Called on the new weights, hence they need no place in a checkpoint.
+        # Called on the new weights, so they need not be in a checkpoint.
         self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
         return [Phase("reference", self.chosen["reference_epochs"], selection="last"), classify]
 
     def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
-        # One group of all images, on which group DRO is plain training.
+        # One group of all images, for which group DRO is plain training.
         return torch.zeros_like(data.labels), 1
 
     @torch.no_grad()
@@ -57,9 +57,9 @@ class Eiil(GroupDro):
 def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float) -> Tensor:
     """An environment, 0 or 1, for each image: int64[N], from logits [N, classes] and labels int64[N].
 
-    With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam climbs the sum over classes of
-    the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with the inner means over a class's images; e
-    starts standard normal. The environment is s > 0.5.
+    With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam maximises the sum over classes
+    of the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with the inner means over a class's images;
+    e starts standard normal. The environment is s > 0.5.
     """
     slope = scale_slopes(logits, labels)
     member = F.one_hot(labels, logits.shape[1]).T.float()
@@ -69,7 +69,7 @@ def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float)
     mean, square = torch.zeros_like(e), torch.zeros_like(e)
     for step in range(1, steps + 1):
         s = e.sigmoid()
-        # Of the class, d/dw mean(s l) - d/dw mean((1 - s) l).
+        # For the class, d/dw mean(s l) - d/dw mean((1 - s) l).
         with torch.autocast(s.device.type, enabled=False):
             contrast = (weighted @ (2 * s - 1))[labels]
         gradient = own * contrast * s * (1 - s)

@@ -11,9 +11,9 @@ from diagvib.methods.mixup import mixed_labels, random_share
 
 
 class EnvMixup(ByEnvironment):
-    """The environments are put in a random order for each batch. The images of each are blended one by one with those
-    of the next, the last's with the first's: s x_i + (1 - s) x_j, and the same of the one-hot labels, with one
-    s ~ Beta(alpha, alpha) for each pair of environments. Published: alpha 0.2."""
+    """For each batch the environments are put in a random order. The images of each are blended one by one with those
+    of the next, the last's with the first's: s x_i + (1 - s) x_j, and likewise the one-hot labels, with one s ~
+    Beta(alpha, alpha) for each pair of environments. Published: alpha 0.2."""
 
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.2},

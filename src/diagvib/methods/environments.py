@@ -1,4 +1,4 @@
-"""What methods that are told environments share: batches with equal shares of each, and penalties that set in late."""
+"""What methods that are told environments share: batches with equal shares of each, and penalties that start late."""
 
 from functools import partial
 from typing import ClassVar
@@ -12,8 +12,9 @@ from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput, T
 
 
 class ByEnvironment(Method):
-    """A batch is one environment's images after the other's, as many of each: batch_size / environments, rounded down,
-    and two at least. DomainBed (Gulrajani and Lopez-Paz, 2021) draws one minibatch per environment likewise."""
+    """A batch has equally many images of each environment, one environment after the other: batch_size / environments,
+    rounded down, and at least two. DomainBed (Gulrajani and Lopez-Paz, 2021) likewise draws one minibatch per
+    environment."""
 
     told: ClassVar[tuple] = ("environments",)
 
@@ -35,8 +36,8 @@ class ByEnvironment(Method):
 
 
 class Annealed(ByEnvironment):
-    """A penalty that weighs 1 for the first `anneal_steps` steps, and `weight`, an option of the subclass, from then
-    on; at the change the optimiser begins as new."""
+    """A penalty with weight 1 for the first `anneal_steps` steps, and with `weight`, an option of the subclass, from
+    then on; at the change the optimiser is reset."""
 
     options: ClassVar[dict] = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
 
@@ -45,7 +46,7 @@ class Annealed(ByEnvironment):
         return super().phases(data)
 
     def weight(self) -> Tensor:
-        """The penalty's, at this step: float[]."""
+        """The penalty's weight at this step: float[]."""
         return torch.where(self.memory["step"] < self.chosen["anneal_steps"], 1.0, self.chosen["weight"])
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:

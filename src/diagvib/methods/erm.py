@@ -1,7 +1,7 @@
-"""`erm`, empirical risk minimisation: cross entropy on every image alike (paper, Sec. A.2)."""
+"""`erm`, empirical risk minimisation: cross entropy with equal weight for every image (paper, Sec. A.2)."""
 
 from diagvib.methods.method import Method
 
 
 class Erm(Method):
-    """The interface as it stands; told nothing, no options."""
+    """The interface without changes; told nothing, no options."""

@@ -13,10 +13,10 @@ from diagvib.methods.vae import Vae
 class FactorVae(Vae):
     """`vae` plus gamma times the total correlation of its code, estimated by a discriminator (paper, Sec. 4 and A.2).
 
-    The discriminator tells codes of images from codes whose dimensions were shuffled over the batch each on their own.
+    The discriminator tells codes of images from codes whose dimensions were shuffled separately over the batch.
     Published: gamma 20, discriminator lr 1e-5, else as the VAE. Choices where the paper is silent, all as in Locatello
     et al.'s code: six hidden layers of 1000 with LeakyReLU(0.2), Adam betas 0.5 and 0.9, the shuffled codes from the
-    same batch, the discriminator's step after the VAE's. Its logits are computed in float32, for the estimate is a
+    same batch, the discriminator's step after the VAE's. Its logits are computed in float32, since the estimate is a
     small difference; probabilities are not clipped, since log-softmax needs no clipping. Validation loss without the
     penalty.
     """
@@ -81,5 +81,5 @@ def discriminator_loss(of_images: Tensor, of_shuffled: Tensor) -> Tensor:
 
 
 def shuffled(code: Tensor) -> Tensor:
-    """Every column of float[B, latent] permuted on its own: a draw from the product of the marginals."""
+    """Every column of float[B, latent] permuted separately: a draw from the product of the marginals."""
     return code.gather(0, torch.rand_like(code).argsort(0))

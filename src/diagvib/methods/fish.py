@@ -1,4 +1,4 @@
-"""`fish`: steps on one environment after another, of which a part is kept (Shi et al., 2022)."""
+"""`fish`: steps on one environment after another, part of which is kept (Shi et al., 2022)."""
 
 from typing import ClassVar
 
@@ -10,9 +10,9 @@ from diagvib.methods.method import Batch, StepOutput, Update
 
 class Fish(ByEnvironment):
     """From the weights theta, the optimiser takes one step on each environment's part of the batch in turn, to theta';
-    then theta becomes theta + meta_lr (theta' - theta). To first order, that makes the environments' gradients agree.
+    then theta becomes theta + meta_lr (theta' - theta). To first order, this makes the environments' gradients agree.
 
-    The optimiser's state goes on from step to step and batch to batch. Batch norm's statistics are weights here.
+    The optimiser's state carries over from step to step and batch to batch. Batch norm's statistics count as weights.
     DomainBed's form; published: meta_lr 0.5.
     """
 

@@ -1,4 +1,4 @@
-"""`group_dro`: the worse a group's loss, the more it weighs (Sagawa et al., 2020, the online algorithm)."""
+"""`group_dro`: the larger a group's loss, the larger its weight (Sagawa et al., 2020, the online algorithm)."""
 
 from typing import ClassVar
 
@@ -11,10 +11,10 @@ from diagvib.methods.method import Batch, Method, Phase, Sampling, TrainingData
 
 class GroupDro(Method):
     """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no image there; before
-    that q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
+    that, q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
     Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless balanced is
-    false, images are drawn so that every group comes equally often, and environments have equal shares of every batch.
+    false, images are drawn so that every group occurs equally often, and environments have equal shares of every batch.
     No adjustment for a group's size.
     """
 
@@ -30,11 +30,11 @@ class GroupDro(Method):
         return phases
 
     def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
-        """Which group each training image is in, int64[N], and how many groups there are."""
+        """The group of each training image, int64[N], and the number of groups."""
         return group_index(data, self.chosen["told"], self.chosen["name"])
 
     def start_with(self, group: Tensor, groups: int) -> None:
-        """Take these for the groups, all of one weight."""
+        """Use these groups, with equal weights."""
         self.memory["group"] = group
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
@@ -44,7 +44,7 @@ class GroupDro(Method):
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         q, group = self.memory["q"], self.memory["group"][batch.index]
-        # By membership [groups, B]: sums in a fixed order, and nothing to wait for. A matrix product would be bf16.
+        # By membership [groups, B]: sums in a fixed order, without waiting. A matrix product would be in bf16.
         membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
         of_groups = (membership * losses).sum(1) / membership.sum(1).clamp(min=1)
         q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())

@@ -1,4 +1,4 @@
-"""Groups of training images, as methods that are told cues or environments divide them."""
+"""Groups of training images, for methods that are told cues or environments."""
 
 from itertools import product
 
@@ -10,11 +10,11 @@ from diagvib.methods.method import TrainingData
 
 
 def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
-    """Which group each training image is in, int64[N], and how many groups there are.
+    """The group of each training image, int64[N], and the number of groups.
 
-    told `cues` or `cue-2`: a group for every class of the target and of all cues, or of that one; `environments`: one
-    for each. Classes that no image has, as a dataset sample draws few of a factor's, make no group. DiagvibError naming
-    the groups of the others that no image is in; name: the method's, for it.
+    told `cues` or `cue-2`: a group for every combination of the target's class and those of all cues, or of that cue;
+    `environments`: one for each. Classes that no image has, as a dataset sample uses few of a factor's, make no group.
+    DiagvibError naming the other groups that no image is in; name: the method's, for that message.
     """
     if told == "environments":
         columns, words = data.environment[:, None], [("environment", data.environments)]
@@ -36,8 +36,8 @@ def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
 
 
 def domain_index(data: TrainingData, told: str) -> tuple[Tensor, int]:
-    """Which domain each training image is in, int64[N], and how many there are: one for every combination of classes
-    of the cues that are told, `cues` or `cue-2`, that occurs. The target makes no difference."""
+    """The domain of each training image, int64[N], and the number of domains: one for every combination of classes of
+    the told cues, `cues` or `cue-2`, that occurs. The target makes no difference."""
     found, index = data.cues[:, _told_cues(data, told)].unique(dim=0, return_inverse=True)
     return index, len(found)
 
@@ -48,8 +48,8 @@ def _told_cues(data: TrainingData, told: str) -> slice:
 
 
 def equal_groups(index: Tensor, groups: int) -> Tensor:
-    """Random images, as many of each group as the smallest has: int64[groups, images], each image once at most. Drawn
-    by torch's generator of the CPU."""
+    """Random images, as many of each group as the smallest has: int64[groups, images], each image at most once. Drawn
+    with torch's CPU generator."""
     order = torch.randperm(len(index)).to(index.device)
     smallest = int(torch.bincount(index, minlength=groups).min())
     return torch.stack([order[index[order] == group][:smallest] for group in range(groups)])
@@ -61,13 +61,13 @@ def balancing_weights(index: Tensor, groups: int) -> Tensor:
 
 
 def members(index: Tensor, groups: int) -> list[Tensor]:
-    """Which images are in each group, int64[images], from the group of each, int64[N]."""
+    """The images in each group, int64[images], from the group of each image, int64[N]."""
     return [(index == group).nonzero().flatten() for group in range(groups)]
 
 
 class Partners:
-    """Draws, for images of one class of something and one of something else, images that share the first class and
-    differ in the second, all of those alike."""
+    """Draws partners for images: images that share one class with them and differ in another, with equal
+    probability."""
 
     def __init__(self, shared: Tensor, different: Tensor):
         """The classes of every training image, int64[N] each."""
@@ -85,7 +85,7 @@ class Partners:
         return [tuple(pair) for pair in alone.nonzero().tolist()]
 
     def draw(self, shared: Tensor, different: Tensor) -> Tensor:
-        """Indices int64[B] of partners of images that have these classes, int64[B] each, and are not `lonely`."""
+        """Indices int64[B] of partners for images with these classes, int64[B] each, none of them `lonely`."""
         count, start = self._count[shared, different], self._start[shared, different]
         place = (torch.rand(shared.shape, device=shared.device) * (self._total[shared] - count)).long()
         return self._order[self._first[shared] + place + count * (place >= start)]

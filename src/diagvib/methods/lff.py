@@ -1,4 +1,4 @@
-"""`lff`, Learning from Failure: what a biased network finds hard weighs more (Nam et al., 2020)."""
+"""`lff`, Learning from Failure: images that a biased network finds hard weigh more (Nam et al., 2020)."""
 
 from typing import ClassVar
 
@@ -10,12 +10,12 @@ from diagvib.models.registry import make_network
 
 
 class Lff(Method):
-    """Two networks. The biased one learns by generalised cross entropy: the cross entropy of an image, times the q-th
-    power of the probability that the network gives to its label, which is times q. The other, which predicts, learns by
-    cross entropy times W = l_B / (l_B + l_D + 1e-8), with l_B and l_D the losses of the biased and of this network.
+    """Two networks. The biased one learns by generalised cross entropy: an image's cross entropy, times q times the
+    q-th power of the probability that the network gives to its label. The other, which predicts, learns by cross
+    entropy times W = l_B / (l_B + l_D + 1e-8), with l_B and l_D the losses of the biased network and of this one.
 
-    These l are moving averages over an image's visits, `decay` times the old plus 1 - decay times the new, divided by
-    the largest that any image of the class has had.
+    These l are moving averages over an image's occurrences, `decay` times the old plus 1 - decay times the new value,
+    divided by the largest of any image of the class.
     """
 
     options: ClassVar[dict] = {
@@ -46,7 +46,7 @@ class Lff(Method):
         return StepOutput(loss, logits)
 
     def weights(self, losses: Tensor, batch: Batch) -> Tensor:
-        """W float[B], from losses [2, B] of the biased network and the other, which enter the averages."""
+        """W float[B], from losses [2, B] of the biased network and the other, which update the averages."""
         averages, largest, visited = (self.memory[name] for name in ("averages", "largest", "visited"))
         index, labels = batch.index, batch.labels.expand(2, -1)
         current = torch.where(visited[index], averages[:, index].lerp(losses, 1 - self.chosen["decay"]), losses)

@@ -1,4 +1,4 @@
-"""`lisa`: blends of images that share the label or the environment, and not the other (Yao et al., 2022)."""
+"""`lisa`: blends images that share either the label or the environment, but not both (Yao et al., 2022)."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -13,9 +13,9 @@ from diagvib.methods.mixup import mixed_labels, random_share
 
 
 class Lisa(ByEnvironment):
-    """Each image is blended, s x_i + (1 - s) x_j, and the same of the one-hot labels, with s ~ Beta(alpha, alpha) of
-    its own. In a batch, with probability `same_label`, x_j is a random training image of the same label and another
-    environment; otherwise one of the same environment and another label. Published: 0.5, alpha 2."""
+    """Each image is blended, s x_i + (1 - s) x_j, and likewise the one-hot labels, with its own s ~ Beta(alpha, alpha).
+    In a batch, with probability `same_label`, x_j is a random training image of the same label and another environment;
+    otherwise one of the same environment and another label. Published: 0.5, alpha 2."""
 
     options: ClassVar[dict] = {
         "same_label": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},

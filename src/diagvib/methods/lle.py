@@ -1,4 +1,4 @@
-"""`lle`, Last Layer Ensemble: a last layer for each shift, and one that tells shifts apart (Li et al., 2023)."""
+"""`lle`, Last Layer Ensemble: a last layer for each shift, and one that recognises shifts (Li et al., 2023)."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -14,13 +14,13 @@ from diagvib.models.network import Heads
 
 
 class Lle(Method):
-    """Every image of a batch stays as it is (shift 0), or gets one of k cues from an image of another target class
-    (shift 1 to k), with equal probability. On the features stand k + 1 heads and a shift predictor, all linear; the
-    loss is CE(head of the image's shift, target) + CE(shift predictor, shift). A prediction is the sum of the heads'
-    logits, each times the predicted probability of its shift.
+    """With equal probability, every image of a batch stays unchanged (shift 0) or gets one of k cues from an image of
+    another target class (shift 1 to k). k + 1 heads and a shift predictor, all linear, read the features; the loss is
+    CE(head of the image's shift, target) + CE(shift predictor, shift). A prediction is the sum of the heads' logits,
+    each times the predicted probability of its shift.
 
-    Told which factors are cues, but no cue's class. detach: the shift predictor's gradient does not reach the features,
-    as the paper has it (Sec. 4); in the authors' code it does.
+    Told which factors are cues, but not the classes of the cues. detach: the shift predictor's gradient does not reach
+    the features, as in the paper (Sec. 4); in the authors' code it does.
     """
 
     told: ClassVar[tuple] = ("cue_types",)
@@ -35,7 +35,7 @@ class Lle(Method):
         return phases
 
     def add_heads(self, shifts: int, device: torch.device) -> None:
-        """So many copies of the network's head, and a shift predictor that says nothing yet."""
+        """Add this many copies of the network's head, and a shift predictor that starts at zero."""
         self.heads = Heads(deepcopy(self.model.head) for _ in range(shifts))
         self.shift = nn.Linear(self.model.head.in_features, shifts, device=device)
         nn.init.zeros_(self.shift.weight)
@@ -45,7 +45,7 @@ class Lle(Method):
         return {"model": self.optimiser(self.model.body, self.heads, self.shift)}
 
     def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
-        """The batch with shifts drawn for its images, and these, int64[B]."""
+        """The batch with shifts drawn for its images, and these shifts, int64[B]."""
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
         donors, pixels = self.donors.draw(torch.zeros_like(batch.labels), batch.labels), batch.pixels.clone()
         for cue in range(len(self.heads) - 1):

@@ -1,6 +1,6 @@
-"""The one interface between the trainer and every method of training: hooks, each of which one method changes.
+"""The interface between the trainer and all training methods: hooks, of which each method overrides some.
 
-A method holds a network, `model`, and says how it learns. As it stands, `Method` is cross entropy on that network.
+A method has a network, `model`, and defines how it learns. By itself, `Method` is cross entropy on that network.
 """
 
 from collections import Counter
@@ -23,8 +23,8 @@ from diagvib.models.registry import make_network
 class Batch:
     """Images of one batch, on the training device.
 
-    pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the same z-scored per channel.
-    labels: int64[B], indices into all classes of the target factor. cues: int64[B, k], the same of each cue's factor.
+    pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the pixels z-scored per channel.
+    labels: int64[B], indices into all classes of the target factor. cues: int64[B, k], likewise for each cue's factor.
     environment: int64[B]. index: int64[B], which images of the split these are.
     """
 
@@ -37,26 +37,26 @@ class Batch:
 
 
 class Counterfactuals(Protocol):
-    """What a scene can say of its training images beyond what they show; tensors on the training device."""
+    """What a scene can provide about its training images besides their pixels; tensors on the training device."""
 
     def exchanged(self, index: Tensor, cue: int, donors: Tensor) -> Tensor:
         """The images `index`, int64[B], each with one cue, by its number from 0, taken from the image `donors`,
-        int64[B]: its class and all else that realizes it. Nothing else changes. Pixels uint8[B, H, W, 3]."""
+        int64[B]: its class and every value that realises it. Nothing else changes. Pixels uint8[B, H, W, 3]."""
 
     def object_boxes(self, index: Tensor) -> Tensor:
-        """A box around each image's object: first row, first column, and the ones behind the last,
+        """A box around each image's object: first row, first column, and those after the last,
         int64[B, 4]."""
 
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a method may know of all N training images; the tensors are on the training device.
+    """What a method may know about all N training images; the tensors are on the training device.
 
     labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the target's classes;
-    cue_classes: those of each cue's, by the cue's name; environments: names.
+    cue_classes: those of each cue, by the cue's name; environments: names.
     in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs: pixels uint8[B, H, W,
-    3] as inputs. counterfactuals: where a method `needs` them. augment: what the baseline changes images by that are
-    learnt from, uint8[B, H, W, 3]; `batch` has done so, `in_order` not.
+    3] as inputs. counterfactuals: present if a method `needs` them. augment: the baseline's random changes to training
+    images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not.
     """
 
     labels: Tensor
@@ -78,8 +78,8 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step tells about a batch: loss float[B], one value per image; logits [B, classes], None where the phase
-    does not classify; labels, what counts as correct: int64[B], or of float[B, classes] the largest share. None: the
+    """What a step reports about a batch: loss float[B], one value per image; logits [B, classes], None if the phase
+    does not classify; labels, what counts as correct: int64[B], or the largest share of float[B, classes]. None: the
     batch's own."""
 
     loss: Tensor
@@ -89,8 +89,8 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """What one optimiser moves, and how: settings as a baseline's `optimiser`, its name among them. A parameter that
-    no optimiser of a phase holds is frozen in it."""
+    """What one optimiser updates, and how: settings as in a baseline's `optimiser`, including its name. A parameter
+    that no optimiser of a phase holds is frozen in that phase."""
 
     parameters: Sequence[nn.Parameter]
     settings: dict
@@ -110,10 +110,10 @@ class Phase:
 class Visualisation:
     """Pictures for people to look at, of one kind.
 
-    what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or, of a latent
-    `dimension`, one for each of `values` that it takes while the rest of the first image's code stands still.
-    logits [N, classes]: what the classifier says to each picture, where it was asked. kl: nats that the dimension
-    carries.
+    what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or, for a latent
+    `dimension`, one for each of `values` that it takes while the rest of the first image's code is fixed.
+    logits [N, classes]: the classifier's prediction for each picture, if it was asked. kl: nats of information in the
+    dimension.
     """
 
     what: str
@@ -124,43 +124,44 @@ class Visualisation:
     kl: float | None = None
 
 
-# Inputs, float[N, 3, H, W] z-scored as a batch's, back to uint8[N, H, W, 3].
+# Inputs, float[N, 3, H, W] z-scored like a batch's, back to uint8[N, H, W, 3].
 Denormalise = Callable[[Tensor], Tensor]
 
-# What `Method.sampling` may say.
+# What `Method.sampling` may return.
 Sampling = Tensor | list[Tensor] | None
 
 
 class Update(Protocol):
     def __call__(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
         """One step of the optimiser of that name; gradients reach its own parameters only. forget, bool[] on the
-        device: where it is true, the optimiser begins as new with this step."""
+        device: where it is true, the optimiser is reset before this step."""
 
 
 class Method(nn.Module):
-    """How a network learns. As it stands: cross entropy, one phase, one optimiser (paper, Sec. A.2).
+    """How a network learns. By itself: cross entropy, one phase, one optimiser (paper, Sec. A.2).
 
     A subclass overrides what differs. In the order in which the trainer calls them: `phases` and `start_phase`;
-    `optimisers`; `sampling`, which images an epoch is made of; in every step `augment`, `combine` (losses of images
-    into one), `penalty` (on features); what needs more overrides `training_step`, `validation_step` or `predict`.
+    `optimisers`; `sampling`, the images of an epoch; in every step `augment`, `combine` (the images' losses
+    into one), `penalty` (on features); methods that need more override `training_step`, `validation_step` or `predict`.
     The trainer moves the module to the device, seeds torch's global generators for every epoch and every start of a
     phase, from which all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
     device: that would stall it.
 
     `told`, `options`, `own_network` and `needs` are read from the source, without running it, so that a configuration
-    is checked in no time: they are written out as literals.
+    is checked quickly: they must be written as literals.
     """
 
-    # Which of "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`), "cue_types" (which factors are
-    # cues, of no image the class) and "environments" it can be told; the first is the default of the option `told`.
+    # What it can be told: "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`), "cue_types" (which
+    # factors are cues, but no classes) and "environments"; the first is the default of the option `told`.
     told: ClassVar[tuple] = ("nothing",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
-    # Whether it makes its network itself; then a baseline names no `model`.
+    # Whether it builds its own network; then a baseline names no `model`.
     own_network: ClassVar[bool] = False
-    # What it needs the scene to do: "exchange" cues between images, "object_boxes". It asks `data.counterfactuals`.
+    # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as
+    # `data.counterfactuals`.
     needs: ClassVar[tuple] = ()
-    # Whether it needs a network that has features.
+    # Whether it needs a network with features.
     uses_features: ClassVar[bool] = False
 
     def __init__(self, settings: dict, n_classes: int, image_size: int):
@@ -168,12 +169,13 @@ class Method(nn.Module):
         super().__init__()
         self.settings, self.n_classes, self.image_size = settings, n_classes, image_size
         self.chosen = self._chosen(settings["method"])
-        # What is carried from step to step or phase to phase beside weights: kept in checkpoints, not with the weights.
+        # State carried from step to step or phase to phase in addition to weights: in checkpoints, not with the
+        # weights.
         self.memory: dict[str, Tensor] = {}
         self.build()
 
     def _chosen(self, given: dict) -> dict:
-        """The options over their defaults. DiagvibError for one that the method does not have."""
+        """The given options over the defaults. DiagvibError for one that the method does not have."""
         schemas = {name: schema for base in reversed(type(self).__mro__)
                    for name, schema in vars(base).get("options", {}).items()}
         for name in given:
@@ -182,7 +184,7 @@ class Method(nn.Module):
         return {"told": self.told[0], **{name: schema["default"] for name, schema in schemas.items()}, **given}
 
     def build(self) -> None:
-        """Make the network, and whatever else has weights; the random ones from torch's global generator."""
+        """Make the network, and anything else with weights; random ones from torch's global generator."""
         self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
         if self.uses_features and not self.model.separable:
             raise DiagvibError(f"method: {self.chosen['name']} needs features, but model "
@@ -191,30 +193,30 @@ class Method(nn.Module):
     def phases(self, data: TrainingData) -> list[Phase]:
         """Called once, on the new weights, before anything else, also when a run continues.
 
-        Keeps the data as `self.data`, for the steps. DiagvibError where they lack what the method is told.
+        Keeps the data as `self.data`, for the steps. DiagvibError if they lack what the method must be told.
         """
         self.data = data
         check_told(self.chosen, len(data.cue_classes), len(data.environments))
         return [Phase("classify", self.settings.get("max_epochs"))]
 
     def start_phase(self, phase: str, data: TrainingData) -> None:
-        """Before a phase's first epoch, with the weights that the one before selected; not when a run continues."""
+        """Before a phase's first epoch, with the weights selected in the previous one; not when a run continues."""
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {"model": self.optimiser(self.model)}
 
     def optimiser(self, *modules: nn.Module, **changed) -> Optimiser:
-        """An optimiser of all that can be trained in these modules: the baseline's, with settings changed."""
+        """An optimiser of everything trainable in these modules: the baseline's, with some settings changed."""
         trained = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
         return Optimiser(trained, {**self.settings["optimiser"], **changed})
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
-        """Which images an epoch of this phase is made of. None: each once.
+        """The images that an epoch of this phase consists of. None: each once.
 
-        float[N]: as many as there are, drawn with replacement with these weights. int64[M]: those of these indices,
-        which may repeat, in random order. A list of int64[M]: every batch holds equally many of each of these sets, set
-        after set, as many as batch_size allows; an epoch has as many steps as with None, and a set that is through
-        within one begins anew.
+        float[N]: N images, drawn with replacement with these weights. int64[M]: those with these indices, which may
+        repeat, in random order. A list of int64[M]: every batch has equally many of each of these sets, set after set,
+        as many as batch_size allows; an epoch has as many steps as with None, and a set that is exhausted within an
+        epoch starts again.
         """
         return None
 
@@ -227,11 +229,11 @@ class Method(nn.Module):
         return F.cross_entropy(logits.float(), labels, reduction="none")
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
-        """One loss of a batch's, float[B] -> float[]."""
+        """A batch's losses as one, float[B] -> float[]."""
         return losses.mean()
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor | None:
-        """What is added to the loss, float[], from features float[B, D]; None: nothing."""
+        """A term added to the loss, float[], from features float[B, D]; None: nothing."""
         return None
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -251,17 +253,17 @@ class Method(nn.Module):
         return StepOutput(self.losses(logits, batch.labels), logits)
 
     def predict(self, batch: Batch) -> Tensor:
-        """Logits [B, classes]. Must look at the inputs or pixels alone."""
+        """Logits [B, classes]. May only use the inputs or pixels."""
         return self.model(batch.inputs)
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Pictures of what the method makes of a few test images, drawn once, after training; by default none."""
+        """Pictures of what the method sees in a few test images, drawn once, after training; by default none."""
         return []
 
 
 class _SeededDraws(TorchDispatchMode):
-    """Every random draw gets a seed of its own: of `seed`, the operation, the shape it fills and its bounds, and how
-    many draws with all of these the same came before."""
+    """Gives every random draw its own seed: from `seed`, the operation, the shape it fills and its bounds, and the
+    number of earlier draws with the same values of all these."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -269,7 +271,7 @@ class _SeededDraws(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # or torch would load its compiler, to keep it from what it never sees
+        return False  # otherwise torch would load its compiler, which is not used
 
     def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
         if torch.Tag.nondeterministic_seeded in function.tags:
@@ -281,11 +283,11 @@ class _SeededDraws(TorchDispatchMode):
 
 
 def initialised(make: Callable[[], Method], seed: int) -> Method:
-    """A method whose initial weights depend on `seed` and their shapes alone; no global random state moves.
+    """A method whose initial weights depend only on `seed` and their shapes; no global random state changes.
 
-    Drawn one after another, everything behind the last layer, which torchvision makes first, would depend on its size,
-    hence on the number of classes. As it is, only tensors with that number in their shape do (paper, A.2: one
-    initialisation for all experiments), and each is distributed as its layer has it.
+    If they were drawn one after another, everything after the last layer, which torchvision makes first, would depend
+    on its size, hence on the number of classes. Drawn separately, only tensors with that number in their shape do
+    (paper, A.2: one initialisation for all experiments), and each has its layer's distribution.
     """
     with torch.random.fork_rng(devices=[]), _SeededDraws(seed):
         return make()

@@ -11,8 +11,8 @@ from diagvib.methods.method import Batch, Method
 
 
 class Mixup(Method):
-    """x = s x_i + (1 - s) x_j, and the same of the one-hot labels, with one s ~ Beta(alpha, alpha) for a batch; j is
-    the image before i in the batch, whose order is random. Published for UrbanCars: alpha 0.1."""
+    """x = s x_i + (1 - s) x_j, and likewise the one-hot labels, with one s ~ Beta(alpha, alpha) per batch; j is
+    the previous image in the batch, whose order is random. Published for UrbanCars: alpha 0.1."""
 
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.1},
@@ -31,8 +31,9 @@ def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:
 
 
 def mixed_labels(labels: Tensor, others: Tensor, share: Tensor, n_classes: int) -> Tensor:
-    """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the rest of another's."""
-    # Not one_hot, which looks at the values on the CPU.
+    """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the rest of the
+    other's."""
+    # Not one_hot, which inspects the values on the CPU.
     own, other = ((of[:, None] == torch.arange(n_classes, device=labels.device)).float() for of in (labels, others))
     share = share.reshape(-1, 1)
     return share * own + (1 - share) * other

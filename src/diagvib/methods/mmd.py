@@ -1,4 +1,4 @@
-"""`mmd`, maximum mean discrepancy: features of all environments shall have the same distribution (Li et al., 2018)."""
+"""`mmd`, maximum mean discrepancy: features of all environments should be distributed alike (Li et al., 2018)."""
 
 from itertools import combinations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 from diagvib.methods.coral import Coral
 
-# Of the kernels, exp(-g d^2) with d the distance of two images' features.
+# The g of the kernels exp(-g d^2), with d the distance between two images' features.
 SCALES = (1e-3, 1e-2, 1e-1, 1, 10, 100, 1000)
 
 
 class Mmd(Coral):
     """Adds gamma times the mean over pairs of environments of mean(K11) + mean(K22) - 2 mean(K12): the biased squared
-    MMD, with K the sum of seven Gaussian kernels and the pairs of an image with itself counted. DomainBed's form, which
-    has no autoencoder and no adversary, as the paper's has.
+    MMD, with K the sum of seven Gaussian kernels, including the pairs of an image with itself. DomainBed's form, which,
+    unlike the paper's, has no autoencoder and no adversary.
     """
 
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
@@ -26,7 +26,7 @@ class Mmd(Coral):
 
 def _squared_distances(features: Tensor) -> Tensor:
     """float[B, B], from float[B, D]."""
-    # Distances do not depend on the origin, and about the mean there is less to round.
+    # Distances do not depend on the origin, and around the mean rounding errors are smaller.
     features = features - features.detach().mean(0)
     squares = features.square().sum(1)
     distances = squares[:, None] + squares - 2 * features @ features.T

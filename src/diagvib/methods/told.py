@@ -1,10 +1,10 @@
-"""What a method is told must be there. Free of torch, so that planning finds out."""
+"""Checks that a study has what a method must be told. Does not import torch, so that planning can check it."""
 
 from diagvib.foundation.errors import DiagvibError
 
 
 def check_told(method: dict, cues: int, environments: int) -> None:
-    """DiagvibError if data of so many cues and training environments lack what a method (its settings) is told."""
+    """DiagvibError if data with this many cues and training environments lack what a method (its settings) is told."""
     told = method["told"]
     said = f"method: {method['name']} is told {told}, but the study"
     if told == "environments" and environments < 2:

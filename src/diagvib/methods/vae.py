@@ -1,4 +1,4 @@
-"""`vae`: images are first compressed to twelve numbers without labels; a small network then classifies those."""
+"""`vae`: images are first compressed to twelve numbers without labels; then a small network classifies these."""
 
 from itertools import pairwise
 from math import log2
@@ -22,7 +22,7 @@ from diagvib.methods.method import (
 )
 
 _HIDDEN = 256
-# What a latent dimension is set to for pictures: standard deviations of the prior.
+# The values of a latent dimension in pictures: standard deviations of the prior.
 _TRAVERSED = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
@@ -31,19 +31,19 @@ class Vae(Method):
 
     Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1, batch 64, Adam with
     lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels get one more stage for 128, so that the
-    code is again read from a map of 4 x 4; Bernoulli reconstruction on pixels in 0..1, summed over pixels, as theirs;
+    code is again read from a map of 4 x 4; Bernoulli reconstruction on pixels in 0..1, summed over pixels, like theirs;
     the phase `encode` uses no labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the
-    negative ELBO, with one draw of noise, the same in every epoch); in the phase `classify` encoder and decoder are
+    negative ELBO, with one noise draw, the same in every epoch); in the phase `classify` encoder and decoder are
     frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is not trained on labels
     is inferred: the paper explains the low texture accuracy by what the decoder cannot reconstruct.
-    DiagvibError for an image size that cannot be halved to a map of 4 to 7 cells a side.
+    DiagvibError for an image size that cannot be halved to a map of 4 to 7 cells per side.
     """
 
     own_network: ClassVar[bool] = True
     options: ClassVar[dict] = {
         "latent": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 12},
         "beta": {"type": "number", "minimum": 0, "default": 1.0},
-        "vae_epochs": {"description": "null, as many as the classifier's", "type": ["integer", "null"], "minimum": 1,
+        "vae_epochs": {"description": "null: as many as the classifier's", "type": ["integer", "null"], "minimum": 1,
                        "maximum": 100_000,
                        "default": None},
         "head_width": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 256},
@@ -102,7 +102,7 @@ class Vae(Method):
         return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Images beside their reconstructions; then each latent dimension traversed, the most informative first, by
+        """Images next to their reconstructions; then each latent dimension traversed, the most informative first, by
         mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(_unit(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
@@ -132,16 +132,16 @@ def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
 
 
 def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """The same for every dimension alone, float[B, latent]."""
+    """The same for each dimension separately, float[B, latent]."""
     return (mean.square() + log_variance.exp() - log_variance - 1) / 2
 
 
 def halvings(image_size: int, method: str) -> int:
-    """How often the convolutions halve the image until it is 4 to 7 cells a side."""
+    """How often the convolutions halve the image until it has 4 to 7 cells per side."""
     stages = int(log2(image_size / 4)) if image_size >= 64 else 0
     if not stages or image_size % 2**stages:
-        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; it must be a multiple of 32, "
-                           "from 64 upwards")
+        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32, 64 "
+                           "or more")
     return stages
 
 
@@ -164,7 +164,7 @@ def _decoder(stages: int, cells: int, latent: int) -> nn.Sequential:
 
 
 def _initialise(module: nn.Module) -> None:
-    # Glorot uniform and no bias, the default of the framework that Locatello et al. used.
+    # Glorot uniform and no bias, the defaults of the framework that Locatello et al. used.
     if isinstance(module, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
         nn.init.xavier_uniform_(module.weight)
         nn.init.zeros_(module.bias)

@@ -1,4 +1,4 @@
-"""`vrex`, risk extrapolation: all environments shall have the same loss (Krueger et al., 2021)."""
+"""`vrex`, risk extrapolation: all environments should have the same loss (Krueger et al., 2021)."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from diagvib.methods.method import Batch
 
 
 class Vrex(Annealed):
-    """Adds weight times the variance of the environments' mean losses, over environments, not over one fewer.
+    """Adds weight times the variance of the environments' mean losses (divisor: their number, not one fewer).
     Published, in DomainBed's form: weight 1 for 500 steps, then 10."""
 
     options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 10.0}}

@@ -1,4 +1,4 @@
-"""`w2d`: learn from the hardest images, and without the cells that decide them most (Huang et al., 2022)."""
+"""`w2d`: learn from the hardest images, without the cells that contribute most (Huang et al., 2022)."""
 
 from copy import deepcopy
 from typing import ClassVar
@@ -12,16 +12,16 @@ from diagvib.models.network import Network
 
 
 class W2d(Method):
-    """The loss is the cross entropy of images from whose last feature map cells are erased, for the hardest images.
+    """The loss is the cross entropy of the hardest images, with some cells of their last feature map erased.
 
-    Hard are, of a batch, the share `hard_images` of largest cross entropy, and all in the share `final_steps` of the
-    training that is its end. On the map M [channels, cells] of an image, with g the mean over cells of the gradient of
-    the true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
-    `erased_images` of the hard images whose probability of the true class that lowers most. All shares of images and
+    Hard are the share `hard_images` of a batch with the largest cross entropy, and in the last share `final_steps` of
+    the training all images. On an image's map M [channels, cells], with g the mean over cells of the gradient of the
+    true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
+    `erased_images` of the hard images whose probability of the true class this lowers most. All shares of images and
     cells are rounded down, that of hard images to no less than one.
 
-    The hard images' losses are picked from one pass over the whole batch, so batch norm sees all of it. Needs a network
-    whose features are its last map, pooled.
+    The hard images' losses are taken from one pass over the full batch, so batch norm sees all of it. Needs a network
+    whose features are its pooled last map.
     """
 
     options: ClassVar[dict] = {
@@ -37,7 +37,7 @@ class W2d(Method):
         cells, name = _map_cells(self.model, self.image_size), self.settings["model"]["name"]
         if cells is None:
             raise DiagvibError(f"method: {self.chosen['name']} erases cells of the last feature map, but the features "
-                               f"of model {name} are no pooled map; choose small_cnn or a resnet")
+                               f"of model {name} are not a pooled map; choose small_cnn or a resnet")
         self.erased_cells = int(self.chosen["cells"] * cells)
         if not self.erased_cells:
             raise DiagvibError(f"method: {self.chosen['name']}: of the {cells} cells of model {name}'s last feature "
@@ -62,7 +62,7 @@ class W2d(Method):
         return StepOutput(losses, logits)
 
     def hard(self, losses: Tensor) -> Tensor:
-        """Which images of a batch are learnt from, bool[B], by their losses, float[B]."""
+        """Which images of a batch to learn from, bool[B], by their losses, float[B]."""
         images = max(1, int(self.chosen["hard_images"] * len(losses)))
         return _largest(losses, images) | (self.memory["step"] >= self.hard_until)
 
@@ -87,7 +87,7 @@ class W2d(Method):
 
 
 def _largest(values: Tensor, n: int | Tensor) -> Tensor:
-    """Which n of the values are the largest, along the last dimension; of equals the first."""
+    """Which n of the values are the largest, along the last dimension; ties go to the first."""
     return values.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1) < n
 
 
@@ -98,7 +98,7 @@ def _last_pool(model: Network) -> nn.Module | None:
 
 
 def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Features [B, D], and the map [B, channels, H, W] that `pool`, a part of the model, made them of."""
+    """Features [B, D], and the map [B, channels, H, W] from which `pool`, a part of the model, made them."""
     maps = []
     with pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
         features = model.features(inputs)
@@ -107,7 +107,7 @@ def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[
 
 @torch.no_grad()
 def _map_cells(model: Network, image_size: int) -> int | None:
-    """How many cells the last map has; None where the features, also in training, are not what is pooled of it."""
+    """The number of cells of the last map; None if the features, also in training, are not pooled from it."""
     model = deepcopy(model).train()
     pool, inputs = _last_pool(model), torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size)
     if pool is None:

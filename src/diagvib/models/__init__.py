@@ -4,7 +4,7 @@ from diagvib.foundation.listing import callable_package
 
 
 def known() -> list[str]:
-    """The names that `model` in config/baselines can have: ours, torchvision's and, where it is installed, timm's."""
+    """The names that `model` in config/baselines can have: ours, torchvision's and, if it is installed, timm's."""
     import importlib.util
 
     import torchvision

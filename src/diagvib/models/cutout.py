@@ -1,6 +1,6 @@
-"""Masks for photos that have none, from torchvision's Mask R-CNN (He et al., 2017), trained on COCO.
+"""Masks for photos without one, from torchvision's Mask R-CNN (He et al., 2017), trained on COCO.
 
-A mask shows the largest instance of any of some categories, in a file beside the photo: `name.mask.png`.
+A mask shows the largest instance of any of some categories, in a file next to the photo: `name.mask.png`.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from diagvib.scenes.photos.decoding import open_photo
 from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
 
 MODEL, WEIGHTS, MASK = "maskrcnn_resnet50_fpn_v2", "COCO_V1", ".mask.png"
-# An instance counts from this score on, and a pixel belongs to it from this probability on.
+# The score from which an instance counts, and the probability from which a pixel belongs to it.
 SURE = 0.5
 _NO_CATEGORIES = ("__background__", "N/A")
 
@@ -27,13 +27,13 @@ _SAID = Settings("--weights", "--sha256", "give it with --weights PATH")
 
 
 def categories() -> list[str]:
-    """The names of COCO's categories; their place is the network's class index."""
+    """The names of COCO's categories; their position is the network's class index."""
     return list(torchvision.models.get_model_weights(MODEL)[WEIGHTS].meta["categories"])
 
 
 def without_mask(folder: Path) -> list[Path]:
-    """The photos in a folder, and in folders within it, that need a mask: beside them is none, and nothing in them is
-    transparent. What cannot be read is named on standard error.
+    """The photos in a folder and its subfolders that need a mask: there is none next to them, and they have no
+    transparency. Unreadable files are named on standard error.
     """
     found = []
     for path in sorted(folder.rglob("*")):
@@ -51,11 +51,11 @@ def without_mask(folder: Path) -> list[Path]:
 
 def load_network(device: torch.device, file: Path | None = None, sha256: str | None = None,
                  shorter_side: int = 800) -> nn.Module:
-    """Mask R-CNN with its weights, ready to look at photos.
+    """Mask R-CNN with its weights, ready for use.
 
-    file: with the weights, instead of torch's cache or a download; sha256: what it hashes to, if it is not the
-    published one. shorter_side: of a photo as the network sees it, in pixels. DiagvibError for weights that cannot be
-    had, read or trusted.
+    file: with the weights, instead of torch's cache or a download; sha256: its hash, if it is not the published one.
+    shorter_side: of a photo as the network sees it, in pixels. DiagvibError for weights that are unavailable,
+    unreadable or have the wrong hash.
     """
     net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None, min_size=shorter_side)
     load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
@@ -73,15 +73,15 @@ def class_indices(wanted: Sequence[str]) -> torch.Tensor:
 
 def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str], device: torch.device,
                    advance: Callable[[int], None] = lambda n: None) -> int:
-    """Write a mask beside each photo; returns how many, since those that show nothing of the kind get none.
+    """Write a mask next to each photo; returns how many, since photos without such an object get none.
 
-    wanted: names of COCO's categories. advance: told how many further photos are done.
+    wanted: names of COCO's categories. advance: called with the number of further photos done.
     """
     indices, written = class_indices(wanted).to(device), 0
     for path in photos:
         mask = largest_instance(net, open_photo(path), indices)
         if mask is None:
-            leave_out(path, f"as no {' or '.join(wanted)} was found in it")
+            leave_out(path, f"because no {' or '.join(wanted)} was found in it")
         else:
             with whole_file(path.with_suffix(MASK)) as temporary:
                 Image.fromarray(mask).save(temporary, "PNG")
@@ -94,7 +94,7 @@ def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str]
 def largest_instance(net: nn.Module, photo: np.ndarray, indices: torch.Tensor) -> np.ndarray | None:
     """Where the largest instance of some classes is in a photo uint8[H, W, 3]: uint8[H, W], 255 there, 0 elsewhere.
 
-    None if there is no instance that is sure.
+    None if there is no instance with a high enough score.
     """
     pixels = torch.from_numpy(photo.copy()).to(indices.device).permute(2, 0, 1) / 255
     found, = net([pixels])

@@ -1,4 +1,4 @@
-"""`linear`, one linear layer on features that another network has left: for training last layers."""
+"""`linear`, one linear layer on stored features of another network: for training last layers."""
 
 from torch import nn
 
@@ -7,9 +7,9 @@ from diagvib.models.network import Network
 
 
 def linear(settings: dict, n_classes: int, image_size: int) -> Network:
-    """Vectors float[B, features] to logits. options: features, how many there are; image_size: 0, there is no image.
+    """Vectors float[B, features] to logits. options: features, their number; image_size: 0, as there is no image.
 
-    DiagvibError where it is asked for on images.
+    DiagvibError if it is used on images.
     """
     if image_size or "features" not in settings["options"]:
         raise DiagvibError("model: linear reads features, not images; it trains last layers (docs/imagenet_w.md); for "

@@ -1,4 +1,4 @@
-"""What every network offers: features, and a head that makes logits of them."""
+"""What every network offers: features, and a head that turns them into logits."""
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ class Network(nn.Module):
     """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`, logits [B, classes].
 
     A method may read the features, and train or replace the head alone. separable: whether there are features at all;
-    if not (a network that ends in no linear layer), `features` gives the logits and `head` does nothing.
-    frozen_statistics: batch norm in the body normalises as in evaluation, also while training.
+    if not (a network that does not end in a linear layer), `features` gives the logits and `head` does nothing.
+    frozen_statistics: batch norm in the body normalises as in evaluation, also during training.
     """
 
     def __init__(self, body: nn.Module, head: nn.Module, *, separable: bool = True, frozen_statistics: bool = False):
@@ -49,7 +49,7 @@ class Heads(nn.ModuleList):
 
 
 def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
-    """DiagvibError, beginning with `where`, unless `net`, as it stands, turns two images into logits."""
+    """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into logits."""
     try:
         with torch.no_grad():
             output = net(torch.zeros(2, 3, image_size, image_size))
@@ -65,7 +65,7 @@ def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) ->
 
 
 def last_linear(net: nn.Module) -> tuple[str, nn.Linear] | None:
-    """The name and module of the linear layer that stands last in `net`; None if there is none."""
+    """The name and module of the last linear layer in `net`; None if there is none."""
     linear = [(name, module) for name, module in net.named_modules() if isinstance(module, nn.Linear) and name]
     return linear[-1] if linear else None
 
@@ -77,7 +77,7 @@ def put_in_place(net: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def separated(net: nn.Module, n_classes: int) -> Network:
-    """`net` cut before its last linear layer, if that is what gives its `n_classes` logits."""
+    """`net` cut before its last linear layer, if that layer gives its `n_classes` logits."""
     found = last_linear(net)
     if found is None or found[1].out_features != n_classes:
         return Network(net, nn.Identity(), separable=False)
@@ -87,7 +87,7 @@ def separated(net: nn.Module, n_classes: int) -> Network:
 
 @torch.no_grad()
 def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Network:
-    """As `separated`, for networks of unknown making: left whole where head(features(x)) would not be net(x)."""
+    """Like `separated`, for networks of unknown origin: kept whole if head(features(x)) would not be net(x)."""
     probe = torch.zeros(2, 3, image_size, image_size)
     net.eval()
     whole, found = net(probe), last_linear(net)

@@ -1,4 +1,4 @@
-"""The networks, and how one is made from the `model` of a baseline. Importing this does not import torch."""
+"""The networks, and how one is made from a baseline's `model`. Importing this does not import torch."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from diagvib.models.network import Network
 
-# Family -> function(settings, n_classes, image_size), a Network. The name says which family: `timm/NAME` and
-# `package.module:function` (own) do so by their form, small_cnn and linear are ours, any other name is torchvision's.
+# Family -> function(settings, n_classes, image_size), a Network. The name determines the family: `timm/NAME` and
+# `package.module:function` (own) by their form, small_cnn and linear are ours, any other name is torchvision's.
 MODELS = {
     "small_cnn": "diagvib.models.small_cnn:small_cnn",
     "linear": "diagvib.models.linear:linear",
@@ -18,14 +18,14 @@ MODELS = {
 
 
 def family(name: str) -> str:
-    """The key of MODELS that a model's name belongs to."""
+    """The key of MODELS for a model's name."""
     if ":" in name:
         return "own"
     return "timm" if name.startswith("timm/") else name if name in ("small_cnn", "linear") else "torchvision"
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
-    """The network of a baseline's `model`, complete as `load_settings` gives it, on the CPU.
+    """The network of a baseline's `model`, complete as from `load_settings`, on the CPU.
 
     Random weights come from torch's global generator. DiagvibError if the settings do not fit.
     """

@@ -1,4 +1,4 @@
-"""`small_cnn`, ours: a net small enough to show shortcut learning on a laptop within minutes."""
+"""`small_cnn`, ours: a network small enough to show shortcut learning on a laptop within minutes."""
 
 from torch import nn
 
@@ -7,7 +7,7 @@ from diagvib.models.network import Network
 
 
 def _convolution(width_in: int, width_out: int, kernel: int, stride: int) -> list[nn.Module]:
-    # No bias: batch norm brings its own.
+    # No bias: batch norm has its own.
     padding = (kernel - 1) // 2
     return [nn.Conv2d(width_in, width_out, kernel, stride, padding, bias=False), nn.BatchNorm2d(width_out),
             nn.ReLU(inplace=True)]
@@ -17,7 +17,7 @@ def small_cnn(settings: dict, n_classes: int, image_size: int) -> Network:
     """Three convolutions, the first with stride 4, then one linear layer. Not in the paper; made for speed.
 
     The linear layer reads a map of 4 x 4 cells rather than its average: after three convolutions an average over the
-    image would no longer know where the object stands, which the factor position asks for. It takes no options.
+    image would lose the object's position, which the factor position needs. It takes no options.
     """
     if settings["options"]:
         raise DiagvibError(f"model: small_cnn takes no options, but {', '.join(settings['options'])} is given")

@@ -10,8 +10,8 @@ from diagvib.models.network import Network, check_logits, separated_if_equal
 def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """`timm/NAME`: timm's model of that name, randomly initialised, with a last layer for `n_classes`.
 
-    `options` go to timm.create_model as they are (timm/vit_tiny_patch16_224: {img_size: 128}).
-    DiagvibError if timm is not installed, the name is unknown, or the model does not take an option or the
+    `options` are passed to timm.create_model (timm/vit_tiny_patch16_224: {img_size: 128}).
+    DiagvibError if timm is not installed, the name is unknown, or the model does not accept an option or the
     image size.
     """
     name = settings["name"].removeprefix("timm/")
@@ -24,7 +24,7 @@ def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
         raise unknown_name("timm model", name, timm.list_models(), "model")
     try:
         net = timm.create_model(name, pretrained=False, num_classes=n_classes, **settings["options"])
-    except Exception as error:  # whatever timm raises at a value that it cannot use
+    except Exception as error:  # timm may raise anything for an invalid value
         raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
     check_logits(copy.deepcopy(net).train(), f"model '{name}'", n_classes, image_size)
     return separated_if_equal(net, n_classes, image_size)

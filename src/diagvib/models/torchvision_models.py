@@ -12,7 +12,7 @@ from diagvib.models.weights import load_weights
 
 
 def check_name(name: str) -> str:
-    """The name of a torchvision classifier. DiagvibError, with the nearest that exist, for any other."""
+    """The name of a torchvision classifier. DiagvibError, with similar names, for any other."""
     known = torchvision.models.list_models(module=torchvision.models)
     if name not in known:
         raise unknown_name("torchvision classifier", name, [*known, "small_cnn"], "model")
@@ -22,19 +22,19 @@ def check_name(name: str) -> str:
 def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """torchvision's model of that name with a last layer for `n_classes` (paper, Sec. 4).
 
-    `options` go to torchvision's function as they are (vit_b_16: {image_size: 128}). weights: torchvision's name for
-    published ones (IMAGENET1K_V1); weights_file, the same as a local file instead of a download; weights_sha256, what
-    that file must hash to, by default the start of the hash that torchvision publishes. frozen: nothing but the new
-    last layer learns, and batch norm's scale and shift stay too, while it goes on normalising by the batch, so that its
-    running statistics drift to the dataset, as in the published code; frozen_statistics: it uses its ImageNet
-    statistics throughout. DiagvibError for an unknown name (the nearest are suggested), an option or image size that
-    the model does not take, or weights that cannot be had, read or trusted.
+    `options` are passed to torchvision's function (vit_b_16: {image_size: 128}). weights: torchvision's name for
+    published ones (IMAGENET1K_V1); weights_file, a local file with them instead of a download; weights_sha256, the hash
+    of that file, by default the start of the hash that torchvision publishes. frozen: only the new last layer learns;
+    batch norm's scale and shift are frozen too, but it still normalises by the batch, so that its running statistics
+    drift to the dataset, as in the published code; frozen_statistics: it uses its ImageNet statistics throughout.
+    DiagvibError for an unknown name (similar ones are suggested), an option or image size that the model does not
+    accept, or weights that are unavailable, unreadable or have the wrong hash.
     """
     name = check_name(settings["name"])
     classes = {} if settings["weights"] else {"num_classes": n_classes}
     try:
         net = torchvision.models.get_model(name, weights=None, **classes, **settings["options"])
-    except Exception as error:  # whatever the function raises at a value that it cannot use
+    except Exception as error:  # the function may raise anything for an invalid value
         raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
     network = (_pretrained(net, settings, n_classes) if settings["weights"] else separated(net, n_classes))
     check_logits(copy.deepcopy(network).train(), f"model '{name}'", n_classes, image_size)
@@ -45,7 +45,7 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
 
 
 def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:
-    """The net with its published weights, and a new linear layer, randomly initialised, in the place of the last."""
+    """The net with its published weights, and a new linear layer, randomly initialised, in place of the last."""
     load_weights(net, settings["name"], settings["weights"], settings["weights_file"], settings["weights_sha256"])
     last = last_linear(net)
     if last is None:

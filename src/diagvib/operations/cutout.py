@@ -10,20 +10,20 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import Counter
 
 
-def cutout(folder: Annotated[Path, typer.Argument(help="Photos; folders in it count, too.")],
+def cutout(folder: Annotated[Path, typer.Argument(help="Photos, also in subfolders.")],
            category: Annotated[list[str] | None, typer.Option(
-               help="Of COCO's; repeatable. Default: car and truck.")] = None,
+               help="A COCO category; repeatable. Default: car and truck.")] = None,
            weights: Annotated[Path | None, typer.Option(
                help="Mask R-CNN's weights; default: torch's cache, or a download.")] = None,
            sha256: Annotated[str | None, typer.Option(
-               help="What that file hashes to, if it is not torchvision's.")] = None,
+               help="The sha256 of that file, if it is not torchvision's.")] = None,
            device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto") -> None:
-    """Cut objects out of photos: write NAME.mask.png beside each that has no mask and no transparency."""
+    """Cut objects out of photos: write NAME.mask.png next to each that has neither a mask nor transparency."""
     from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
     if not folder.is_dir():
-        raise DiagvibError(f"{folder}: no such folder")
+        raise DiagvibError(f"{folder}: no such folder; name a folder of photos")
     chosen, wanted = resolve_device(device), category or ["car", "truck"]
-    class_indices(wanted)  # a misspelt one is named before anything is looked at
+    class_indices(wanted)  # report a misspelt category before reading any photo
     net, photos = load_network(chosen, weights, sha256), without_mask(folder)
     with Counter(f"cutout {folder}", len(photos), "photos") as counter:
         written = cut_out_photos(net, photos, wanted, chosen, counter.advance)

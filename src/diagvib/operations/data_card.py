@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
 
 @dataclass(frozen=True)
 class Exported:
-    """One dataset of an export: `name` is what `load_dataset` asks for. images: of each split."""
+    """One dataset of an export: `name` is the name for `load_dataset`. images: of each split."""
 
     study: str
     binding: str
@@ -34,7 +34,7 @@ class Exported:
 
 
 def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
-    """Write `out`/README.md. exported: every dataset that it is about."""
+    """Write `out`/README.md. exported: every dataset that it describes."""
     licences = scene.licences(config["sources"]) if hasattr(scene, "licences") else []
     ids = sorted({licence.lower() for licence, _ in licences})
     front = {
@@ -55,5 +55,5 @@ def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exporte
     write_text(out / "README.md", text)
 
 
-# The Hub's names.
+# The Hub's names for splits.
 _SPLITS = {"train": "train", "val": "validation", "test": "test"}

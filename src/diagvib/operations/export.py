@@ -27,25 +27,25 @@ from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, datasets, study_of
 from diagvib.studies.study import SPLITS
 
-# Images of a shard, and of a row group.
+# Images per shard, and per row group.
 SHARD, GROUP = 20_000, 500
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-# Of an image file: what the name of the dataset and of the split says.
+# Columns of an image file left out, since the names of dataset and split say the same.
 _LEFT_OUT = ("image", "sample", "split")
 Factors = Mapping[str, Sequence[str]]
 
 
 def export(config: dict, out: Path) -> list[Exported]:
-    """Every dataset of a resolved configuration, from its image files, to the folder `out`.
+    """Export every dataset of a resolved configuration from its image files to the folder `out`.
 
-    Shards that are there and hold what they would hold are kept; those of datasets that the configuration no longer has
-    are not touched, and not in the data card. DiagvibError if an image file is absent or damaged, or two scenes meet.
+    Existing shards with the right content are kept. Those of datasets that the configuration no longer has are left
+    alone, but not listed in the data card. DiagvibError if an image file is missing or damaged, or for several scenes.
     """
     layout, found = Layout(Path(config["root"])), []
     scenes = sorted({study_of(config, study).scene for study in config["studies"]})
     if len(scenes) > 1:
-        raise DiagvibError(f"studies: those of the scenes {' and '.join(scenes)} need a folder each; export them one "
-                           "after the other")
+        raise DiagvibError(f"studies: their scenes, {' and '.join(scenes)}, need a folder each; export "
+                           "them one after the other")
     for study, binding in datasets(config):
         for sample in range(config["samples"]):
             images = {split: _export_split(layout.images(study, binding), sample, split, Path(out))
@@ -57,7 +57,7 @@ def export(config: dict, out: Path) -> list[Exported]:
 
 
 def _export_split(images: Path, sample: int, split: str, out: Path) -> int:
-    """One image file as shards; returns how many images it holds."""
+    """Write one image file as shards; returns the number of its images."""
     name = f"{sample}/{split}.parquet"
     path, digests = images / name, images / DIGESTS_FILE
     with open_parquet(path) as file:
@@ -78,7 +78,7 @@ def _export_split(images: Path, sample: int, split: str, out: Path) -> int:
 
 
 def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> None:
-    """As many of the batches as a shard holds. Row groups hold a few megabytes, as viewers want them."""
+    """Write as many of the batches as a shard holds. Row groups have a few megabytes, as viewers prefer."""
     with whole_file(path) as temporary, pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer:
         for _ in range(SHARD // GROUP):
             table = next(batches, None)
@@ -88,13 +88,13 @@ def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> 
 
 
 def _remove_others(folder: Path, split: str, paths: Sequence[Path]) -> None:
-    """Shards of an earlier export that had another number of them: they would be read as further images."""
+    """Remove shards of an earlier export with another number of them: they would be read as further images."""
     for path in set(folder.glob(f"{split}-*.parquet")) - set(paths):
         path.unlink()
 
 
 def _schema(recipes: pa.Schema, factors: Factors) -> pa.Schema:
-    """Columns of a shard, with the Hub's features in the metadata: what each number and byte stands for."""
+    """Columns of a shard, with the Hub's features in the metadata: what each number and byte means."""
     fields, features = [pa.field("image", _IMAGE)], {"image": {"_type": "Image"}}
     for field in recipes:
         if field.name in factors:
@@ -114,8 +114,8 @@ def _encoded(file: pq.ParquetFile, shape: list[int], factors: Factors, path: Pat
             try:
                 pixels = from_binary(batch["image"], tuple(shape))
             except ValueError:
-                raise DiagvibError(f"{path}: holds images that are not {shape}; delete it and run again, it will be "
-                                   "made anew") from None
+                raise DiagvibError(f"{path}: has images that are not {shape}; delete it and run again to make it "
+                                   "anew") from None
             columns = {"image": pa.array([{"bytes": image, "path": None} for image in pool.map(_png, pixels)], _IMAGE)}
             for name in table.column_names:
                 if name in factors:
@@ -127,6 +127,6 @@ def _encoded(file: pq.ParquetFile, shape: list[int], factors: Factors, path: Pat
 
 def _png(pixels) -> bytes:
     buffer = io.BytesIO()
-    # Level 1: a tenth larger than the usual level, and several times as fast.
+    # Level 1: a tenth larger than with the usual level, and several times as fast.
     Image.fromarray(pixels).save(buffer, "png", compress_level=1)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What failed in a workflow, in one line for each reason: the last thing that Snakemake is to say."""
+"""What failed in a workflow, in one line for each reason: the last thing that Snakemake prints."""
 
 import time
 from collections.abc import Iterable
@@ -9,32 +9,32 @@ _STARTED = time.time()
 
 
 def what_failed(jobs: Iterable) -> str:
-    """`error: ...` as the failed jobs' logs have it, each with its log; the latest last.
+    """`error: ...` from the failed jobs' logs, each with its log; the latest last.
 
-    jobs: Snakemake's, groups among them. Jobs with the same reason share a line.
+    jobs: Snakemake's, including groups. Jobs with the same reason share a line.
     """
     parts = [(part, job.is_group()) for job in jobs for part in (job if job.is_group() else [job])]
     logs = {Path(log): grouped for part, grouped in parts for log in part.log}
-    # A log may be older where a job of a group failed before this one's turn came.
+    # A log may be older if a job of a group failed before it was this job's turn.
     written = {log: grouped for log, grouped in logs.items() if log.exists() and log.stat().st_mtime >= _STARTED}
     reasons: dict[str, list[Path]] = {}
     for log in sorted(written, key=lambda path: path.stat().st_mtime):
         if reason := _reason(log, written[log]):
             reasons.setdefault(reason, []).append(log)
     if not reasons:
-        return "error: a job failed without a message; what Snakemake says of it is above"
+        return "error: a job failed without a message; see Snakemake's output above"
     lines = [f"{reason} ({_named(logs)})" for reason, logs in list(reasons.items())[-_SHOWN:]]
     more = len(reasons) - len(lines)
     return "\n".join([f"error: {more} more reasons, in the logs of the failed jobs"] * bool(more) + lines)
 
 
 def _reason(log: Path, grouped: bool) -> str | None:
-    """The last `error:` line of a log. Where there is none: how it ends, or None if the job need not have failed."""
+    """The last `error:` line of a log. Without one: how the log ends, or None if the job need not have failed."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     if errors or grouped:
         return errors[-1] if errors else None
-    return f"error: a job ended without a message of its own; its log ends in: {lines[-1] if lines else '(nothing)'}"
+    return f"error: a job ended without a message; its log ends with: {lines[-1] if lines else '(nothing)'}"
 
 
 def _named(logs: list[Path]) -> str:

@@ -1,9 +1,9 @@
-"""Snakemake's locks, when Snakemake was killed: they go where it is certain that nobody is at work behind them.
+"""Snakemake's locks after it was killed: they are removed if it is certain that none of its jobs is still running.
 
-Snakemake lists the files that it is to make in .snakemake/locks. After a `kill -9` the lists stay there, and the next
+Snakemake lists the files that it is about to make in .snakemake/locks. After a `kill -9` the lists remain, and the next
 call is refused. Here each list is signed by its process, and so is the environment of the jobs; the next call on the
-same machine removes the lists of a process that is dead, with all of its jobs. Whatever is in doubt stays locked:
-another machine, another container, jobs on a cluster, a list without signature. `snakemake --unlock` removes those.
+same machine removes the lists of a process that is dead along with all its jobs. In any doubt the lock stays: another
+machine, another container, jobs on a cluster, a list without a signature. `snakemake --unlock` removes those.
 """
 
 import fcntl
@@ -12,15 +12,15 @@ import time
 from pathlib import Path
 
 _VARIABLE = "DIAGVIB_RUN"
-# For the jobs of a Snakemake that was killed with them.
+# Time for the jobs of a killed Snakemake to end.
 _SECONDS_TO_END = 5
 
 
 def give_up_dead_locks() -> None:
-    """Have this Snakemake sign its locks, and remove those of dead ones before it takes them.
+    """Make this Snakemake sign its locks, and remove those of dead ones before it takes them.
 
-    To be called while the Snakefile is read, in the main process. No effect where there is no /proc, or on a Snakemake
-    that keeps its locks otherwise.
+    To be called while the Snakefile is read, in the main process. No effect without /proc, or on a Snakemake that
+    handles its locks differently.
     """
     try:
         from snakemake.persistence.file import FilePersistence as Persistence
@@ -30,13 +30,13 @@ def give_up_dead_locks() -> None:
         return
 
     def signed(self, kind, files):
-        # Jobs on other machines cannot be asked whether they live.
+        # Jobs on other machines cannot be checked.
         write(self, kind, [*files, *[signature] * self.dag.workflow.local_exec])
 
     def checked(self):
         jobs = _remove_dead(Path(self._lockdir))
         if jobs and self.locked:
-            raise SystemExit(_refusal(jobs))  # of all exceptions the one that Snakemake adds no lines to
+            raise SystemExit(_refusal(jobs))  # the only exception to which Snakemake adds no lines
         return lock(self)
 
     os.environ.update([signature.split("=", 1)])
@@ -44,12 +44,12 @@ def give_up_dead_locks() -> None:
 
 
 def _remove_dead(folder: Path) -> list[int]:
-    """Remove the locks of dead processes whose jobs are dead, too; returns the jobs that are not."""
+    """Remove the locks of dead processes whose jobs are dead, too; returns the jobs that still run."""
     left = []
     for path in folder.glob("*.lock"):
         try:
             with path.open("r+") as file:
-                # Who holds this may remove the file of this name, if it is still this very file.
+                # Whoever holds this lock may remove the file of this name, if it is still the same file.
                 fcntl.flock(file, fcntl.LOCK_EX)
                 status = os.fstat(file.fileno())
                 signature = file.read().rstrip("\n").rpartition("\n")[2]
@@ -59,13 +59,13 @@ def _remove_dead(folder: Path) -> list[int]:
                     left += jobs
                 elif os.path.samestat(status, path.stat()):
                     path.unlink()
-        except OSError:  # gone meanwhile, of another user, or on a file system without such locks
+        except OSError:  # removed meanwhile, owned by another user, or on a file system without such locks
             continue
     return sorted(set(left))
 
 
 def _dead(signature: str) -> bool:
-    """Whether the process that signed was one of this machine's and has ended. False for whatever is no signature."""
+    """Whether the process that signed ran on this machine and has ended. False for anything that is not a signature."""
     name, _, value = signature.partition("=")
     words = value.split()
     if name != _VARIABLE or len(words) != 3 or words[0] != _machine():
@@ -93,16 +93,16 @@ def _environment(path: Path) -> list[bytes]:
 
 
 def _machine() -> str:
-    """This boot of this machine and, in a container, which processes can be seen from here."""
+    """Identifies this boot of this machine and, in a container, which processes can be seen from here."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip() + os.readlink("/proc/self/ns/pid")
 
 
 def _started(process: int) -> str | None:
-    """When a process started, in the kernel's own count; None if it has ended and nobody has reaped it."""
+    """When a process started, in the kernel's own count; None if it has ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
 
 
 def _refusal(jobs: list[int]) -> str:
     return (f"error: the last Snakemake here was killed, but its jobs still run (process {', '.join(map(str, jobs))}); "
-            "wait for them or end them, then give the same command again")
+            "wait for them or end them, then run the same command again")

@@ -1,4 +1,4 @@
-"""What a configuration will make, what it will cost, and from which measurements that is known."""
+"""What a configuration will make, what it will cost, and which measurements the estimates are based on."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from diagvib.studies.recipes import split_counts
 from diagvib.studies.study import SPLITS
 
 # Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels; larger images compress
-# in proportion to their side, as most of an image is background).
+# in proportion to their side, since most of an image is background).
 IMAGE_BYTES = 920
 RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
@@ -25,12 +25,12 @@ _MEASURED_SIZE = 128
 
 
 def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files: list[Path] | None = None) -> dict:
-    """Numbers of everything, disk in bytes and seconds per stage (None where no rate was measured on such a device).
+    """Counts of everything, disk in bytes and seconds per stage (None if no rate was measured on such a device).
 
     config: resolved. device: cpu or cuda; default: that of `rate_files`, or the configuration's. Rates come from
-    `rate_files`, or the newest files of `benchmarks/results` for the device. `seconds` are of one GPU, or of the whole
-    machine on a CPU, whatever `gpus`; `wall_seconds` what `gpus` GPUs need for them together. DiagvibError for
-    several GPUs where the device is a CPU, and for bad `rate_files`.
+    `rate_files`, or from the newest files of `benchmarks/results` for the device. `seconds` are for one GPU, or for the
+    whole machine on a CPU, whatever `gpus`; `wall_seconds` is what `gpus` GPUs need together. DiagvibError for several
+    GPUs with a CPU, and for bad `rate_files`.
     """
     device = device or (file_device(rate_files[0]) if rate_files else
                         "cuda" if likely_gpu(config["device"]) else "cpu")
@@ -60,7 +60,7 @@ def _dataset_size(config: dict, study: str) -> dict[str, int]:
 
 
 def _disk(config: dict, images: int, all_runs: list) -> dict[str, int]:
-    """Bytes by what they hold. DVC keeps a second copy of all of it, unless the file system can share blocks."""
+    """Bytes by content. DVC keeps a second copy of everything, unless the file system can share blocks."""
     predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
     pixels, sources = _photo_bytes(config)
     disk = {"recipes": images * RECIPE_BYTES, "images": int(pixels) if config["images"] == "parquet" else 0,
@@ -73,7 +73,7 @@ def _disk(config: dict, images: int, all_runs: list) -> dict[str, int]:
 
 
 def _photo_bytes(config: dict) -> tuple[float, int]:
-    """Bytes of all images, and of what they are rendered from; of scenes that say so, as photos take more of both."""
+    """Bytes of all images, and of what they are rendered from; for scenes that report them, as photos need more."""
     size, pixels, sources = config["image_size"], 0.0, SOURCE_BYTES
     for study, _ in datasets(config):
         scene = load_scene(study_of(config, study).scene)
@@ -85,14 +85,14 @@ def _photo_bytes(config: dict) -> tuple[float, int]:
 
 
 def _is_own(baseline: dict) -> bool:
-    """Whether its model or method is the user's own, which a plan does not call."""
+    """Whether its model or method is the user's own, which a plan does not import."""
     settings = baseline["settings"]
     return ":" in settings["method"]["name"] or ":" in (settings["model"] or {}).get("name", "")
 
 
 def _weights_bytes(settings: dict, image_size: int) -> int:
     """Bytes of a baseline's weights for ten classes. Nothing is downloaded."""
-    import torch  # seconds, which a plan without kept weights need not wait
+    import torch  # takes seconds, from which plans without kept weights are spared
 
     from diagvib.methods.registry import make_baseline
     if settings["model"]:
@@ -118,7 +118,7 @@ def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[floa
 def _training_seconds(config: dict, baseline: dict, device: str, rates: Rates) -> list[float] | None:
     """Seconds of each train job of a baseline: its start, then every phase's epochs and the test for every sample."""
     name, settings = baseline["name"], baseline["settings"]
-    precision = config["training"]["precision"] if device == "cuda" else "fp32"  # as trainings have it
+    precision = config["training"]["precision"] if device == "cuda" else "fp32"  # as in training
     like = {"batch_size": settings["batch_size"], "precision": precision}
     phases = [(rates.best(f"train {name} {phase}".strip(), **like), _epochs(config, settings, phase))
               for phase in rates.phases(name) or [""]]
@@ -141,11 +141,11 @@ def _epochs(config: dict, settings: dict, phase: str) -> int:
 
 
 def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:
-    """What jobs take on so many equal workers, one job at a time on each: in the best order, and in any.
+    """The time that jobs take on this many equal workers, one job at a time on each: in the best order, and in any.
 
     stages: seconds of each stage's jobs, rendering first; a training waits for one rendering. No worker idles while a
-    job is ready, so no order takes longer than Graham's bound: an equal share, and what the longest chain of two jobs
-    has of the others' shares.
+    job is ready, so no order takes longer than Graham's bound: an equal share, plus what the longest chain of two jobs
+    contributes to the others' shares.
     """
     total = sum(map(sum, stages))
     first, *others = [max(stage, default=0) for stage in stages] or [0]
@@ -171,13 +171,13 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
         ("disk", f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})"),
-        ("disk with DVC", f"{_size(2 * sum(disk.values()))}; as above where copies share blocks (XFS, Btrfs)"),
+        ("disk with DVC", f"{_size(2 * sum(disk.values()))}; no more than above if copies share blocks (XFS, Btrfs)"),
         *[("not known", f"weights of {name}, which a plan does not import; not in these sums") for name in own],
     ]
 
 
 def _times(plan: dict) -> list[tuple[str, str]]:
-    """Rows on time: every stage, all together, on several GPUs, and what that is known from."""
+    """Rows on time: every stage, all together, on several GPUs, and the measurements behind them."""
     unit = "GPU: " if plan["device"] == "cuda" else ""
     stages = [(f"{unit}{stage}", "not measured on this kind of device" if seconds is None else duration(seconds))
               for stage, seconds in plan["seconds"].items()]
@@ -209,7 +209,7 @@ def _size(n: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them."""
+    """Seconds in a form for people."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

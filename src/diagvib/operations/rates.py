@@ -1,4 +1,4 @@
-"""What `diagvib bench` measured: the rates that a plan is made from, from result files."""
+"""The measurements of `diagvib bench`: reads the rates for a plan from result files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import checkout_path, read_json
 
-# The kinds of result file that hold images per second of a stage; others measure something else.
+# The kinds of result file with images per second of a stage; others measure something else.
 _KINDS = ("render", "train")
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Rows of result files for one kind of device. On CUDA a rate is one GPU's, on a CPU the whole machine's.
+    """Rows of result files for one kind of device. On CUDA a rate is for one GPU, on a CPU for the whole machine.
 
     files, machines: where they come from.
     """
@@ -22,20 +22,20 @@ class Rates:
     machines: tuple[str, ...] = ()
 
     def best(self, what: str, **like: object) -> dict | None:
-        """The fastest row of what was measured, or None. like: values (batch_size, precision) that a row must not
+        """The fastest row for a measurement, or None. like: values (batch_size, precision) that a row must not
         contradict; on a CPU the rows differ in how many cores they used."""
         found = [row for row in self.rows if row["what"] == what
                  and all(row.get(key) in (None, value) for key, value in like.items())]
         return max(found, key=lambda row: row["images_per_second"], default=None)
 
     def phases(self, baseline: str) -> list[str]:
-        """The phases of a baseline whose training was measured phase by phase; none for others."""
+        """The phases of a baseline whose training was measured phase by phase; empty for others."""
         start = f"train {baseline} "
         return sorted({row["what"].removeprefix(start) for row in self.rows if row["what"].startswith(start)})
 
 
 def measured_rates(device: str, folder: Path | None = None) -> Rates:
-    """The rates of the newest result file of each kind that has some for the device; empty where there is none.
+    """The rates of the newest result file of each kind that has some for the device; empty if there is none.
 
     folder: default `benchmarks/results` of the checkout.
     """
@@ -50,7 +50,7 @@ def measured_rates(device: str, folder: Path | None = None) -> Rates:
 
 
 def read_rates(device: str, paths: list[Path]) -> Rates:
-    """The rates for a device in these result files. DiagvibError for a file that is not one, or holds none for it."""
+    """The rates for a device in these result files. DiagvibError for an invalid file, or one without rates for it."""
     rows, machines = [], []
     for path in paths:
         result = _result(path)
@@ -64,7 +64,7 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
 
 
 def file_device(path: Path) -> str:
-    """The device that a result file is about: cpu or cuda."""
+    """The device of a result file: cpu or cuda."""
     return _result(path)["device"]
 
 
@@ -72,13 +72,13 @@ def _result(path: Path) -> dict:
     result = read_json(path)
     if not isinstance(result, dict) or result.get("kind") not in _KINDS or not {"device", "rows"} <= result.keys():
         raise DiagvibError(f"{path}: not a result file of `diagvib bench render` or `diagvib bench train`, "
-                           "which has keys kind, device and rows")
+                           "which have the keys kind, device and rows")
     rows = result["rows"] if isinstance(result["rows"], list) else [result["rows"]]
     for number, row in enumerate(rows):
         rate = row.get("images_per_second", 1) if isinstance(row, dict) else None
         if not isinstance(rate, int | float) or not rate > 0 or not isinstance(row.get("what"), str):
-            raise DiagvibError(f"{path}: rows.{number}: {one_line(row, 120)} is no measurement; it needs a text what "
-                               "and a positive number images_per_second")
+            raise DiagvibError(f"{path}: rows.{number}: {one_line(row, 120)} is not a measurement; it needs `what`, a "
+                               "text, and `images_per_second`, a positive number")
     return result
 
 

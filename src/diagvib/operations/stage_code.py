@@ -17,25 +17,26 @@ from diagvib.training.code_digest import baseline_modules
 
 def stage_code(config: dict, stage: str, scene: str | None = None, study: str | None = None,
                baseline: str | None = None) -> list[str]:
-    """Those of one job of a stage, sorted, relative to the current folder: what the function of that name in
-    `diagvib.stages` uses, and the scenes, model and method that the job's names and the configuration lead to.
+    """The files that one job of a stage depends on, sorted, relative to the current folder: the code that the function
+    of that name in `diagvib.stages` uses, and the scenes, model and method that the job's names and the configuration
+    select.
 
     config: resolved; scene, study, baseline: of the job.
     """
     if stage in ("train", "tune") and not renders(config, baseline):
-        chosen = []  # trainings read image files, whose digests are inputs
+        chosen = []  # training jobs read image files, whose digests are inputs
     elif stage == "tune":
         chosen = [study_of(config, config["tuning"]["study"]).scene]
     else:
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
     named = baseline_modules(stage_settings(config, stage, study, baseline)["baseline"]) if baseline else []
-    # A job on one study has its definition in its settings.
+    # A job for one study has the study's definition in its settings.
     definitions = study_files(config["studies_from"]) if stage in ("tabulate", "plot") else []
     return [*_files(stage, tuple(chosen), tuple(named)), *from_here(definitions)]
 
 
 def renders(config: dict, baseline: str) -> bool:
-    """Whether trainings of a baseline render images, as all do from recipes, or as its method needs."""
+    """Whether training jobs of a baseline render images: all do from recipes, others if the method needs it."""
     return config["images"] == "render" or _needs_to(baseline, tuple(config["baselines_from"]))
 
 
@@ -45,7 +46,7 @@ def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
 
 
 def stage_digest(config: dict, stage: str, *names: str | None) -> str:
-    """One digest of `stage_code`, which takes the same names: another where a program changes, comes or goes.
+    """One digest of `stage_code`, which takes the same names; it changes when a program changes, appears or disappears.
 
     A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each of a run's files.
     """

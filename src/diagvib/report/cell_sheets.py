@@ -1,4 +1,4 @@
-"""Contact sheets of studies with two cues: an image of every cell, how often it is trained, and which cue misleads."""
+"""Contact sheets of studies with two cues: an image of every cell, its share in training, and which cue misleads."""
 
 from itertools import product
 from pathlib import Path
@@ -16,16 +16,16 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.studies.binding import Binding
 from diagvib.studies.needs import GAP_GROUPS
 
-_SIDE, _TEXT, _LEGEND = 0.86, 0.2, 6.6  # inches of a picture, of what stands below it, and of the legend's width
+_SIDE, _TEXT, _LEGEND = 0.86, 0.2, 6.6  # inches: side of a picture, height of the text below it, width of the legend
 _COLOURS = dict(zip(GAP_GROUPS.values(), (TRAINED, HELD_OUT, TESTED_ID, TESTED_OOD), strict=True))
 
 
 def cell_sheet(train: Path, test: Path, binding: Binding, known: KnownStudies = SHIPPED) -> Figure:
-    """A block for each target class; in it rows are the classes of cue 1, columns those of cue 2, one image each.
+    """A block for each target class: rows are the classes of cue 1, columns those of cue 2, one image each.
 
-    train, test: image files of one (study, binding, sample); binding: of a target and two cues. Below each image stands
-    its cell's share of the training images; the frame's colour is the test group's. DiagvibError for absent or damaged
-    files.
+    train, test: image files of one (study, binding, sample); binding: of a target and two cues. Below each image is
+    its cell's share of the training images; the colour of the frame is that of the test group. DiagvibError for missing
+    or damaged files.
     """
     with open_parquet(train) as file:
         metadata = file_metadata(file, train)
@@ -64,7 +64,7 @@ def tested_groups(test: Path, binding: Binding) -> dict[Cell, str]:
 
 
 def _group_words(first: str, second: str, share: pd.Series, group: dict[Cell, str]) -> dict[str, str]:
-    """For each group that is there what it is, and its share of the training images."""
+    """For each group that occurs, its meaning and its share of the training images."""
     misleads = {(True, True): "both cues agree with the target", (False, True): f"{first} misleads",
                 (True, False): f"{second} misleads", (False, False): "both mislead"}
     of_group = share.groupby([group.get(cell, "") for cell in share.index]).sum()

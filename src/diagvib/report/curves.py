@@ -11,7 +11,7 @@ from diagvib.results.paper import PAPER_CUES
 
 
 def shown_routes(metrics: pd.DataFrame, known: KnownStudies = SHIPPED) -> dict[str, list[str]]:
-    """The configured studies of each route, two at least; without a route whose studies another one shows as well."""
+    """The configured studies of each route, at least two; a route is left out if another one shows all its studies."""
     there = {route: [s for s in studies if s in set(metrics["study"])] for route, studies in known.routes.items()}
     found: dict[str, list[str]] = {}
     for route, studies in sorted(there.items(), key=lambda item: -len(item[1])):
@@ -25,7 +25,7 @@ def study_curves(metrics: pd.DataFrame, metric: str, route: str,
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline, bands of one stderr.
 
     metrics: the table of `shortcut.metrics_table`. Studies that are not configured are left out of the axis; a missing
-    point is a cross on the floor, an incomplete one hollow. reference: the table of `reference.reference_table`; where
+    point is a cross on the axis, an incomplete one hollow. reference: the table of `reference.reference_table`; where
     it has a row, the range of the paper's nine is a grey band and its resnet18 a dashed line.
     None if fewer than two studies of the route are configured.
     """
@@ -59,7 +59,7 @@ def study_curves(metrics: pd.DataFrame, metric: str, route: str,
 
 
 def _of_metric(rows: pd.DataFrame, metric: str, known: KnownStudies) -> pd.DataFrame:
-    """Of a study without cues, which has P_i as faavg, that stands for every metric."""
+    """The rows of a metric. A study without cues has P_i as faavg, which is used for every metric."""
     alone = [study for study in rows["study"].unique() if not known.studies[study].cues]
     return rows[(rows["metric"] == metric) | (rows["study"].isin(alone) & (rows["metric"] == "faavg"))]
 

@@ -16,12 +16,12 @@ _SIDE = 96  # pixels of one combination on the page
 
 
 def is_prepared(scene: Scene, prepared: Path) -> bool:
-    """Whether everything that a scene renders from is there."""
+    """Whether everything that a scene renders from is present."""
     return all((prepared / name).exists() for name in scene.prepared_files())
 
 
 def factor_sheet(scene: Scene, prepared: Path) -> Figure:
-    """A row per factor, an image per class; everything else stands still (paper, Fig. 2)."""
+    """A row per factor, an image per class; all other factors are fixed (paper, Fig. 2)."""
     names = [(factor, name) for factor, classes in scene.factors.items() for name in classes]
     images = dict(zip(names, scene.examples(prepared, [dict([name]) for name in names]), strict=True))
     columns = max(map(len, scene.factors.values()))
@@ -43,9 +43,9 @@ def factor_sheet(scene: Scene, prepared: Path) -> Figure:
 
 def write_examples(scene: Scene, prepared: Path, shown: Mapping[str, list[tuple[str, tuple[str, ...]]]],
                    out: Path) -> None:
-    """For each binding {out}/{binding}.webp: the combinations of its classes, rows target, columns cue classes.
+    """Write {out}/{binding}.webp for each binding: all combinations of its classes, rows target, columns cue classes.
 
-    shown: for each binding's name, of target and cue the factor and its classes.
+    shown: for each binding's name, the factor and classes of target and cue.
     """
     cells = [{target: row, cue: column} for (target, rows), (cue, columns) in shown.values() for row in rows
              for column in columns]

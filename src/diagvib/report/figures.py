@@ -1,4 +1,4 @@
-"""Figures from tables, drawn in several processes; the same bytes from the same tables."""
+"""Figures from tables, drawn in several processes; the same tables give the same bytes."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,7 +31,7 @@ from diagvib.studies.binding import Binding
 # With fewer figures, starting another process costs more time than it saves.
 FIGURES_A_PROCESS = 12
 
-# The name of a figure, and what draws it (None: nothing to show).
+# The name of a figure, and the function that draws it (None: nothing to show).
 Task = tuple[str, Callable[[], Figure | None]]
 
 
@@ -40,17 +40,17 @@ def draw_figures(tables: Path, out: Path, images: Path, settings: dict,
                  ) -> list[Path]:
     """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the paths.
 
-    images: the folder of image files; the study sheets of the most telling binding are drawn from those that are there.
-    prepared: the folder of a scene's prepared sources; examples of classes and bindings are rendered from it if it is
-    there.
-    runs: the folder of all runs; the pictures that some keep of what they do are shown. settings: the configuration.
+    images: the folder of image files; the study sheets of the most telling binding are drawn from those that exist.
+    prepared: the folder of a scene's prepared sources; examples of classes and bindings are rendered from it if it
+    exists.
+    runs: the folder of all runs, whose recorded pictures are shown. settings: the configuration.
     threads: the most processes that draw; the files do not depend on it.
     """
     frames = read_tables(tables)
     p, known = frames["p_matrix"], known_studies(settings)
     binding = sheet_binding(p, known)
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
-    # What takes longest comes first, so that all processes end together.
+    # The slowest come first, so that all processes end at about the same time.
     tasks = list(chain(_examples(prepared, frames["runs"], Path(out), known) if prepared else (),
                        _training(frames["runs"], Path(tables), known), _gaps(frames, Path(images), known),
                        visualisations(frames["runs"], runs, binding, known) if runs else (),
@@ -101,12 +101,12 @@ def _draw_preference(tables: Path, study: str, known: KnownStudies) -> Figure | 
 
 
 def _draw_training(tables: Path, baseline: str, known: KnownStudies) -> Figure | None:
-    # Read here: all baselines' epochs together would be the most memory that drawing needs.
+    # Read here: the epochs of all baselines at once would need more memory than anything else in drawing.
     return training_curves(read_histories(tables, baseline), baseline, known)
 
 
 def _examples(prepared: Callable[[str], Path], runs: pd.DataFrame, out: Path, known: KnownStudies) -> Iterator[Task]:
-    """A sheet for each scene that is prepared; where there are several, its name says which."""
+    """A sheet for each prepared scene; if there are several, the name includes the scene."""
     studies = {study: known.studies[study].scene for study in runs["study"].unique()}
     for scene in dict.fromkeys(studies.values()):
         own = runs[runs["study"].map(studies) == scene]
@@ -119,13 +119,13 @@ def _examples(prepared: Callable[[str], Path], runs: pd.DataFrame, out: Path, kn
 
 
 def _draw_examples(scene: str, prepared: Path, shown: dict, out: Path) -> Figure:
-    """The sheet of factor classes; writes the bindings' examples for the page on the way."""
+    """The sheet of factor classes; also writes the bindings' examples for the page."""
     write_examples(load_scene(scene), prepared, shown, out)
     return factor_sheet(load_scene(scene), prepared)
 
 
 def _gaps(frames: dict[str, pd.DataFrame], images: Path, known: KnownStudies) -> Iterator[Task]:
-    """Of each study with two cues the gaps by binding, their price, and the cells of the first binding with images."""
+    """For each study with two cues: its gaps by binding, their cost, and the cells of the first binding with images."""
     gaps, whac = frames["gaps"], frames["whac_a_mole"]
     for study in gaps["study"].unique():
         bindings = bindings_of(gaps, study)
@@ -157,7 +157,7 @@ def sheet_binding(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> Binding | N
 
 
 def _sheets(p: pd.DataFrame, binding: Binding | None, images: Path, known: KnownStudies) -> Iterator[Task]:
-    """Of studies with one cue, and of those without."""
+    """Sheets of studies with one cue, and of those without."""
     for study in p["study"].unique() if binding and len(binding.cues) == 1 else ():
         roles = len(known.studies[study].bound)
         folder = Path(images) / study / "-".join(binding.factors[:roles]) / "0"

@@ -1,4 +1,4 @@
-"""Figures of studies with two cues: what each method loses where a cue misleads, and what it pays for losing less."""
+"""Figures of studies with two cues: what each method loses where a cue misleads, and what a narrower gap costs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -23,23 +23,23 @@ from diagvib.report.style import (
 from diagvib.results.gaps import CUE_GAPS, GAPS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 
-# How a bar looks by its verdict; an ERM has none.
+# The look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
 _LOOKS = {"": {"facecolor": MUTED}, "worse": {"facecolor": HELD_OUT}, "better": {"facecolor": TRAINED},
           "cannot tell": _HOLLOW, "no verdict": _HOLLOW | {"linestyle": (0, (2, 2))}}
-_LEGEND = {"": "ERM", "better": "better than ERM", "worse": "worse than ERM, by what factor",
+_LEGEND = {"": "ERM", "better": "better than ERM", "worse": "worse than ERM, with the factor",
            "cannot tell": "cannot tell", "no verdict": "not judged"}
 _JOINT = {"facecolor": MUTED, "alpha": 0.45}
-# Inches: what a row is high, what the panels are wide together.
+# Inches: the height of a row, the width of all panels together.
 _ROW, _PANELS = 0.4, 6.4
 
 
 def gap_bars(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies = SHIPPED
              ) -> Figure | None:
-    """Every method's gaps as bars to the right, both cues' and the joint one on one scale; None where nothing ran.
+    """Every method's gaps as bars: those of both cues and the joint gap, on one scale; None where nothing ran.
 
     gaps, whac: of `gaps.gaps_tables`; binding: empty for the mean over all. Thin lines are the 95 % intervals of the
-    gaps, broken ones the gap of the ERM that a method is judged by. What is worse than that says so.
+    gaps, broken ones the gap of the ERM that a method is compared with. Bars worse than that are labelled.
     """
     methods, cues = judged_methods(gaps, whac, study, binding), cue_names(binding)
     if not any(one.ran for one in methods):
@@ -59,7 +59,7 @@ def gap_bars(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, k
             axes.locator_params(axis="x", nbins=6)
             axes.xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
         _name_rows(grid[0], methods, cues)
-        grid[0].set_xlabel("gap: points of accuracy lost, against images as in training", fontsize=8, loc="left")
+        grid[0].set_xlabel("gap: points of accuracy lost relative to in-distribution images", fontsize=8, loc="left")
         shown = {one.verdict(cue) for one in methods for cue in CUE_GAPS if one.ran}
         handles = [Patch(**_LOOKS[verdict], label=label) for verdict, label in _LEGEND.items() if verdict in shown]
         figure.legend(handles=handles, title=gap_title(methods, study, binding, known), loc="outside upper left",
@@ -69,17 +69,17 @@ def gap_bars(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, k
 
 
 def gap_title(methods: Sequence[Judged], study: str, binding: str, known: KnownStudies) -> str:
-    """What the verdicts say where they say it, else what the figure is about."""
+    """The Whac-A-Mole effect where the verdicts show it, otherwise what the figure is about."""
     opens = any(one.opens_another for one in methods)
-    about = "mending one shortcut opens another" if opens else "what is lost where a cue misleads"
+    about = "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
     return f"{known.title(study)}, {binding or 'mean over all bindings'}: {about}"
 
 
 def _ends(methods: Sequence[Judged]) -> dict[str, float]:
-    """How far to the right each panel goes, in points: as its bars, intervals and the texts behind them; alike for both
+    """How far to the right each panel extends, in points, to fit its bars, intervals and labels; the same for both
     cues."""
     reach = {metric: max([5, *(_end(one.rows[metric]) for one in methods if one.ran)]) for metric in GAPS}
-    letter = sum(reach.values()) / 80  # about what a letter of the texts is wide
+    letter = sum(reach.values()) / 80  # the approximate width of a letter
     needed = {metric: reach[metric] + 5 * letter for metric in GAPS}
     for cue, metric in CUE_GAPS.items():
         worse = [_end(one.rows[metric]) + 12 * letter for one in methods if one.ran and one.verdict(cue) == "worse"]
@@ -88,7 +88,7 @@ def _ends(methods: Sequence[Judged]) -> dict[str, float]:
 
 
 def _end(row) -> float:
-    """Where a row's bar or interval ends on the right, in points."""
+    """The right end of a row's bar or interval, in points."""
     return -100 * float(np.nanmin([row.mean, row.low, 0]))
 
 
@@ -122,19 +122,19 @@ def _draw_gaps(axes: Axes, methods: Sequence[Judged], metric: str) -> None:
 
 
 def _reference_gaps(methods: Sequence[Judged], cue: int | None, metric: str) -> dict[int, float]:
-    """By row the gap of the ERM that a method is judged by, its own of an ERM; none where there is none."""
+    """By row, the gap of the ERM that a method is compared with; for an ERM its own; empty if there is none."""
     of = {one.baseline: one.mean(metric) for one in methods if one.is_reference and one.ran}
     gaps = {y: of.get(one.baseline if one.is_reference else one.verdicts[1].reference if 1 in one.verdicts else "",
                       np.nan) for y, one in enumerate(methods)}
     if cue:
-        # Over the dataset samples that both have, as the verdict is.
+        # Over the dataset samples that both have, like the verdict.
         gaps |= {y: one.verdicts[cue].reference_gap for y, one in enumerate(methods)
                  if cue in one.verdicts and one.verdicts[cue].reference_gap == one.verdicts[cue].reference_gap}
     return {y: gap for y, gap in gaps.items() if gap == gap}
 
 
 def _name_rows(axes: Axes, methods: Sequence[Judged], cues: Mapping[int, str]) -> None:
-    """Each method's name and, small below it, what it is told."""
+    """Each method's name and, in small print below it, what it is told."""
     axes.set_yticks(range(len(methods)), [""] * len(methods))
     several = len({one.model for one in methods}) > 1
     for y, one in enumerate(methods):
@@ -147,8 +147,8 @@ def _name_rows(axes: Axes, methods: Sequence[Judged], cues: Mapping[int, str]) -
 
 def gap_pareto(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies = SHIPPED
                ) -> Figure | None:
-    """Accuracy as in training across, the worse of both cue gaps up, a marker a method; what no other method beats in
-    both is filled and joined by a line. None where nothing ran."""
+    """In-distribution accuracy on the x axis, the worse of the two cue gaps on the y axis, a marker per method; methods
+    that no other beats in both are filled and joined by a line. None where nothing ran."""
     methods = [one for one in judged_methods(gaps, whac, study, binding) if one.ran]
     if not methods:
         return None
@@ -168,8 +168,8 @@ def gap_pareto(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str,
             axes.plot([], [], linestyle="none", marker=marker, color=colour, label=label)
         axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
         axes.margins(0.12)
-        axes.set(xlabel="I.D. accuracy, %: images as in training",
-                 ylabel="the worse of both gaps, points (0: no cue misleads it)")
+        axes.set(xlabel="in-distribution accuracy, %",
+                 ylabel="the worse of the two gaps, points (0: no cue misleads it)")
         figure.legend(loc="outside upper left", ncols=3, fontsize=8, alignment="left",
                       title=f"{known.title(study)}, {binding or 'mean over all bindings'}: up and right is better")
         _label_points(axes, [one.baseline for one in methods], points, front)
@@ -184,20 +184,20 @@ def _by_told(methods: Sequence[Judged]) -> dict[str, tuple[str, str, str]]:
 
 
 def not_beaten(points: np.ndarray) -> np.ndarray:
-    """Of float[n, 2], more is better: bool[n], for which no other point is as good in both and better in one."""
+    """Of float[n, 2], where more is better: bool[n], true where no other point is as good in both and better in one."""
     at_least = (points[:, None] <= points[None]).all(-1)
     return ~(at_least & (points[:, None] < points[None]).any(-1)).any(1)
 
 
-# Where a label may stand beside its point: horizontal and vertical alignment, offset in points of type.
+# Where a label may be placed next to its point: horizontal and vertical alignment, offset in points of type.
 _PLACES = (("left", "center", 7, 0), ("right", "center", -7, 0), ("center", "bottom", 0, 6), ("center", "top", 0, -6),
            ("left", "bottom", 5, 4), ("right", "bottom", -5, 4), ("left", "top", 5, -4), ("right", "top", -5, -4),
            ("left", "bottom", 6, 14), ("left", "top", 6, -14), ("right", "bottom", -6, 14), ("right", "top", -6, -14))
 
 
 def _label_points(axes: Axes, names: Sequence[str], points: np.ndarray, strong: np.ndarray) -> None:
-    """Each point's name in the first place beside it where it covers no other name and no point; those that nothing
-    beats choose first."""
+    """Each point's name, in the first position next to it where it covers no other name and no point; the points that
+    nothing beats choose first."""
     axes.figure.draw_without_rendering()
     renderer = axes.figure.canvas.get_renderer()
     marks = axes.transData.transform(points)

@@ -1,4 +1,4 @@
-"""The page's section about studies with two cues: what the tables say in sentences, and the figures to choose from."""
+"""The page's section on studies with two cues: what the tables say in sentences, and figures to choose from."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,16 +20,16 @@ from diagvib.results.gaps import CUE_GAPS, FEWEST
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import interval
 
-# Whoever opens another shortcut is told of one by one, but not of more than so many.
+# Methods that widen another gap are named one by one, up to this number.
 _MOST = 3
 
 CAPTIONS = {
-    "bars": "Bars: how many points of accuracy a method loses where a cue misleads, or both, against images as in "
-            "training. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
-            "samples. A hollow bar is not certain to be wider or narrower than ERM's.",
+    "bars": "Bars: points of accuracy that a method loses where one cue or both mislead, relative to in-distribution "
+            "images. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
+            "samples. Hollow bars: not certain to be wider or narrower than ERM's.",
     "pareto": "Filled: no other method is as good in both.",
-    "preference": "Share of the predictions on validation images that are the class of the target, and the class for "
-                  "which each cue speaks. Bands: one standard error over the dataset samples; dotted: chance.",
+    "preference": "Share of the predictions on validation images that are the target's class, and the class that each "
+                  "cue points to. Bands: one standard error over the dataset samples; dotted: chance.",
     "sheet": "Every combination of target and cues (dataset sample 0). The colour says which cue misleads."}
 
 Svg = Callable[..., Markup]
@@ -65,7 +65,7 @@ def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, 
     sheets = [(f"sheets/{study}_{binding}", "sheet", None, f"{title}: an example of every combination of {binding}")
               for binding in bindings_of(gaps, study) if binding]
     wanted = [*bars, (f"gaps/pareto_{study}", "pareto", None, f"{title}: what a narrower gap costs"),
-              (f"preference/{study}", "preference", None, f"{title}: which of target and cues is learnt when"), *sheets]
+              (f"preference/{study}", "preference", None, f"{title}: when target and cues are learnt"), *sheets]
     for name, kind, binding, words in wanted:
         if (path := figures / f"{name}.svg").exists():
             tips = {}
@@ -77,7 +77,7 @@ def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, 
 
 
 def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[str, str]]:
-    """For each bar's id what it says when it is pointed at."""
+    """For each bar's id, the text shown when it is pointed at."""
     places = {metric: f"where {cues[cue]} misleads" for cue, metric in CUE_GAPS.items()}
     for one in methods:
         for metric, place in (places | {"joint_gap": "where both mislead"}).items():
@@ -95,10 +95,10 @@ def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[
 
 
 def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: KnownStudies) -> Iterator[str]:
-    """The effect in words: what ERM loses, who opens another shortcut, who mends what, who makes something worse."""
+    """The effect in words: what ERM loses, and which methods narrow or widen which gaps."""
     ran, cues = [one for one in methods if one.ran], cue_names(binding)
     if not ran:
-        yield f"No run of {known.title(study)} has finished yet, so there is nothing to say in numbers."
+        yield f"No run of {known.title(study)} has finished yet, so there are no numbers to show."
         return
     if references := [one for one in ran if one.is_reference]:
         yield _reference_sentence(references[0], study, binding, known)
@@ -109,7 +109,7 @@ def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: Kn
     if opens[_MOST:]:
         yield f"{joined([one.baseline for one in opens[_MOST:]])} too: one gap shrinks, the other grows."
     if not judged and any(not one.is_reference for one in ran):
-        yield "No ERM with the same model ran beside these methods, so that none of their gaps is judged."
+        yield "No ERM with the same model was run, so none of these methods' gaps is judged."
     rest = [one for one in judged if not one.opens_another]
     for verdict, verb in (("better", "narrows"), ("worse", "widens")):
         parts = [_one_verdict(own, which, verb, cues) for which in ([1, 2], [1], [2])
@@ -118,8 +118,8 @@ def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: Kn
             yield "; ".join(parts) + "."
     if judged and not any(one.cues("worse") for one in judged):
         few = all(row.n < FEWEST for one in judged for row in one.verdicts.values())
-        yield (f"Whether a method widens a gap cannot be told from fewer than {FEWEST} dataset samples." if few else
-               "No method makes a gap certainly wider than that of ERM.")
+        yield (f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap." if few else
+               "No method is certain to widen a gap compared with ERM.")
 
 
 def _named(one: Judged, cues: dict[int, str]) -> str:
@@ -128,11 +128,11 @@ def _named(one: Judged, cues: dict[int, str]) -> str:
 
 def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudies) -> str:
     cues, target = cue_names(binding), binding.partition("-")[0] or "the target"
-    text = (f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of images like those it was "
-            f"trained on ({known.title(study)}{'' if binding else ', mean over all bindings'})")
+    text = (f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of in-distribution images "
+            f"({known.title(study)}{'' if binding else ', mean over all bindings'})")
     lost = [f"{whole_points(one.mean(metric))}{' points' if cue == 1 else ''} where {cues[cue]} misleads"
             for cue, metric in CUE_GAPS.items()]
-    return f"{text}. That changes by {', by '.join(lost)} and by {whole_points(one.mean('joint_gap'))} where both do."
+    return f"{text}. This changes by {', by '.join(lost)} and by {whole_points(one.mean('joint_gap'))} where both do."
 
 
 def _opens(one: Judged, cues: dict[int, str]) -> str:

@@ -1,6 +1,6 @@
 "use strict";
 
-// Whac-A-Mole: choose study and binding; what a bar says when it is pointed at or touched stands below the figure.
+// Whac-A-Mole: choose study and binding; the text of a bar that is pointed at or touched appears below the figure.
 {
   const study = document.getElementById("gap-study"), binding = document.getElementById("gap-binding");
   const figures = [...document.querySelectorAll("figure.moles")];

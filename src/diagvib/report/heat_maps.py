@@ -15,10 +15,10 @@ from diagvib.results.shortcut import OOD
 
 
 def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = SHIPPED) -> Figure:
-    """P_ij of one study and baseline on the fixed scale, beside it P_i of a study without cues (paper, Fig. 4a, 5a).
+    """P_ij of one study and baseline on the fixed scale, next to P_i of a study without cues (paper, Fig. 4a, 5a).
 
-    p: the table of `shortcut.p_matrix`. Missing cells are hatched, cells that are not configured blank grey; n
-    stands in the cell where samples are missing.
+    p: the table of `shortcut.p_matrix`. Missing cells are hatched, cells that are not configured blank grey; a cell
+    shows n where samples are missing.
     """
     own = p[p["baseline"] == baseline]
     paired = own[(own["study"] == study) & (own["group"] == OOD)]
@@ -42,7 +42,7 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = S
 
 
 def without_cues(p: pd.DataFrame, factors: list[str], known: KnownStudies) -> pd.DataFrame:
-    """P_i of the first study without cues whose scene has these factors, a row a target."""
+    """P_i of the first study without cues whose scene has these factors, a row per target."""
     like = [study for study in p["study"].unique() if known.factors([study]) == factors]
     alone = p[(p["cue"] == "") & p["study"].isin(like)]
     return alone[alone["study"] == alone["study"].iloc[0]].set_index("target") if len(alone) else alone

@@ -1,4 +1,4 @@
-"""What figures and sentences about gaps are made from: the methods of a study and binding, each beside its ERM."""
+"""The data for figures and sentences about gaps: the methods of a study and binding, each with its ERM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ import pandas as pd
 
 from diagvib.results.gaps import BASELINE, CUE_GAPS, REFERENCE
 
-# What a method is told, from least to most; one cue, whichever it is, comes before all cues.
+# What a method is told, from least to most; a single cue comes before all cues.
 _TOLD = ("nothing", "environments", "cue_types", "cue", "cues")
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (none: an ERM)."""
+    """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an ERM)."""
 
     baseline: str
     model: str
@@ -32,7 +32,7 @@ class Judged:
 
     @property
     def worst_gap(self) -> float:
-        """The mean gap of the cue that costs more; NaN where nothing ran."""
+        """The mean gap of the cue that costs more; NaN if nothing ran."""
         return min(self.mean(metric) for metric in CUE_GAPS.values()) if self.ran else float("nan")
 
     def mean(self, metric: str) -> float:
@@ -47,18 +47,18 @@ class Judged:
 
     @property
     def opens_another(self) -> bool:
-        """Whether it mends one cue's gap and widens the other's."""
+        """Whether it narrows one cue's gap and widens the other's."""
         return bool(self.cues("better") and self.cues("worse"))
 
 
 def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
-    """The bindings of a study, of several the empty one, their mean, first."""
+    """The bindings of a study; if there are several, the empty one, their mean, comes first."""
     return sorted(gaps.loc[gaps["study"] == study, "binding"].unique(), key=bool)
 
 
 def judged_methods(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str) -> list[Judged]:
-    """Those that have rows, sorted: model by model ERM first, then by what they are told, then by the worse of both
-    gaps, widest first. gaps, whac: of `gaps.gaps_tables`."""
+    """The baselines with rows, sorted: by model, ERM first, then by what they are told, then by the worse of the two
+    gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
     own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
     whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
     found = [Judged(*names[:4], rows={row.metric: row for row in rows.itertuples(index=False)},
@@ -75,13 +75,13 @@ def _told_place(told: str) -> int:
 
 
 def cue_names(binding: str) -> dict[int, str]:
-    """`hue` by the number of the cue; `cue 1` where several bindings stand together."""
+    """`hue` by the number of the cue; `cue 1` for several bindings together."""
     factors = binding.split("-")[1:]
     return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
 
 
 def told_words(told: str, cues: dict[int, str]) -> str:
-    """`told hue alone`; empty where it is not known what a method is told."""
+    """`told hue alone`; empty if it is not known what a method is told."""
     known = {"nothing": "told nothing", "cue_types": "told which factors are cues", "cues": "told both cues",
              "environments": "told environments", **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()}}
     return known.get(told, told and f"told {told}")

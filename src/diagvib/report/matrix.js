@@ -107,7 +107,7 @@ function drawDetail() {
     fact("chance", `${data.studies[study].chance.toFixed(1)} %`);
     if (found.missing.length) fact("missing", found.missing.join("; "));
   }
-  const paper = ((data.paper[study] ?? {})[baseline] ?? {})[target] ?? ["it has no number for this"];
+  const paper = ((data.paper[study] ?? {})[baseline] ?? {})[target] ?? ["it gives no number for this"];
   fact("paper", paper.join("; "));
   shown.push(facts, ...drawExamples(target, cue, study));
   detail.replaceChildren(...shown);

@@ -1,4 +1,4 @@
-"""What the page's matrix shows: every P_ij with its spread, n, missing runs, the paper's numbers, example images."""
+"""The data of the page's matrix: every P_ij with its spread, n, missing runs, the paper's numbers, example images."""
 
 import pandas as pd
 
@@ -15,7 +15,7 @@ from diagvib.studies.study import Study
 
 
 def matrix_data(frames: dict[str, pd.DataFrame], examples: dict[str, str], known: KnownStudies = SHIPPED) -> dict:
-    """Everything the page's script needs, as plain data. examples: data address of a picture per binding.
+    """Everything the page's script needs, as plain data. examples: data address of a picture for each binding.
 
     `cells[study][baseline]["target cue"]` holds value (percent), text, n, expected, id, and missing (reasons).
     """
@@ -27,7 +27,7 @@ def matrix_data(frames: dict[str, pd.DataFrame], examples: dict[str, str], known
 
 
 def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
-    """What the script needs of a study. alone: the study without cues whose column stands beside this one's."""
+    """What the script needs of a study. alone: the study without cues whose column is shown next to this one's."""
     study, factors = known.studies[name], known.factors([name])
     own, sample = p[(p["study"] == name) & (p["group"] == OOD)], scene_sample(study.scene, 0)
     alone, chance = without_cues(p, factors, known), known.chance(name)
@@ -70,7 +70,7 @@ def _missing(runs: pd.DataFrame) -> dict[tuple, list[str]]:
 
 
 def _paper(comparison: pd.DataFrame, known: KnownStudies) -> dict:
-    """`[study][baseline][target]`: one sentence per number of the paper that is about this row of the matrix."""
+    """`[study][baseline][target]`: a sentence for each of the paper's numbers on this row of the matrix."""
     names = {"faavg": "FAAvg, the mean over the row's cues", "famin": "FAMin, the row's worst cue",
              **{metric: contrast_name(metric, known) for metric in known.contrasts}}
     found: dict = {}

@@ -26,10 +26,10 @@ from diagvib.results.verdicts import COMPARED, DECIDED
 
 
 def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Figure | None:
-    """Every compared cell: the paper's number across, ours up, the identity line; a panel per kind of number.
+    """Every compared cell: the paper's number on the x axis, ours on the y axis; a panel per kind of number.
 
     comparison: the table of `verdicts.comparison_table`. Bars are the 95 % intervals of the difference; cells that
-    differ are ringed, those that cannot be told pale. None if nothing could be compared.
+    differ are ringed, undecided ones pale. None if nothing could be compared.
     """
     rows = comparison[comparison["verdict"].isin(COMPARED)]
     kinds = {"faavg": "FAAvg (Tables A2-A9)", "famin": "FAMin (Tables A3-A9)",
@@ -82,7 +82,7 @@ def _draw_scatter(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, s
 
 
 def asymmetry(p: pd.DataFrame, baseline: str, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
-    """P_ij against 1 - P_ji: on the line, what one factor of a pair wins the other loses. None without such pairs.
+    """P_ij against 1 - P_ji: on the line, one factor wins what the other loses. None without such pairs.
 
     p: the table of `shortcut.p_matrix`. Bars are one standard error; each unordered pair is drawn once, its first
     factor (in the scene's order) as target i.
@@ -104,17 +104,18 @@ def asymmetry(p: pd.DataFrame, baseline: str, study: str, known: KnownStudies = 
             right = 1 - back.mean < 0.7
             axes.annotate(f"{i}-{j}", (1 - back.mean, there.mean), xytext=(6 if right else -6, 4),
                           textcoords="offset points", fontsize=7, ha="left" if right else "right")
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="1 - P_ji: how far i misleads j",
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="1 - P_ji: how far i misleads on j",
                  ylabel="P_ij: how well i is recognised while j misleads",
                  title=f"{known.title(study)}, {baseline}: is a pair a tug of war?")
     return figure
 
 
 def dominance_table(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> pd.DataFrame:
-    """How a factor fares against the others: baseline, factor, mean, low, high (95 %), n samples, opponents.
+    """How each factor does against the others: baseline, factor, mean, low, high (95 %), n samples, opponents.
 
-    Per opponent j of factor i the mean of acc_ij (i is recognised though j misleads) and 1 - acc_ji (i misleads where j
-    is asked for): 1 is a factor that always wins, 0 one that always loses. runs: the frame of `read_runs.collect_runs`.
+    For each opponent j of factor i, the mean of acc_ij (i is recognised though j misleads) and 1 - acc_ji (i misleads
+    when j is the target): 1 is a factor that always wins, 0 one that always loses. runs: the frame of
+    `read_runs.collect_runs`.
     """
     rows = []
     for baseline, own in runs[(runs["study"] == study) & (runs["cue"] != "")].groupby("baseline", sort=False):
@@ -131,7 +132,7 @@ def dominance_table(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPE
 
 
 def dominance(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
-    """Factors ranked by how they fare against the others, a panel per baseline. None if no pair ran both ways."""
+    """Factors ranked by how they do against the others, a panel per baseline. None if no pair ran both ways."""
     table, others = dominance_table(runs, study, known), len(known.factors([study])) - 1
     if not table["n"].sum():
         return None
@@ -151,7 +152,7 @@ def dominance(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> 
 
 
 def _draw_ranking(axes: Axes, rows: pd.DataFrame, others: int) -> None:
-    """others: how many factors there are beside each."""
+    """others: the number of opponents of each factor."""
     y = np.arange(len(rows))
     axes.axvline(0.5, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
     axes.hlines(y, rows["low"], rows["high"], color=RULE, linewidth=3)
@@ -167,17 +168,17 @@ def _draw_ranking(axes: Axes, rows: pd.DataFrame, others: int) -> None:
     axes.set(xlim=(0, 1), ylim=(-0.6, len(rows) - 0.2))
 
 
-# With fewer runs each has its own line: the median of two opposite ones is a run that nobody made.
+# With fewer runs each is drawn: the median of two opposite ones is a run that does not exist.
 MANY_RUNS = 5
 _WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
 _TESTED = (TESTED_ID, TESTED_OOD, *BASELINE_COLOURS[3:])
 
 
 def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies = SHIPPED) -> Figure | None:
-    """Every run of a baseline: loss and accuracy over epochs, a column per study, one line a run.
+    """Every run of a baseline: loss and accuracy over epochs, a column per study, a line per run.
 
-    history: the table of `read_runs.history_table`. Of many runs the median is thick, the runs pale. Where they noted
-    the accuracy on the test groups (`training.track_test`), that too. None if no epoch was recorded.
+    history: the table of `read_runs.history_table`. With many runs, the median is thick and the runs pale. The accuracy
+    on the test groups is included if it was recorded (`training.track_test`). None if no epoch was recorded.
     """
     own = history[history["baseline"] == baseline]
     if not len(own):
@@ -215,7 +216,7 @@ def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: 
     if len(lines) < MANY_RUNS:
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=1.2, alpha=0.8, label=label))
     else:
-        # Drawn as pixels also in the SVG: thousands of lines would weigh megabytes.
+        # Drawn as pixels in the SVG too: thousands of lines would take megabytes.
         axes.add_collection(LineCollection(lines, colors=colour, linewidths=0.5, alpha=0.25, rasterized=True))
         # A median over fewer runs than started would jump where a run stopped early.
         whole = table.notna().sum(axis=1) >= len(lines) / 2

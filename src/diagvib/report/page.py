@@ -1,4 +1,4 @@
-"""One page of what was run and what came out: numbers, pictures, curves, matrices, tables, missing runs, settings."""
+"""The report on one page: numbers, pictures, curves, matrices, tables, missing runs, settings."""
 
 import base64
 import io
@@ -41,13 +41,13 @@ from diagvib.results.reference import reference_note, reference_sentences
 from diagvib.results.tables import read_tables, scratch_note, source_note
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
-# In the page the figures' fixed colours give way to the theme's.
+# On the page, the theme's colours replace the figures' fixed ones.
 _THEME = {INK: "currentColor", MUTED: "var(--muted)", RULE: "var(--rule)", TRAINED: "var(--trained)",
           HELD_OUT: "var(--held-out)", "#ffffff": "var(--paper)", "#4d4d4d": "var(--muted)"}
 
 
 def write_report(tables: Path, figures: Path, out: Path, settings: dict) -> None:
-    """Write the page: one file, everything embedded, nothing fetched.
+    """Write the page: one file with everything embedded, which loads nothing from the network.
 
     tables, figures: what `tabulate` and `draw_figures` wrote; settings: the configuration. DiagvibError for absent or
     damaged tables.
@@ -93,7 +93,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
 
 
 def runs_summary(runs: pd.DataFrame) -> dict:
-    """What was asked for and how much of it is there."""
+    """How many runs were expected and how many are there, with their baselines, studies, bindings and samples."""
     counts = {name: int(runs[name].nunique()) for name in ("baseline", "study", "sample")}
     bindings = int(runs.loc[runs["cue"] != "", "binding"].nunique())
     done = runs["status"].value_counts()
@@ -126,9 +126,9 @@ def _curves(figures: Path, metrics: pd.DataFrame, known: KnownStudies) -> list[d
 
 
 def inline_svg(path: Path, title: str, tips: Mapping[str, str] | None = None) -> Markup:
-    """An SVG figure as part of the page: the theme's colours, ids of its own, a title for screen readers.
+    """An SVG figure as part of the page: the theme's colours, unique ids, a title for screen readers.
 
-    tips: what a part says when it is pointed at, by its id.
+    tips: the text shown when a part is pointed at, by the part's id.
     """
     svg = path.read_text(encoding="utf-8")
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
@@ -144,30 +144,30 @@ def inline_svg(path: Path, title: str, tips: Mapping[str, str] | None = None) ->
 
 
 def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudies) -> list[dict]:
-    """Dominance and symmetry in a study, training curves and cue preferences, as far as they were drawn."""
-    title = f"Factors ranked by how they fare against the others ({known.title(study)})"
+    """Dominance and symmetry in a study, training curves and cue preferences, if they were drawn."""
+    title = f"Factors ranked by how they do against the others ({known.title(study)})"
     wanted = [(f"dominance/{study}", title, 3, False)]
     for name in runs["baseline"].unique():
-        wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, what one of a pair wins the other loses", 1,
+        wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, one of a pair wins what the other loses", 1,
                     True),
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
     alone = [name for name in runs["study"].unique() if name not in known.judged_by("gaps", runs["study"])]
-    wanted += [(f"preference/{name}", f"{known.title(name)}: which of target and cue is learnt when", 3, True)
+    wanted += [(f"preference/{name}", f"{known.title(name)}: when target and cue are learnt", 3, True)
                for name in alone]
     return [{"title": title, "panels": panels, "folded": folded, "svg": inline_svg(figures / f"{path}.svg", title)}
             for path, title, panels, folded in wanted if (figures / f"{path}.svg").exists()]
 
 
 def _confusion(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:
-    """The bars of each study judged by `average`, as far as they were drawn."""
+    """The bars of each study judged by `average`, if they were drawn."""
     paths = {study: figures / "confusion" / f"{study}.svg" for study in known.judged_by("average", runs["study"])}
-    titles = {study: f"{known.title(study)}: wrong predictions of a class that the cue speaks for" for study in paths}
+    titles = {study: f"{known.title(study)}: wrong predictions of a class that the cue points to" for study in paths}
     return [{"title": titles[study], "svg": inline_svg(path, titles[study])}
             for study, path in paths.items() if path.exists()]
 
 
 def _visualisations(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> list[dict]:
-    """The sheets of what baselines make of test images, studies with cues first; the first of a baseline is open."""
+    """Sheets of what baselines see in test images, studies with cues first; the first of a baseline is open."""
     found = []
     for baseline, own in runs.groupby("baseline", sort=False):
         jobs = own[["study", "binding"]].drop_duplicates().sort_values(
@@ -177,7 +177,7 @@ def _visualisations(figures: Path, runs: pd.DataFrame, known: KnownStudies) -> l
         there = [(name, path) for name, path in paths.items() if path.exists()]
         for place, (name, path) in enumerate(there):
             title = f"{baseline}, {name}"
-            svg = inline_svg(path, f"{title}: what the model makes of test images")
+            svg = inline_svg(path, f"{title}: what the model sees in test images")
             found.append({"title": title, "folded": place > 0, "svg": _smaller_pictures(svg)})
     return found
 
@@ -192,7 +192,7 @@ def _smaller_pictures(svg: Markup) -> Markup:
 
 
 def verdict(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies) -> dict:
-    """The verdict in sentences, in bars by study, baseline and factor, in a scatter plot and cell by cell."""
+    """The verdict in sentences, as bars by study, baseline and factor, as a scatter plot and cell by cell."""
     comparison, summary, scatter = frames["comparison"], frames["summary"], figures / "paper" / "scatter.svg"
     groups = [{"by": by, "rows": [_shares(row) for _, row in rows.iterrows()]}
               for by, rows in summary[summary["by"] != "overall"].groupby("by", sort=False)]
@@ -204,7 +204,7 @@ def verdict(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies)
             "agreement": agreement_rows(frames["agreement"]), "groups": groups,
             "table": comparison_rows(comparison, known),
             "reasons": [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()],
-            "scatter": inline_svg(scatter, "The paper's numbers across, ours up") if scatter.exists() else ""}
+            "scatter": inline_svg(scatter, "The paper's numbers (x) and ours (y)") if scatter.exists() else ""}
 
 
 def _shares(row: pd.Series) -> dict:
@@ -217,7 +217,7 @@ def _shares(row: pd.Series) -> dict:
 
 
 def reference(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
-    """Models without a comparable cell beside the paper's nine; None where every model has one."""
+    """Models without a comparable cell, compared with the paper's nine; None if every model has one."""
     table = frames["reference"]
     if not len(table):
         return None

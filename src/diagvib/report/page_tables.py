@@ -1,4 +1,4 @@
-"""The page's sortable tables: heads, and rows of cells with text, what to sort by, small print and kind."""
+"""The page's sortable tables: heads, and rows of cells with text, sort key, small print and kind."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ from diagvib.results.uncertainty import FEWEST_FOR_P
 
 
 def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
-    """value: what the column is sorted by, if not the text; NaN sorts last, as an empty field."""
+    """value: the sort key of the cell, if not the text; NaN sorts last, as an empty field."""
     sort = {} if value is None else {"value": "" if value != value else f"{value:.6g}"}
     return {"text": text, "small": small, "kind": kind, **sort}
 
@@ -73,7 +73,7 @@ def comparison_rows(comparison: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def agreement_rows(agreement: pd.DataFrame) -> dict:
-    """The joint statements, with what they rest on."""
+    """The joint statements, with the numbers that they rest on."""
     heads, lines = agreement_lines(agreement)
     values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
     rows = [[*map(_cell, line[:2]), *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
@@ -94,7 +94,7 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
     rows = [[_cell(line[0], place), *map(_cell, line[1:4]), _cell(line[4], row.ours), _cell(line[5], row.paper_low),
              _cell(line[6], row.paper_resnet18), _cell(line[7], row.rank)]
             for place, (line, row) in enumerate(zip(lines, reference.itertuples(index=False), strict=True))]
-    return {"title": "Every number beside the paper's nine", "heads": heads, "rows": rows}
+    return {"title": "Every number compared with the paper's nine models", "heads": heads, "rows": rows}
 
 
 def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
@@ -108,7 +108,7 @@ def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | N
 
 
 def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
-    """Accuracies by test group, of studies that are judged by them."""
+    """Accuracies by test group, for the studies judged by them."""
     heads, lines = accuracy_lines(accuracy, known)
     rows = [[_cell(line[0], place), *map(_cell, line[1:-4]), *(_cell(text, _first_number(text)) for text in line[-4:])]
             for place, line in enumerate(lines)]
@@ -116,7 +116,7 @@ def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def gap_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
-    """Gaps of studies with two cues, each binding's and the mean over them; the paper's numbers in small print."""
+    """Gaps of studies with two cues, for each binding and their mean; the paper's numbers in small print."""
     once = methods.drop_duplicates(["study", "baseline", "binding"])
     rows = [[_cell(known.title(study), place), *map(_cell, names), *(
         _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
@@ -126,7 +126,7 @@ def gap_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
-    """Accuracies on the test environment, each binding's and the mean over them; the paper's in small print."""
+    """Accuracies on the test environment, for each binding and their mean; the paper's in small print."""
     heads, lines, notes = average_table(methods, known, of_all=False)
     rows = [[*map(_cell, names), *(
         _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
@@ -135,7 +135,7 @@ def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def rank_tables(ranks: pd.DataFrame, known: KnownStudies) -> dict:
-    """Title and note, and a table of runs and one of random searches, as far as there are any; ranks in small print."""
+    """Title, note, and a table of runs and one of random searches if there are any; ranks in small print."""
     found = []
     for over, title in OVER.items():
         if len(own := ranks[ranks["over"] == over]):
@@ -153,7 +153,7 @@ def _first_number(text: str) -> float:
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
-    """Means over all bindings with intervals; two baselines compared; other rules of choosing the epoch."""
+    """Means over all bindings with intervals; comparisons of two baselines; other rules of choosing the epoch."""
     found = [_overall(frames["overall"], known), _contrasts(frames["baselines"], known),
              *_selection(frames["selection"], known)]
     return [table for table in found if table["rows"]]
@@ -167,7 +167,7 @@ def _overall(overall: pd.DataFrame, known: KnownStudies) -> dict:
             for place, r in enumerate(overall.itertuples(index=False))]
     return {"title": "Mean over all bindings and samples", "rows": rows,
             "note": "95 % t interval over the means of the dataset samples, for these bindings; none for fewer than "
-                    "two samples. Close to 0 or 100 it holds the truth less often than it says.",
+                    "two samples. Close to 0 or 100, intervals contain the true value less often than 95 %.",
             "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]}
 
 
@@ -178,26 +178,26 @@ def _contrasts(contrasts: pd.DataFrame, known: KnownStudies) -> dict:
              _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
              _cell(str(r.bindings), r.bindings)] for place, r in enumerate(contrasts.itertuples(index=False))]
     return {"title": "Baselines compared, paired by dataset", "rows": rows,
-            "note": "First minus second in points over all bindings and samples that both have; 95 % t "
+            "note": "First minus second, in points, over all bindings and samples that both have; 95 % t "
                     "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
-                    "two-sided, by sign flips over the samples, corrected after Holm over the comparisons of a study; "
+                    "two-sided, by sign flips over the samples, Holm-corrected over the comparisons of a study; "
                     f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
-                    "over bindings, no test; better: share of datasets on which the first is better.",
+                    "over bindings, not a test; better: share of datasets on which the first is better.",
             "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
                       "bindings"]}
 
 
 def _selection(selection: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
-    """One table a metric."""
+    """One table per metric."""
     for metric, own in selection.groupby("metric", sort=False):
         heads, lines = selection_lines(own, known)
         rows = [[_cell(study, place), _cell(baseline), _cell(rule),
                  *(_cell(text, mean, change, "missing" if text == "-" else "") for text, change, mean in cells)]
                 for place, ((study, baseline, rule), cells) in enumerate(lines)]
-        yield {"title": f"Had another epoch been chosen: {metric_titles(known)[metric]}", "heads": heads, "rows": rows,
-               "note": "Other rules over the same trainings, from the test accuracies that they noted after every "
-                       "epoch; below each number the change to the rule as run, in points. The oracle looks at the "
-                       "test images: no result, but a bound for every rule."}
+        yield {"title": f"With other selection rules: {metric_titles(known)[metric]}", "heads": heads, "rows": rows,
+               "note": "Other selection rules applied to the same runs, from the test accuracies recorded after every "
+                       "epoch; below each number, the change from the rule as run, in points. The oracle looks at the "
+                       "test images: it is not a result but an upper bound for every rule."}
 
 
 def _spread(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Cue preference over epochs (Li et al., 2023, Fig. 6): which of target and cues the predictions go with, and when."""
+"""Cue preference over epochs (Li et al., 2023, Fig. 6): whether predictions agree with target or cues, and when."""
 
 from itertools import pairwise
 
@@ -17,12 +17,12 @@ _LOOKS = ((TRAINED, "-"), (HELD_OUT, (0, (4, 1.5))), (TESTED_ID, (0, (1, 1))), (
 
 
 def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> Figure | None:
-    """The share of predictions on validation images that are the target's class, and that each cue's: a panel a
+    """The share of predictions on validation images that agree with the target's class and with each cue's, a panel per
     baseline.
 
     history: the epochs of a study's runs (`read_runs.history_table`). Lines are means over the runs, bands one standard
-    error over the dataset samples' means. None where no run noted it, or where target and cues are one on all
-    validation images, so that there is nothing to tell apart.
+    error over the dataset samples' means. None if no run recorded it, or if target and cues agree on all validation
+    images, so that they cannot be told apart.
     """
     columns = ["val_accuracy", *follows(len(known.studies[study].cues))]
     own = history.dropna(subset=columns) if set(columns) <= set(history) else history[:0]
@@ -51,14 +51,14 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = S
         for axes in grid[:, 0]:
             axes.set_ylabel("share of predictions", fontsize=8)
         handles, labels = grid[0, 0].get_legend_handles_labels()
-        title = f"{known.title(study)}, validation images: predictions that are the class of"
+        title = f"{known.title(study)}, validation images: predictions that agree with"
         figure.legend(handles, labels, title=title, loc="outside upper left", ncols=len(labels), fontsize=8.5,
                       alignment="left")
     return figure
 
 
 def _draw_curve(axes: Axes, rows: pd.DataFrame, column: str, label: str, colour: str, line) -> None:
-    """The mean over runs, as long as half of them go on: a mean over fewer would jump where a run stopped early."""
+    """The mean over runs while at least half of them continue: with fewer it would jump where a run stopped early."""
     runs = rows.groupby("epoch")[column].count()
     epochs = runs.index[runs >= runs.max() / 2]
     samples = rows.pivot_table(index="epoch", columns="sample", values=column).loc[epochs]

@@ -1,4 +1,4 @@
-"""Study sheets: one image from each cell of target and cue, so that a reader sees the shortcut (paper, Fig. 3)."""
+"""Study sheets: one image from each cell of target and cue, to show the shortcut (paper, Fig. 3)."""
 
 from pathlib import Path
 
@@ -21,9 +21,9 @@ Cell = tuple[str, ...]  # target class, then the class of each cue
 def study_sheet(train: Path, test: Path, binding: Binding, known: KnownStudies = SHIPPED) -> Figure:
     """The cells of a dataset: rows target classes, columns cue classes, one image each.
 
-    train, test: image files of one (study, binding, sample); binding: of one target and one cue. Each cell
-    says its share of the training images; those tested as `ood` have a dashed vermilion border, the others a solid blue
-    one. DiagvibError for absent or damaged files.
+    train, test: image files of one (study, binding, sample); binding: of one target and one cue. Each cell is labelled
+    with its share of the training images; cells tested as `ood` have a dashed vermilion border, the others a solid blue
+    one. DiagvibError for missing or damaged files.
     """
     share, tested = cell_shares(train, binding), ood_cells(test, binding)
     with open_parquet(train) as file:
@@ -53,9 +53,9 @@ def scene_sample(scene: str, number: int) -> DatasetSample:
 
 
 def shown_classes(study: str, binding: Binding, sample: int, known: KnownStudies) -> list[tuple[str, tuple[str, ...]]]:
-    """For target and cues the factor, and its classes in a dataset sample.
+    """For target and cues: the factor, and its classes in a dataset sample.
 
-    Of a study without a role for the cue, the classes that the sample has selected.
+    For a study without a role for the cue, the classes that the sample has selected.
     """
     definition = known.studies[study]
     chosen, factors = scene_sample(definition.scene, sample), load_scene(definition.scene).factors
@@ -71,14 +71,14 @@ def cell_shares(train: Path, binding: Binding) -> pd.Series:
 
 
 def ood_cells(test: Path, binding: Binding) -> set[Cell]:
-    """The cells of a test file's group `ood`; empty where a study has none."""
+    """The cells of a test file's group `ood`; empty if a study has none."""
     table = read_table(test, ["group", *binding.factors]).to_pandas()
     held_out = table[table["group"] == "ood"]
     return set(zip(*(held_out[factor] for factor in binding.factors), strict=True))
 
 
 def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell, np.ndarray]:
-    """The first image uint8[H, W, 3] of each wanted cell of an image file; reads no further than it must."""
+    """The first image uint8[H, W, 3] of each requested cell in an image file; reads no further than necessary."""
     found: dict[Cell, np.ndarray] = {}
     with open_parquet(path) as file:
         shape = file_metadata(file, path).get("image_shape")

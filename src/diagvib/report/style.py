@@ -1,4 +1,4 @@
-"""How every figure looks: one scale for accuracies, colours that colour-blind readers tell apart, files that repeat."""
+"""The style of all figures: one scale for accuracies, colour-blind safe colours, files that are reproducible."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -21,7 +21,7 @@ HELD_OUT = "#d55e00"
 TESTED_ID = "#009e73"
 TESTED_OOD = "#7a4fa3"
 
-# Okabe and Ito's palette without its yellow, which is lost on white paper; markers repeat what colours say.
+# Okabe and Ito's palette without its yellow, which is hard to see on white; markers repeat the colours' information.
 BASELINE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d", "#7a4fa3", "#8c6d31")
 BASELINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
@@ -32,7 +32,7 @@ _STYLE = {
     "ytick.color": INK, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "lines.linewidth": 1.8,
     "legend.frameon": False,
     "hatch.color": MUTED, "hatch.linewidth": 0.7, "figure.dpi": 100, "savefig.dpi": 160,
-    # Text stays text (small files, readable aloud), ids repeat from run to run.
+    # Text stays text (small files, readable by screen readers); ids are the same in every run.
     "svg.fonttype": "none", "svg.hashsalt": "diagvib",
 }
 
@@ -50,22 +50,22 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write {path}.png and {path}.svg, whole and without dates; returns both paths."""
+    """Write {path}.png and {path}.svg, complete and without dates; returns both paths."""
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     written = []
     for kind in metadata:
         target = path.with_name(f"{path.name}.{kind}")
         with styled(), whole_file(target) as temporary:
             figure.savefig(temporary, format=kind, metadata=metadata[kind])
-        figure.set_layout_engine("none")  # everything has its place by now, and finding it takes half of the time
+        figure.set_layout_engine("none")  # the layout is final, and computing it again takes half of the time
         written.append(target)
     return written
 
 
 @cache
 def accuracy_scale(chance: float = CHANCE) -> LinearSegmentedColormap:
-    """Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it knows the
-    target."""
+    """Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it (blue) it recognises
+    the target."""
     return LinearSegmentedColormap.from_list("accuracy", [
         (0, "#b1420c"), (chance / 2, "#e89a68"), (chance, "#f8efda"), (chance + 0.43 * (1 - chance), "#8ab8dc"),
         (1, "#0c4a80")])
@@ -79,6 +79,6 @@ def accuracy_colours(value: float, chance: float = CHANCE) -> tuple[str, str]:
 
 
 def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Colour and marker of every baseline, by its place in the configuration."""
+    """Colour and marker of every baseline, by its position in the configuration."""
     return {name: (BASELINE_COLOURS[i % len(BASELINE_COLOURS)], BASELINE_MARKERS[i % len(BASELINE_MARKERS)])
             for i, name in enumerate(baselines)}

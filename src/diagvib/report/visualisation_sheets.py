@@ -1,4 +1,4 @@
-"""Visualisation sheets: a run's pictures of what its model makes of test images - lens outputs, reconstructions, latent
+"""Visualisation sheets: a run's pictures of what its model sees in test images - lens outputs, reconstructions, latent
 traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
@@ -21,19 +21,19 @@ from diagvib.results.read_runs import run_folder
 from diagvib.studies.binding import Binding
 
 _COLUMNS = ["what", "image", "dimension", "kl", "value", "prediction", "group", "picture"]
-# Inches of a picture: 128 pixels at the resolution of the PNG files. Between pictures, a share of that.
+# Inches per picture: 128 pixels at the resolution of the PNG files. The gap between pictures, as a share of that.
 _SIDE, _GAP = 0.8, 0.04
-_GROUPS = {"id": "id: as in training", "ood": "ood: the cue misleads"}
+_GROUPS = {"id": "id: in distribution", "ood": "ood: the cue misleads"}
 
 
 def visualisations(runs: pd.DataFrame, folder: Path, binding: Binding | None, known: KnownStudies = SHIPPED
                    ) -> Iterator[tuple[str, Callable[[], Figure]]]:
-    """Sheets of the baselines that offer pictures, each as its name and what draws it, of dataset sample 0: in the
-    headline's study without a shortcut all targets, in that with one the given binding, of studies without P_ij the
-    first binding.
+    """Sheets of the baselines that record pictures, each as its name and the function that draws it, for dataset sample
+    0: all targets in the headline's study without a shortcut, the given binding in the one with a shortcut, and the
+    first binding in studies without P_ij.
 
-    runs: the frame of `read_runs.collect_runs`; folder: of all runs. A run whose pictures are missing or damaged has a
-    sheet that says so, provided that another one shows that its baseline has any.
+    runs: the frame of `read_runs.collect_runs`; folder: of all runs. For a run whose pictures are missing or damaged,
+    the sheet says so, provided that another run shows that its baseline has any.
     """
     headline = known.headline(runs["study"])
     wanted = pd.Series(False, runs.index)
@@ -59,7 +59,7 @@ def _binding(run) -> Binding:
 
 
 def _sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
-    """A run's sheet; one that says so where its pictures do not fit together, as those of another's making may."""
+    """A run's sheet; one that says so if its pictures do not fit together, as may happen in files made by others."""
     try:
         return visualisation_sheet(rows, binding, title)
     except Exception as error:
@@ -67,19 +67,19 @@ def _sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
 
 
 def _pictures(run, folder: Path) -> tuple[pd.DataFrame, str]:
-    """A run's pictures, decoded (none for a missing run), and what is wrong with them."""
+    """A run's decoded pictures (none for a missing run), and what is wrong with them."""
     place = run_folder(folder, run._asdict())
     if run.status != "ok":
         return pd.DataFrame(), f"{run.status} ({run.reason})"
     try:
         return read_visualisations(place / "exhibits.parquet", _binding(run)), "no pictures in exhibits.parquet"
-    except Exception as error:  # of another's making; one run must not end all figures
+    except Exception as error:  # the file may be made by others; one run must not stop all figures
         return pd.DataFrame(), one_line(str(error).replace(f"{place}/", ""))
 
 
 def read_visualisations(path: Path, binding: Binding) -> pd.DataFrame:
-    """A file of pictures: its columns, of the factors only the binding's; pictures as
-    uint8[H, W, 3]. DiagvibError if the file or a picture is absent or damaged."""
+    """A file of pictures: its columns, with only the binding's factors; pictures as uint8[H, W, 3]. DiagvibError if the
+    file or a picture is missing or damaged."""
     frame = read_table(path, [*_COLUMNS, *binding.factors]).to_pandas()
     try:
         frame["picture"] = [np.asarray(Image.open(io.BytesIO(content)).convert("RGB")) for content in frame["picture"]]
@@ -89,9 +89,9 @@ def read_visualisations(path: Path, binding: Binding) -> pd.DataFrame:
 
 
 def visualisation_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Figure:
-    """A strip of pictures for each kind, an image a column; below them each latent dimension's traversal in a column.
+    """A strip of pictures for each kind, a column per image; below them, a column per latent dimension's traversal.
 
-    rows: of `read_visualisations`. Below a picture stands what the classifier says to it.
+    rows: from `read_visualisations`. Below each picture is the classifier's prediction.
     """
     strips = [strip for _, strip in rows[rows["dimension"].isna()].groupby("what", sort=False)]
     latent = rows[rows["dimension"].notna()]
@@ -148,7 +148,7 @@ def _draw_traversals(axes: Axes, latent: pd.DataFrame, top: float) -> None:
         _write(axes, column + 0.5, top - 0.06, f"z{dimension:.0f}\n{nats:.1f} nats", va="bottom")
     for row, value in enumerate(values):
         _write(axes, -0.1, top + row + 0.5, f"{value:g}", ha="right", va="center")
-    _write(axes, -0.65, top + len(values) / 2, "one number of the first image's code, set to", rotation=90, va="center")
+    _write(axes, -0.65, top + len(values) / 2, "one number of the first image's code, varied", rotation=90, va="center")
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **look) -> None:

@@ -23,8 +23,8 @@ def accuracy_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies
                     baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
     """One table, `accuracy`: a row per study, baseline, binding, test group, environment (where named) and metric.
 
-    mean, stderr, low, high (95 % t interval) and n over the dataset samples; expected: how many there should be. An
-    empty environment stands for all together. The worst cell is that of each sample.
+    mean, stderr, low, high (95 % t interval) and n over the dataset samples; expected: the number there should be. An
+    empty environment means all of them together. The worst cell is determined within each sample.
     """
     return {"accuracy": pd.DataFrame(_rows(runs, cells, known), columns=COLUMNS)}
 

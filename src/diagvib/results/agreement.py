@@ -1,7 +1,7 @@
-"""The joint statement: do the cells of a baseline, of a study, or all of them come out as in the paper?
+"""The joint statement: do the cells of a baseline, of a study, or all cells agree with the paper?
 
-A statement rests on four numbers and a mark for each. The marks were set by simulation; what equal distributions and
-wrong reproductions score: docs/agreement.md.
+A statement rests on four numbers, each with a pass mark. The marks were set by simulation; docs/agreement.md says what
+equal distributions and wrong reproductions score.
 """
 
 from functools import cache
@@ -12,22 +12,22 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.results.verdicts import COMPARED, DECIDED, LEAST_SAMPLES, MARGIN, PAPER_SAMPLES
 
-# At most (mean_difference in either direction, rms_z) or at least (agreeing, order) so much for `reproduced`.
+# For `reproduced`: upper limits for mean_difference (in either direction) and rms_z, lower ones for agreeing and order.
 MARKS = {"mean_difference": 0.04, "rms_z": 1.75, "agreeing": 0.6, "order": 0.85}
-# On less than this there is no `reproduced`: so many cells, so much of them decided.
+# Below these there is no `reproduced`: the number of cells, and the share of them that is decided.
 LEAST_CELLS, LEAST_DECIDED = 24, 0.15
-# Where samples or cells are too few for `reproduced`, so many times the mark of rms_z is still `not reproduced`.
+# With too few samples or cells for `reproduced`, an rms_z above this multiple of its mark is still `not reproduced`.
 FAR_OFF = 2
 STATEMENTS = ("reproduced", "not reproduced", "cannot tell")
-# Only cells that the paper has so far apart are asked for their order.
+# Only pairs of cells that are at least this far apart in the paper are checked for their order.
 APART = 0.1
-# A printed spread of 0 is no certainty.
+# A printed spread of 0 does not mean certainty.
 _LEAST_SPREAD = 0.01
 COLUMNS = ["by", "name", "cells", "decided", "mean_difference", "rms_z", "agreeing", "order", "statement", "reason"]
 
 
 def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
-    """One row overall, for each baseline and each study with compared cells.
+    """A row for all cells, for each baseline and for each study with compared cells.
 
     comparison: the table of `verdicts.comparison_table`. Columns: by, name, cells (compared), decided, mean_difference
     (signed), rms_z, agreeing (share of the decided cells), order, statement (one of STATEMENTS), reason.
@@ -40,7 +40,7 @@ def agreement_table(comparison: pd.DataFrame) -> pd.DataFrame:
 
 def _score(cells: pd.DataFrame) -> dict:
     difference, decided = cells["difference"].to_numpy(), cells["verdict"].isin(DECIDED)
-    # In units of the paper's spread alone: that ours is wide must not make a difference small.
+    # In units of the paper's spread alone: a wide spread of ours must not make a difference look small.
     scale = np.sqrt((cells["paper_stderr"] ** 2 + _LEAST_SPREAD**2) * (1 + PAPER_SAMPLES / cells["n"]))
     scores = {"cells": len(cells), "decided": int(decided.sum()), "mean_difference": float(difference.mean()),
               "rms_z": float(np.sqrt(np.mean((difference / scale) ** 2))),
@@ -51,9 +51,9 @@ def _score(cells: pd.DataFrame) -> dict:
 
 
 def order_agreement(ours: np.ndarray, paper: np.ndarray) -> float:
-    """Of every two cells that the paper has more than APART apart, the share that ours order alike (ties half).
+    """Of all pairs of cells more than APART apart in the paper, the share that ours put in the same order (ties half).
 
-    Kendall's concordance without the pairs whose order in the paper is chance: 1 for the same order, 0.5 for none.
+    Kendall's concordance without the pairs whose order in the paper may be chance: 1 for the same order, 0.5 for none.
     """
     above = paper[:, None] - paper > APART
     alike = np.sign(ours[:, None] - ours)[above]
@@ -62,8 +62,8 @@ def order_agreement(ours: np.ndarray, paper: np.ndarray) -> float:
 
 def _state(scores: dict, samples: float) -> tuple[str, str]:
     missed = missed_marks(scores)
-    few = [f"n = {samples:.0f}, of at least {LEAST_SAMPLES}"] if samples < LEAST_SAMPLES else []
-    few += [f"{scores['cells']} cells, of at least {LEAST_CELLS}"] if scores["cells"] < LEAST_CELLS else []
+    few = [f"n = {samples:.0f}, at least {LEAST_SAMPLES} needed"] if samples < LEAST_SAMPLES else []
+    few += [f"{scores['cells']} cells, at least {LEAST_CELLS} needed"] if scores["cells"] < LEAST_CELLS else []
     if few and scores["rms_z"] > FAR_OFF * MARKS["rms_z"]:
         return "not reproduced", f"far off: RMS z {scores['rms_z']:.1f}"
     if few:
@@ -72,12 +72,12 @@ def _state(scores: dict, samples: float) -> tuple[str, str]:
         return "not reproduced", f"missed: {', '.join(missed)}"
     share = scores["decided"] / scores["cells"]
     if share < LEAST_DECIDED:
-        return "cannot tell", f"{100 * share:.0f} % of the cells are decided, of at least {100 * LEAST_DECIDED:.0f} %"
+        return "cannot tell", f"{100 * share:.0f} % of cells are decided, at least {100 * LEAST_DECIDED:.0f} % needed"
     return "reproduced", ""
 
 
 def missed_marks(scores: dict) -> list[str]:
-    """Names of the marks that a statement's numbers miss; a number that is NaN misses none."""
+    """Names of the marks that a statement's numbers miss; NaN misses none."""
     return [name for name, missed in (
         ("mean difference", abs(scores["mean_difference"]) > MARKS["mean_difference"]),
         ("RMS z", scores["rms_z"] > MARKS["rms_z"]), ("share that agrees", scores["agreeing"] < MARKS["agreeing"]),
@@ -87,9 +87,9 @@ def missed_marks(scores: dict) -> list[str]:
 def marks_sentence() -> str:
     """The pass marks in words."""
     return (f"Reproduced: mean difference within {100 * MARKS['mean_difference']:.0f} points, RMS z at most "
-            f"{MARKS['rms_z']}, at least {100 * MARKS['agreeing']:.0f} % of the decided cells agree, and of every two "
-            f"cells that the paper has more than {100 * APART:.0f} points apart at least {100 * MARKS['order']:.0f} % "
-            f"stand in the same order; over at least {LEAST_CELLS} cells, {100 * LEAST_DECIDED:.0f} % of them decided.")
+            f"{MARKS['rms_z']}, at least {100 * MARKS['agreeing']:.0f} % of the decided cells agree, and at least "
+            f"{100 * MARKS['order']:.0f} % of the pairs more than {100 * APART:.0f} points apart in the paper "
+            f"have the same order; at least {LEAST_CELLS} cells, {100 * LEAST_DECIDED:.0f} % of them decided.")
 
 
 def agreement_sentence(agreement: pd.DataFrame) -> str:
@@ -103,23 +103,23 @@ def agreement_sentence(agreement: pd.DataFrame) -> str:
                       *(f"{statement}: {', '.join(names)}" for statement, names in each)]) + "."
 
 
-# What the simulations were made under; the columns of `config/papers/reproductions.csv` that say so.
+# The assumptions of the simulations: the columns of `config/papers/reproductions.csv` that state them.
 RULE = {"margin": MARGIN, "least samples": LEAST_SAMPLES, "least cells": LEAST_CELLS, "least decided": LEAST_DECIDED,
         **{f"mark {name}": value for name, value in MARKS.items()}}
 SIMULATED = ("Simulated from the paper's own numbers and spreads (docs/agreement.md): the share of cells with each "
              "verdict; the share of simulations in which all cells together, a baseline, or a study counts as "
-             "reproduced (of a wrong reproduction those baselines and studies whose numbers are wrong); and the median "
-             "over simulations of what the statement on all cells rests on.")
+             "reproduced (in a wrong reproduction, only those baselines and studies whose numbers are wrong); and the "
+             "median over simulations of the numbers behind the statement on all cells.")
 
 
 @cache
 def simulated_reproductions() -> pd.DataFrame:
-    """What `benchmarks/reproductions.py` found: a row for each kind of reproduction, of all baselines or resnet18."""
+    """Results of `benchmarks/reproductions.py`: a row for each kind of reproduction, of all baselines or resnet18."""
     return pd.read_csv(definition_path("papers/reproductions.csv"))
 
 
 def simulated_sentence() -> str:
-    """How often cells of equal distributions are found to differ."""
+    """How often cells from equal distributions are found to differ."""
     rows = simulated_reproductions()
     rows = rows[(rows["baselines"] == "all nine") & rows["reproduction"].str.startswith("equal")]
     differ = rows.set_index("reproduction")["cells differs"]

@@ -1,4 +1,4 @@
-"""The set of metrics `average` (Lynch et al., 2023, Sec. 5): accuracy where the cue spoke for another class, and how
+"""The set of metrics `average` (Lynch et al., 2023, Sec. 5): accuracy where the cue points to another class, and how
 many predictions follow it there (their Fig. 5)."""
 
 from collections.abc import Iterable, Mapping
@@ -19,14 +19,14 @@ def average_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
                    baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
     """One table, `average`: a row per study, baseline, binding and metric, as `gaps.gaps_table`.
 
-    Rows with an empty study are the mean over all of them, of baselines and bindings that have all: within each dataset
-    sample first, then over the samples.
+    Rows with an empty study are the mean over all studies, for baselines and bindings that have them all: within each
+    dataset sample first, then over the samples.
     """
     values = run_averages(runs, cells)
     parts = []
     for study, own in values.groupby("study", sort=False):
         measures = [*MEASURES, *(f"{ID}_accuracy_{name}" for name in known.tested_in(str(study), ID))]
-        # An environment that no run tested has no column.
+        # An environment in which no run was tested has no column.
         own = own.reindex(columns=[*RUN_KEYS, *measures])
         parts.append(measures_table(own, baselines, dict.fromkeys(measures, (0, 1))))
     parts.append(mean_over_studies(values, MEASURES, baselines))
@@ -34,8 +34,8 @@ def average_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
 
 
 def mean_over_studies(values: pd.DataFrame, measures: Iterable[str], baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """`gaps.measures_table` of shares of runs over all studies, of baselines and bindings that have all; no rows of a
-    single study."""
+    """`gaps.measures_table` of the runs' values over all studies, for baselines and bindings that have them all; no
+    rows if there is only one study."""
     studies = values["study"].nunique()
     has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
     every = values[has_all].assign(study="") if studies > 1 else values[:0]
@@ -46,7 +46,7 @@ def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Every run's RUN_KEYS, MEASURES and `id_accuracy_{environment}`, NaN where it is missing.
 
     accuracy, id_accuracy: mean per class of the groups ood and id; worst_cell: target x cue, of the group ood;
-    confusion: of its images whose cue speaks for other classes than their own, the share predicted as one of these.
+    confusion: of the images of group ood whose cue points to other classes than theirs, the share predicted as one.
     """
     tested, misled = cells[cells["group"] == OOD], cells[(cells["group"] == OOD) & cells["misled"].notna()]
     sums = misled.astype({"misled": float}).groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()
@@ -61,8 +61,8 @@ def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def guessed_confusion(study: Study) -> float:
-    """The confusion of who guesses among the target's classes: how many a misleading cue speaks for, of all."""
-    # `added` stands for one class, whichever it is.
+    """The confusion expected from guessing: the share of the target's classes that a misleading cue points to."""
+    # `added` is one class, whichever it is.
     cells, among = study.cells("test", (1, 2, 0)), spoken_for_among(study, study.cues[0], (1, 2, 0))
     cells = cells[cells["group"] == OOD]
     wrong = [len(among[cue] - {target}) for target, cue in zip(

@@ -1,4 +1,4 @@
-"""Tables 3 to 5 of Lynch et al. (2023) in form: a row per baseline, studies and their mean across."""
+"""Tables 3 to 5 of Lynch et al. (2023), in their layout: a row per baseline, a column per study, and their mean."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,15 +12,15 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent
 from diagvib.results.shortcut import is_comparable
 
-AVERAGE_TITLE = "Environments: accuracy where the cue spoke for another class"
+AVERAGE_TITLE = "Environments: accuracy where the cue points to another class"
 AVERAGE_NOTE = (
     "Percent, mean ± standard error over the dataset samples: mean per-class accuracy on the test environment, and the "
-    "mean over the studies. In the form of Tables 3 to 5 of Lynch et al. (2023).")
+    "mean over the studies. Laid out like Tables 3 to 5 of Lynch et al. (2023).")
 _KEYS = ["study", *BASELINE, "binding"]
 _COLUMNS = [*_KEYS, "mean", "stderr", "low", "high", "n", "expected", "paper", "paper_spread", "note"]
-# What of a baseline's is compared with the columns of the paper's table.
+# The properties of a baseline that are matched with the columns of the paper's table.
 _SAME = ("binding", "model", "method", "told", "selection")
-# The paper prints another mean than its numbers have.
+# The paper prints a mean that differs from that of its numbers.
 _MEAN_NOTES = {(3, "causirl_coral"): "mean of the paper's six numbers; it prints 77.20",
                (5, "erm"): "mean of the paper's six numbers; it prints 40.44"}
 
@@ -29,8 +29,8 @@ _MEAN_NOTES = {(3, "causirl_coral"): "mean of the paper's six numbers; it prints
 def read_spawrious_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 3 to 5, as fractions.
 
-    Columns: table, scene, binding, model, weights, method, told, selection, study, paper, paper_spread, note: what is
-    doubtful about it. Spreads are as printed.
+    Columns: table, scene, binding, model, weights, method, told, selection, study, paper, paper_spread, note (what is
+    doubtful about the number). Spreads are as printed.
     """
     raw = pd.read_csv(definition_path("papers/spawrious.csv"), keep_default_na=False)
     return raw.assign(paper=raw["percent"] / 100, paper_spread=raw["spread_percent"] / 100).drop(
@@ -39,10 +39,10 @@ def read_spawrious_tables() -> pd.DataFrame:
 
 def average_methods(average: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies,
                     baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """The accuracies of the table `average`: a row per study (empty: the mean over all), baseline and binding.
+    """The accuracies from the table `average`: a row per study (empty: the mean over all), baseline and binding.
 
     Columns: mean, stderr, low, high, n, expected; paper, paper_spread and note where the paper has this scene, binding,
-    model with these weights, method and selection of the epoch. Its mean stands beside ours where all its studies do.
+    model with these weights, method and selection rule. Its mean is given where ours covers all its studies.
     """
     rows = average[average["metric"] == "accuracy"].to_dict("records")
     beside = [_paper(row, runs, known, baselines) if row["study"] else [] for row in rows]
@@ -58,7 +58,7 @@ def average_methods(average: pd.DataFrame, runs: pd.DataFrame, known: KnownStudi
 
 
 def _paper(row: Mapping, runs: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]) -> list[dict]:
-    """The paper's number for a row, or none: where anything is other, or the runs' sources are not comparable."""
+    """The paper's number for a row; none if anything differs, or if the runs' sources are not comparable."""
     paper, study = read_spawrious_tables(), known.studies[row["study"]]
     alike = [name for name in paper["study"].unique() if name in known.studies
              and known.studies[name].rows == study.rows]
@@ -70,7 +70,7 @@ def _paper(row: Mapping, runs: pd.DataFrame, known: KnownStudies, baselines: Map
 
 
 def _mean(found: list[dict]) -> list[dict]:
-    """The paper's mean over its studies, if they are all there."""
+    """The paper's mean over its studies, if all are present."""
     if not found:
         return []
     first, paper = found[0], read_spawrious_tables()
@@ -83,9 +83,9 @@ def _mean(found: list[dict]) -> list[dict]:
 
 def average_table(methods: pd.DataFrame, known: KnownStudies, of_all: bool = True
                   ) -> tuple[list[str], list[tuple[list[str], list[str], list[str]]], list[str]]:
-    """Heads, lines and notes of `average_methods`: what a line is, our texts, and the paper's (none: []).
+    """Heads, lines and notes of `average_methods`. A line has its labels, our texts and the paper's (none: []).
 
-    of_all: of several bindings the mean alone.
+    of_all: show only the mean over several bindings.
     """
     studies = list(dict.fromkeys(sorted(methods["study"], key=lambda study: study == "")))  # the mean comes last
     several = set(methods.loc[methods["binding"] == "", "baseline"])
@@ -106,7 +106,7 @@ def average_table(methods: pd.DataFrame, known: KnownStudies, of_all: bool = Tru
 
 
 def _printed(row: Mapping) -> str:
-    """The paper's number as it prints it: `77.49 ± 0.05`; empty where it has none."""
+    """The paper's number as printed there: `77.49 ± 0.05`; empty if it has none."""
     if row["paper"] != row["paper"]:
         return ""
     spread = "" if row["paper_spread"] != row["paper_spread"] else f" ± {100 * row['paper_spread']:.2f}"

@@ -1,4 +1,4 @@
-"""The long table of results: run x environment x group x cell, with n and correct. Every metric is a group-by on it."""
+"""The long table of results: run x environment x group x cell, with n and correct. All metrics are group-bys on it."""
 
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
@@ -12,15 +12,15 @@ from diagvib.foundation.files import open_parquet
 
 RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
 CELL = ["environment", "group", "target_class", "cue_class"]
-# misled: how many predictions are wrong and a class that the cue speaks for; missing where it speaks for none but the
-# cell's own, and in studies whose metrics do not ask.
+# misled: the number of wrong predictions that are a class the cue points to; missing where it points to no class but
+# the cell's own, and in studies whose metrics do not need it.
 CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled"]
 
 
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
-    """Of a run's predictions what cells are counted by: group, target, cues, prediction, and environment if there."""
+    """The columns of a run's predictions by which cells are counted: group, target, cues, prediction, environment."""
     wanted = ["group", target, *cues, "prediction"]
-    # Class names stay codes into a dictionary: four times faster than strings, and there are 11,070 files to read.
+    # Class names stay codes into a dictionary: four times faster than strings, with up to 11,070 files to read.
     with open_parquet(path, read_dictionary=wanted) as file:
         names = file.schema_arrow.names
         for column in wanted:
@@ -32,10 +32,10 @@ def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
 
 def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path,
                 spoken: Mapping[str, Set[str]] | None = None) -> dict[str, list]:
-    """A run's part of the long table, CELL and counts; of each group, environment and class the first comes first.
+    """A run's part of the long table, CELL and counts; groups, environments and classes in order of first occurrence.
 
-    table: of `read_predictions`; path: of the file, for the DiagvibError where an image lacks something; spoken: class
-    of the first cue -> classes that it speaks for, if `misled` is to be counted.
+    table: from `read_predictions`; path: of the file, for the DiagvibError if an image lacks a value; spoken: class of
+    the first cue -> classes that it points to, if `misled` should be counted.
     """
     if any(table[column].null_count for column in table.column_names):
         raise DiagvibError(f"{path}: an image lacks its group, {target}, a cue's class or prediction; "
@@ -74,7 +74,7 @@ def _codes(column: pa.ChunkedArray) -> tuple[np.ndarray, list]:
 
 
 def cells_table(frame: pd.DataFrame, counted: Sequence[dict | None]) -> pd.DataFrame:
-    """The long table, CELL_COLUMNS. frame: a run a row, with RUN_KEYS; counted: of `count_cells`, or None."""
+    """The long table, CELL_COLUMNS. frame: one run per row, with RUN_KEYS; counted: from `count_cells`, or None."""
     lengths = [len(cells["n"]) if cells else 0 for cells in counted]
     keys = frame[RUN_KEYS].iloc[np.repeat(np.arange(len(frame)), lengths)].reset_index(drop=True)
     values = {column: [value for cells in counted if cells for value in cells[column]]
@@ -83,7 +83,7 @@ def cells_table(frame: pd.DataFrame, counted: Sequence[dict | None]) -> pd.DataF
 
 
 def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Mean over the target classes present of per-class accuracy: a row for each combination of `by`, as they come.
+    """Mean over the target classes present of per-class accuracy: a row per combination of `by`, in order.
 
     cells: columns by, target_class, n, correct. Columns: by, accuracy, n images.
     """
@@ -98,7 +98,7 @@ def mean_per_class(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def worst_cell(cells: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """The accuracy of the worst cell: a row for each combination of `by`, as they come. Columns: by, accuracy."""
+    """The accuracy of the worst cell: a row per combination of `by`, in order. Columns: by, accuracy."""
     cell = [*by, *(column for column in ("target_class", "cue_class") if column not in by)]
     counts = cells.groupby(cell, sort=False, as_index=False)[["n", "correct"]].sum()
     accuracy = counts["correct"] / counts["n"]

@@ -1,7 +1,7 @@
-"""Whether a cell's runs were made as the paper's were: what forbids a comparison, and what a verdict must mention.
+"""Whether a cell's runs were made like the paper's: what rules out a comparison, and what a verdict must mention.
 
-Both directions count: 60 epochs instead of 30 are as little comparable as 10. What a run recorded of itself goes before
-what the configuration says.
+Deviations count in both directions: 60 epochs instead of 30 are as little comparable as 10. What a run recorded takes
+precedence over the configuration.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import default_path
 
 NOT_TUNED = "not tuned"
-# Settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). Of the others what they are.
+# The settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). For other baselines, none.
 _ERM = {"method": "erm", "optimiser": "adam"}
 PUBLISHED = {
     "resnet18": {"model": "resnet18", **_ERM, "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]},
@@ -25,7 +25,7 @@ PUBLISHED = {
     "factor_vae": {"method": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
                    "discriminator_lr": 1e-5},
 }
-# Neither is stated for its own sake: the published trainer knows no autocast, and its seed is in its settings.
+# Neither is stated by the paper: the published trainer has no autocast, and its seed is one of its settings.
 PUBLISHED_PRECISION, PUBLISHED_SEED = "fp32", 1332
 _WORDS = {"batch_size": "batch size", "lr": "learning rate", "discriminator_lr": "discriminator's learning rate"}
 
@@ -40,10 +40,10 @@ def protocol_differences(settings: dict) -> list[str]:
 
 
 def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[tuple, tuple[list, list]]:
-    """Per (baseline, study, target) what forbids setting its runs beside the paper's, and what verdicts must mention.
+    """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what verdicts must mention.
 
-    frame: of `read_runs.collect_runs`; made: each of its rows' run.json, None where a run is missing or kept none;
-    settings: the configuration, which says what a run does not.
+    frame: from `read_runs.collect_runs`; made: run.json of each of its rows, None if a run is missing or has none;
+    settings: the configuration, for what a run does not record.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
     origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
@@ -61,7 +61,7 @@ def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict)
 
 
 def baseline_settings(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[str, dict]:
-    """Every baseline's settings: as configured, and before that as the first of its runs that is there recorded them.
+    """Every baseline's settings: as recorded by the first of its runs that is present, otherwise as configured.
 
     Arguments as for `judge_runs`.
     """
@@ -84,7 +84,7 @@ def _defaults() -> dict:
 
 
 def _entry(settings: dict, baseline: str) -> dict:
-    """A baseline's settings as configured; else as `config/baselines` has them; {} for one that it lacks."""
+    """A baseline's settings as configured, or else as in `config/baselines`; {} for an unknown baseline."""
     usual = load_settings(baseline) if baseline in baseline_names() else {}
     for entry in settings.get("baselines", []):
         if isinstance(entry, dict) and entry["name"] == baseline:
@@ -94,7 +94,7 @@ def _entry(settings: dict, baseline: str) -> dict:
 
 
 def _configured(settings: dict, baseline: str | None) -> dict:
-    """What decides a training, as far as the configuration says it; baseline None: what all of them share."""
+    """What determines a training, as far as the configuration states it; baseline None: what all of them share."""
     counts, training = settings.get("counts", {}), settings.get("training", {})
     own = _entry(settings, baseline) if baseline else {}
     return {"train": counts.get("train"), "val": counts.get("val"), "image_size": settings.get("image_size"),
@@ -103,7 +103,7 @@ def _configured(settings: dict, baseline: str | None) -> dict:
 
 
 def _recorded(run: dict) -> dict:
-    """The same as far as a run recorded it."""
+    """The same facts, as far as a run recorded them."""
     training, own = run.get("training") or {}, run.get("settings") or {}
     facts = {"train": run.get("train_images"), "precision": run.get("precision"), "seed": run.get("seed"),
              "settings": own or None, "epochs": own.get("max_epochs", training.get("max_epochs"))}
@@ -118,7 +118,7 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
     found = _unequal([
         ("training images", facts["train"], paper["counts"]["train"]),
         ("validation images", facts["val"], paper["counts"]["val"]),
-        ("pixels a side", facts["image_size"], paper["image_size"]),
+        ("pixels per side", facts["image_size"], paper["image_size"]),
         ("epochs at most", facts["epochs"], epochs)])
     # A patience that cannot run out changes nothing.
     if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
@@ -129,7 +129,7 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
 
 
 def _flat(settings: dict) -> dict:
-    """A baseline's settings with those of model, method and optimiser beside them, the three by their names."""
+    """A baseline's settings, with those of model, method and optimiser on the same level, and these three by name."""
     found = {key: settings.get(key) for key in ("model", "method", "optimiser")}
     parts = {key: part if isinstance(part, dict) else {} for key, part in found.items()}
     inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}

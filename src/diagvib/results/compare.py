@@ -1,4 +1,4 @@
-"""Two results folders side by side: another code version, another seed, another machine."""
+"""Two results folders compared: another code version, another seed, another machine."""
 
 from html import escape
 from pathlib import Path
@@ -25,18 +25,18 @@ from diagvib.studies.binding import read_binding
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "p", "verdict"]
-# A standard error below it is rounding.
+# Standard errors below this are rounding errors.
 _NO_SPREAD = 1e-12
 
 
 def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
-    """Every cell of P_ij that either folder has: a, b, their standard errors and n, difference (b minus a) and verdict.
+    """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus a) and verdict.
 
     first, second: results folders (or their `runs`); threads: the most processes that read. Where both folders have the
-    same dataset samples the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
+    same dataset samples, the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
     n common samples. p: paired t test, corrected over all cells that changed (Benjamini and Hochberg 1995). Both are
-    NaN where a change has no spread to be judged by: one sample, or the same change in each. Verdict:
-    same (equal in every common sample) | differs (p below 0.05; in the mean at most one in twenty of these is wrong) |
+    NaN where a change has no spread to be tested against: one sample, or the same change in each. Verdict:
+    same (equal in every common sample) | differs (p below 0.05; on average at most one in twenty of these is wrong) |
     cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no common sample.
     `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how alike both order the pairs of
     target and cue. DiagvibError for folders without runs.
@@ -65,18 +65,18 @@ def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
 
 
 def runs_folder(path: Path) -> Path:
-    """The folder of runs in a results folder, in the root above it, or itself. DiagvibError if there is none."""
+    """The folder of runs: in a results folder, in its root, or the given folder itself. DiagvibError without one."""
     for folder in (path / "results" / "runs", path / "runs", path):
         if next(folder.glob("*/*/*/*/metrics.json"), None):
             return folder
-    raise DiagvibError(f"{path}: holds no runs; name a results folder, in which "
-                       "runs/{baseline}/{study}/{binding}/{sample}/metrics.json stand")
+    raise DiagvibError(f"{path}: holds no runs; name a results folder with "
+                       "runs/{baseline}/{study}/{binding}/{sample}/metrics.json")
 
 
 def find_runs(folder: Path) -> list[dict]:
-    """The runs that lie in a folder of runs, as `grid.expected_runs` names them.
+    """The runs in a folder of runs, named as by `grid.expected_runs`.
 
-    DiagvibError for bindings that a shipped study's scene does not have; those of other studies are taken as they are.
+    DiagvibError for bindings that a shipped study's scene does not have; bindings of other studies are not checked.
     """
     runs = []
     for place in sorted(folder.glob("*/*/*/*")):
@@ -133,7 +133,7 @@ def compare_sentence(table: pd.DataFrame) -> str:
 
 def print_comparison(table: pd.DataFrame) -> None:
     """The comparison on the terminal."""
-    shown = Table(title="A and B side by side (percent)", title_justify="left")
+    shown = Table(title="A and B compared (percent)", title_justify="left")
     for head in HEADS:
         shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left", no_wrap=True)
     for row in _texts(table):
@@ -143,7 +143,7 @@ def print_comparison(table: pd.DataFrame) -> None:
 
 
 def write_comparison(table: pd.DataFrame, path: Path) -> None:
-    """Write as CSV, Markdown or HTML, as the name ends. DiagvibError for another ending."""
+    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another ending."""
     writers = {".csv": lambda: table.to_csv(index=False, float_format="%.10g"), ".md": lambda: _markdown(table),
                ".html": lambda: _html(table)}
     if path.suffix not in writers:
@@ -160,7 +160,7 @@ def _texts(table: pd.DataFrame) -> list[list[str]]:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    return "\n".join(["# A and B side by side (percent)", "", compare_sentence(table), "",
+    return "\n".join(["# A and B compared (percent)", "", compare_sentence(table), "",
                       *markdown_table(HEADS, _texts(table))]) + "\n"
 
 
@@ -172,6 +172,6 @@ def _html(table: pd.DataFrame) -> str:
              "border-bottom:1px solid #8884}</style>")
     return "\n".join([
         '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>A and B side by side</title>{style}<h1>A and B side by side (percent)</h1>",
+        f"<title>A and B compared</title>{style}<h1>A and B compared (percent)</h1>",
         f"<p>{escape(compare_sentence(table))}</p><table><thead>{row(HEADS, 'th')}</thead><tbody>",
         *(row(cells, "td") for cells in _texts(table)), "</tbody></table></html>"]) + "\n"

@@ -1,4 +1,4 @@
-"""The metrics of one set of predictions: what a study's tables say of a run, as plain numbers."""
+"""The metrics of one set of predictions: the numbers that a study's tables would give for a run."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_c
 from diagvib.results.gaps import run_gaps
 from diagvib.results.known_studies import KnownStudies
 
-# Sets of metrics that have numbers of their own for each run, beside the accuracies of its groups.
+# Sets of metrics that give a run further numbers, in addition to the accuracies of its groups.
 _OF_RUNS = {"gaps": run_gaps, "average": lambda runs, cells, known: run_averages(runs, cells)}
 
 
@@ -20,13 +20,13 @@ def evaluate(study: str, binding: str, sample: int, split: str, table: pa.Table,
              known: KnownStudies) -> dict[str, float]:
     """The metrics of a study for predictions on one split of a dataset.
 
-    table: of the images in their order, with group, the binding's factors and environment where there is one.
-    prediction: a class name for each image. Every value is a fraction.
+    table: the images in their order, with group, the binding's factors, and environment if there is one. prediction: a
+    class name for each image. Every value is a fraction.
 
-    `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` that of all images and
-    `worst_cell` the accuracy of the worst combination of target and cues. On the test split follow the numbers that the
-    study's own set of metrics gives a run (docs/gaps.md, docs/average.md), such as the gaps. DiagvibError if there is
-    not a prediction for each image.
+    `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over all images, and
+    `worst_cell` the accuracy of the worst combination of target and cues. On the test split, the numbers of the
+    study's own set of metrics are added (docs/gaps.md, docs/average.md), such as the gaps. DiagvibError unless there
+    is exactly one prediction for each image.
     """
     if len(prediction) != len(table):
         raise DiagvibError(f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "

@@ -1,4 +1,4 @@
-"""The paper's tables in the paper's form, ours filled in: Markdown and LaTeX (Tables 2 and A2-A9, Figs. 4a and 5a)."""
+"""The paper's tables in the paper's layout with our numbers: Markdown and LaTeX (Tables 2, A2-A9, Figs. 4a, 5a)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from diagvib.results.sections import sections
 from diagvib.results.selection import AS_RUN, RULES
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
-# How a compared number is marked.
+# The marks of compared numbers.
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 UNTUNED = "†"
 LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
-          "given where it is 1 or smaller than configured; `-` is a missing run. Spreads are over the dataset samples "
-          "of one factor's mean over cues, with divisor n - 1; the paper does not state its divisor, nor for Table 2 "
-          "over what its standard deviation is taken: here it is over the samples, of paired differences. Beside the "
+          "given where it is 1 or smaller than configured; `-` is a missing run. Spreads are over the dataset samples, "
+          "of one factor's mean over cues, with divisor n - 1; the paper states neither its divisor nor what the "
+          "standard deviation in Table 2 is taken over: here the samples, of paired differences. Next to the "
           f"paper's numbers `=` agrees: the whole 95 % interval of the difference lies within {100 * MARGIN:.0f} "
           "points; `≠` differs: it does not, and excludes zero; `?` cannot tell: neither, or fewer than "
           f"{LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
@@ -39,7 +39,7 @@ class Block:
 
 
 def blocks(tables: dict[str, pd.DataFrame], known: KnownStudies) -> Iterator[Block]:
-    """The paper's tables, metric by metric and study by study; below each baseline the paper's row where it has one."""
+    """The paper's tables, metric by metric and study by study; below each baseline, the paper's row if there is one."""
     rows = with_contrasts(tables["metrics"], tables["contrasts"])
     verdicts, untuned = tables["comparison"].set_index(KEYS)["verdict"].to_dict(), untuned_baselines(tables)
     for metric in metric_titles(known):
@@ -52,13 +52,13 @@ def blocks(tables: dict[str, pd.DataFrame], known: KnownStudies) -> Iterator[Blo
 
 
 def untuned_baselines(tables: dict[str, pd.DataFrame]) -> set[str]:
-    """The baselines whose every verdict rests on settings that nobody tuned."""
+    """The baselines whose verdicts all rest on untuned settings."""
     told = [tables["comparison"][["baseline", "mentions"]], tables["reference"][["baseline", "protocol"]]]
     return {name for table in told for name, text in table.itertuples(index=False, name=None) if NOT_TUNED in text}
 
 
 def with_contrasts(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
-    """The rows of contrasts (Table 2) behind those of the others, their spread as stderr."""
+    """The rows of contrasts (Table 2) after those of the others, their spread as stderr."""
     contrasts = contrasts.rename(columns={"std": "stderr", "paper_std": "paper_stderr"})
     return pd.concat([metrics, contrasts]) if len(contrasts) else metrics
 
@@ -89,7 +89,7 @@ def _notes(table: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list
 def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "", known: KnownStudies = SHIPPED) -> str:
     """Summary of the verdicts, the paper's tables, those of other studies, missing runs and run times.
 
-    note: what must stand above all else. What the configured studies have nothing of is left out.
+    note: what must come first. Parts that the configured studies have nothing for are left out.
     """
     paper, metric = len(tables["comparison"]) > 0, None
     parts = ["# Tables", *(["", f"**{note}**"] if note else []), *(_verdicts(tables, known) if paper else []),
@@ -105,7 +105,7 @@ def markdown_tables(tables: dict[str, pd.DataFrame], note: str = "", known: Know
               *_selection(tables["selection"], known)]
     missing = describe_missing(tables["runs"])
     parts += ["", "## Missing runs", "",
-              *([f"- {line}" for line in missing] or ["None: every configured run is there."])]
+              *([f"- {line}" for line in missing] or ["None: every configured run is complete."])]
     return "\n".join([*parts, *_run_times(tables["run_times"]), *(_simulated() if paper else [])]) + "\n"
 
 
@@ -115,7 +115,7 @@ def _verdicts(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]
 
 
 def _accuracy(accuracy: pd.DataFrame, known: KnownStudies) -> list[str]:
-    """Accuracies by group; nothing where no study is judged by them."""
+    """Accuracies by group; empty if no study is judged by them."""
     if not len(accuracy):
         return []
     heads, rows = accuracy_lines(accuracy, known)
@@ -142,7 +142,7 @@ def _summary(summary: pd.DataFrame) -> list[str]:
 
 
 def _agreement(agreement: pd.DataFrame) -> list[str]:
-    """The joint statements and what they rest on; nothing where no cell was compared."""
+    """The joint statements and the numbers behind them; empty if no cell was compared."""
     if not len(agreement):
         return []
     heads, rows = agreement_lines(agreement)
@@ -162,12 +162,12 @@ def share(value: float) -> str:
 
 
 def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
-    """Models without a comparable cell beside the paper's nine; nothing where every model has one."""
+    """Models without a comparable cell, compared with the paper's nine; empty if every model has one."""
     reference = tables["reference"]
     if not len(reference):
         return []
     heads, rows = reference_lines(reference, known)
-    return ["## Beside the paper's nine", "", reference_note(reference), "",
+    return ["## Compared with the paper's nine models", "", reference_note(reference), "",
             *(f"- {line}" for line in reference_sentences(reference, tables["likeness"], known)), "",
             *markdown_table(heads, rows), "", "## Verdicts", ""]
 
@@ -181,10 +181,10 @@ def reference_lines(reference: pd.DataFrame, known: KnownStudies = SHIPPED) -> t
 
 
 def _selection(selection: pd.DataFrame, known: KnownStudies) -> list[str]:
-    """What other rules of choosing the epoch would have given; nothing where no run noted it."""
+    """What other selection rules would have given; empty if no run recorded it."""
     if not len(selection):
         return []
-    parts = ["", "## Had another epoch been chosen", "", "In brackets the change to the rule as run, in points."]
+    parts = ["", "## With other selection rules", "", "In brackets: the change from the rule as run, in points."]
     for metric, rows in selection.groupby("metric", sort=False):
         heads, lines = selection_lines(rows, known)
         texts = [[*names, *(f"{text} ({change})" if change else text for text, change, _ in cells)]
@@ -195,8 +195,8 @@ def _selection(selection: pd.DataFrame, known: KnownStudies) -> list[str]:
 
 def selection_lines(selection: pd.DataFrame, known: KnownStudies = SHIPPED
                     ) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str, float]]]]]:
-    """Heads and lines of one metric's part of `selection.selection_table`: names, then per factor text, change in
-    points and mean."""
+    """Heads and lines of one metric's part of `selection.selection_table`: names, then for each factor the text, the
+    change in points and the mean."""
     factors = [f for f in known.factors(selection["study"]) if f in set(selection["target"])]
     lines = []
     for (study, baseline, rule), own in selection.groupby(["study", "baseline", "rule"], sort=False):
@@ -221,7 +221,7 @@ def _run_times(times: pd.DataFrame) -> list[str]:
 
 def _simulated() -> list[str]:
     heads, rows = simulated_lines()
-    return ["", "## What equal distributions and wrong reproductions score", "", SIMULATED, "",
+    return ["", "## Simulated scores of equal distributions and of wrong reproductions", "", SIMULATED, "",
             *markdown_table(heads, rows)]
 
 
@@ -247,7 +247,7 @@ def _matrices(p: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str, str, 
 
 
 def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
-    """Columns of a P_ij matrix: all factors, or of a study with several cues their combinations; '' for none."""
+    """Columns of a P_ij matrix: all factors, or the cue combinations of a study with several cues; '' for none."""
     asked = list(dict.fromkeys(cues))
     return list(factors) if asked != [""] and set(asked) <= set(factors) else asked
 
@@ -286,7 +286,7 @@ def latex_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPE
 
 
 def _latex_table(title: str, heads: list[str], rows: list[list[str]], notes: Sequence[str] = ()) -> list[str]:
-    """Lines of a table environment. rows: cells that are LaTeX already; notes become comments."""
+    """Lines of a table environment. rows: cells already in LaTeX; notes become comments."""
     return [r"\begin{table}", r"\centering", rf"\caption{{{_latex(title)}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", " & ".join(heads) + r" \\", r"\midrule",
             *(" & ".join(row) + r" \\" for row in rows), r"\bottomrule", r"\end{tabular}",

@@ -1,4 +1,4 @@
-"""Tables 3 and 5 of Li et al. (2023) in form: a row per baseline, its gaps across, and the paper's beside UrbanCars."""
+"""Tables 3 and 5 of Li et al. (2023), in their layout: a row per baseline with its gaps, for UrbanCars the paper's."""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -14,15 +14,15 @@ from diagvib.results.shortcut import is_comparable
 
 SHOWN = {"id_accuracy": "I.D. Acc", "cue_1_gap": "cue-1 gap", "cue_2_gap": "cue-2 gap", "joint_gap": "joint gap"}
 TABLES = {3: "methods without group labels", 5: "methods told the groups"}
-GAPS_TITLE = "Whac-A-Mole: what is lost where a cue misleads"
+GAPS_TITLE = "Whac-A-Mole: accuracy lost where a cue misleads"
 GAPS_NOTE = (
     "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four test "
-    "groups, weighted as the training images are. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. Acc. In "
-    "brackets by what factor a cue's gap is wider than that of ERM with the same model; ? where the 95 % interval of "
-    f"the paired difference holds zero, or there are fewer than {FEWEST} samples. The intervals are not corrected for "
-    "the number of methods.")
+    "groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. Acc. In "
+    "brackets: the factor by which a cue's gap is wider than that of ERM with the same model; ? where the 95 % "
+    f"interval of the paired difference contains zero, or with fewer than {FEWEST} samples. The intervals are not "
+    "corrected for the number of methods.")
 HEADS = [*BASELINE, "binding", *SHOWN.values()]
-# Of the paper's training images: both cues agree with the target, cue 1 misleads, cue 2, both.
+# Shares of the paper's training images: both cues agree with the target, cue 1 misleads, cue 2 misleads, both do.
 PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
 _COLUMNS = ["study", "table", *BASELINE, "binding",
             *(f"{metric}{part}" for metric in SHOWN for part in ("", "_stderr")),
@@ -35,14 +35,14 @@ def read_urbancars_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 3 and 5, as fractions.
 
     Columns: table, scene, binding, model, method, option (of the method, `key=value`, or empty), told, selection,
-    metric, value. What the paper's methods of Table 3 are told is `nothing`.
+    metric, value. The paper's methods in Table 3 are all told `nothing`.
     """
     raw = pd.read_csv(definition_path("papers/urbancars.csv"), keep_default_na=False)
     return raw.assign(value=raw["percent"] / 100).drop(columns="percent")
 
 
 def knows_groups(told: str) -> bool:
-    """Whether a method that is told this knows to which group a training image belongs."""
+    """Whether a method that is told this knows the group of each training image."""
     return told in ("cues", "environments") or told.startswith("cue-")
 
 
@@ -73,8 +73,8 @@ def gap_methods(gaps: pd.DataFrame, whac: pd.DataFrame, runs: pd.DataFrame, know
 
 
 def _paper(row: Mapping, table: int, runs: pd.DataFrame, known: KnownStudies, settings: Mapping) -> dict[str, float]:
-    """The paper's numbers for a row: of its scene, binding, training shares, model, method with its options, and
-    selection; none where anything is other, or the runs' sources are not comparable."""
+    """The paper's numbers for a row with the same scene, binding, training shares, model, method with its options, and
+    selection; none if anything differs, or if the runs' sources are not comparable."""
     study = known.studies[row["study"]]
     paper = read_urbancars_tables()
     options = {"", *(f"{key}={value}" for key, value in part_of(settings, "method").items())}
@@ -89,7 +89,7 @@ def _paper(row: Mapping, table: int, runs: pd.DataFrame, known: KnownStudies, se
 
 
 def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """Of each row of `gap_methods`: what it is, our texts, and the paper's (none: []); under HEADS."""
+    """For each row of `gap_methods`: its labels, our texts, and the paper's (none: []); under HEADS."""
     for row in methods.to_dict("records"):
         theirs = [row[f"paper_{metric}"] for metric in SHOWN]
         texts = [f"{100 * theirs[0]:.1f}", *map(points, theirs[1:])] if theirs[0] == theirs[0] else []
@@ -98,7 +98,7 @@ def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], lis
 
 
 def _text(row: Mapping, metric: str) -> str:
-    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` where it is not certain that it is wider; `(worse)` where ERM has no gap."""
+    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if it is not certain to be wider; `(worse)` if ERM has no gap."""
     text = percent(row[metric], row[f"{metric}_stderr"], row["n"], row["expected"])
     cue = next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
     factor, verdict = (row[f"cue_{cue}_{part}"] for part in ("factor", "verdict")) if cue else (np.nan, "")
@@ -108,10 +108,10 @@ def _text(row: Mapping, metric: str) -> str:
 
 
 def gap_blocks(methods: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str, list[list[str]]]]:
-    """Title and rows, under HEADS, of each study's two tables: of several bindings the mean; below ours the paper's."""
+    """Title and rows, under HEADS, of each study's two tables, for the mean over bindings; below ours, the paper's."""
     of_all = set(methods.loc[methods["binding"] == "", ["study", "baseline"]].itertuples(index=False, name=None))
     single = [pair not in of_all for pair in methods[["study", "baseline"]].itertuples(index=False, name=None)]
     shown = methods[(methods["binding"] == "") | np.array(single, dtype=bool)]
     for (study, table), own in shown.groupby(["study", "table"], sort=False):
         rows = [row for line in gap_lines(own) for row in with_paper(*line)]
-        yield f"{known.title(study)}: {TABLES[table]} (Table {table} of the paper in form)", rows
+        yield f"{known.title(study)}: {TABLES[table]} (laid out like Table {table} of the paper)", rows

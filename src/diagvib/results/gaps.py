@@ -1,4 +1,4 @@
-"""The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): what accuracy loses where one cue of two misleads, or both."""
+"""The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,27 +17,27 @@ from diagvib.studies.study import Study
 GAPS = {"cue_1_gap": "no-cue-1", "cue_2_gap": "no-cue-2", "joint_gap": "neither"}
 CUE_GAPS = {1: "cue_1_gap", 2: "cue_2_gap"}
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
-# What a baseline is, as every table says it.
+# The description of a baseline in every table.
 BASELINE = ["baseline", "model", "method", "told", "selection"]
 KEYS = ["study", *BASELINE, "binding", "target", "cue"]
-# Of two dataset samples an interval is hardly ever of use.
+# With two dataset samples, an interval is hardly ever useful.
 FEWEST = 3
 REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
-# What a reference should share with the method that it is for; its model it must.
+# What a reference should share with the method compared with it; the model is mandatory.
 _ALIKE = {"batch_size": "batch size", "optimiser": "optimiser", "normalise": "normalisation",
           "selection": "selection of the epoch"}
 
 
 def gaps_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
                 baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
-    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps judged beside ERM's."""
+    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps compared with ERM's."""
     values = run_gaps(runs, cells, known)
     return {"gaps": gaps_table(values, baselines), "whac_a_mole": whac_a_mole(values, baselines)}
 
 
 def training_shares(study: Study) -> dict[str, float]:
-    """How much of the training images agrees with the target as each test group's cells do: group -> share."""
+    """The share of training images in which the cues agree with the target as in each test group: group -> share."""
     cells = study.cells("train")
     agree = zip(*(cells[f"{cue}_class"] == cells["target_class"] for cue in study.cues), strict=True)
     share = cells["weight"].groupby([GAP_GROUPS[one] for one in agree]).sum()
@@ -45,7 +45,7 @@ def training_shares(study: Study) -> dict[str, float]:
 
 
 def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
-    """Every run's RUN_KEYS and MEASURES, NaN where it is missing.
+    """Every run's RUN_KEYS and MEASURES, NaN if the run is missing.
 
     With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training share times a; a gap
     is a of its group minus id_accuracy; worst_group is the accuracy of the worst target x cue 1 x cue 2 cell.
@@ -65,16 +65,16 @@ def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd
 def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
     """A row per study, baseline, binding and metric: mean, stderr, low, high (95 % t interval), n, expected.
 
-    values: of `run_gaps`; baselines: name -> settings. The unit is the dataset sample. Where a baseline has several
-    bindings, rows with an empty binding are the mean over them: within each sample first, which counts if it has them
-    all, then over the samples.
+    values: from `run_gaps`; baselines: name -> settings. The unit is the dataset sample. If a baseline has several
+    bindings, rows with an empty binding are the mean over them: within each sample first (it counts only if it has
+    them all), then over the samples.
     """
     return measures_table(values, baselines, {metric: (-1, 1) if metric in GAPS else (0, 1) for metric in MEASURES})
 
 
 def measures_table(values: pd.DataFrame, baselines: Mapping[str, dict],
                    measures: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
-    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the most that it can be."""
+    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the most it can be."""
     rows = []
     for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
         about = {"study": study, **describe(baseline, baselines)}
@@ -89,19 +89,19 @@ def measures_table(values: pd.DataFrame, baselines: Mapping[str, dict],
 
 
 def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """The runs of each binding; then, of several, all of them."""
+    """The runs of each binding; then, if there are several, all of them."""
     yield from own.groupby(["binding", "target", "cue"], sort=False)
     if own["binding"].nunique() > 1:
         yield ("", "", ""), own
 
 
 def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
-    """The mean over all runs of each dataset sample; NaN where one is missing."""
+    """The mean over all runs of each dataset sample; NaN if one is missing."""
     return own[metric].astype(float).groupby(own["sample"]).agg(lambda values: values.mean(skipna=False))
 
 
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
-    """A baseline's name, model, method, what the method is told, and the rule that selects its epoch."""
+    """A baseline's name, model, method, what the method is told, and its selection rule."""
     settings = baselines.get(baseline, {})
     method = part_of(settings, "method")
     return {"baseline": baseline, "model": str(part_of(settings, "model").get("name", "")),
@@ -110,16 +110,16 @@ def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
 
 
 def part_of(settings: Mapping, key: str) -> Mapping:
-    """A baseline's model or method with its options; empty where a run of another's making recorded anything else."""
+    """A baseline's model or method with its options; empty if a run made by others recorded anything else."""
     return settings[key] if isinstance(settings.get(key), Mapping) else {}
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """Each method's two cue gaps beside those of its reference, ERM, which itself has no rows.
+    """Each method's two cue gaps compared with those of its reference, ERM, which itself has no rows.
 
     A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2: gap and
     reference_gap over the n samples that both have, factor with its 95 % interval, difference (below zero: the gap is
-    worse) with its own (low, high), verdict, and a reason for none or for what the reference does not share.
+    worse) with its own (low, high), verdict, and a reason for having none or for what the reference does not share.
     """
     rows = []
     for study, of_study in values.groupby("study", sort=False):
@@ -146,22 +146,23 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
 
 
 def reference_of(baseline: str, others: Sequence[str], baselines: Mapping[str, dict]) -> tuple[str, str]:
-    """The ERM baseline that a method is judged by, and what it does not share with it; or '', and why there is none.
+    """The ERM baseline that a method is compared with, and what the two do not share; or '', and why there is none.
 
-    Of those with the same model the one that shares batch size, optimiser and normalisation; of these the one that
-    selects its epoch alike. If none shares the three, one of the same model.
+    Among those with the same model, one that shares batch size, optimiser and normalisation, preferably also the
+    selection rule. If none shares the three, any with the same model.
     """
     own = baselines.get(baseline, {})
     model = part_of(own, "model")
     alike = [name for name in others if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
              and part_of(baselines[name], "model") == model]
     if not alike or not model:
-        return "", f"no baseline of method {REFERENCE} and model {model.get('name', 'of its own')} beside it"
+        return "", (f"no baseline with method {REFERENCE} and "
+                    + (f"model {model['name']}" if "name" in model else "the same model"))
 
     def unlike(name: str) -> list[str]:
         return [words for key, words in _ALIKE.items() if baselines[name].get(key) != own.get(key)]
     best = min(alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name))))
-    return best, f"{best} has another {' and '.join(unlike(best))}" if unlike(best) else ""
+    return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
 
 NO_VERDICT = {**dict.fromkeys(["gap", "reference_gap", "factor", "factor_low", "factor_high", "difference", "low",
@@ -169,12 +170,12 @@ NO_VERDICT = {**dict.fromkeys(["gap", "reference_gap", "factor", "factor_low", "
 
 
 def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
-    """A method's gap beside ERM's, paired by dataset sample: float[samples] each, NaN where a run is missing.
+    """A method's gap compared with ERM's, paired by sample: float[samples] each, NaN where a run is missing.
 
     difference = mean gap - mean reference gap, with the t interval of the paired differences, from FEWEST samples on.
-    worse: the interval lies below zero, and so does that of the gap itself: where no accuracy is lost, no shortcut is
-    taken; better: the interval lies above zero. factor = |gap| / |reference gap|, where both are below zero, and
-    its interval, where it has bounds. How often these hold the truth: `python benchmarks/statistics.py gaps`.
+    worse: the interval lies below zero, and so does that of the gap itself (where no accuracy is lost, no shortcut is
+    taken); better: the interval lies above zero. factor = |gap| / |reference gap| if both are below zero, and its
+    interval, if bounded. How often these contain the true value: `python benchmarks/statistics.py gaps`.
     """
     there = ~np.isnan(gap - reference)
     n = int(there.sum())
@@ -183,7 +184,7 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
     gap, reference = gap[there], reference[there]
     mine, its, enough = float(gap.mean()), float(reference.mean()), n >= FEWEST
     factor = mine / its if mine < 0 and its < 0 else np.nan
-    # From -1 to 1 each, so up to 2 apart.
+    # Each ranges from -1 to 1, so they are at most 2 apart.
     low, high = sample_interval(gap - reference, (-2, 2)) if enough else (np.nan, np.nan)
     loses = enough and sample_interval(gap, (-1, 1))[1] < 0
     factor_low, factor_high = ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
@@ -196,7 +197,7 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
 def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
     """95 % interval of the ratio of two paired means, float[samples] each (Fieller, 1954).
 
-    (nan, nan) where it has no bounds, since the second mean may be zero.
+    (nan, nan) if it is unbounded, since the second mean may be zero.
     """
     n, mine, its = len(first), first.mean(), second.mean()
     (var, both), (_, var_its) = np.cov(first, second) / n
@@ -204,5 +205,5 @@ def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]
     a, b, c = its**2 - squared * var_its, mine * its - squared * both, mine**2 - squared * var
     if a <= 0:
         return np.nan, np.nan
-    half = max(b**2 - a * c, 0)**0.5  # below zero by rounding alone
+    half = max(b**2 - a * c, 0)**0.5  # below zero only by rounding
     return float((b - half) / a), float((b + half) / a)

@@ -1,4 +1,4 @@
-"""What study files say that tables and figures are made by: titles, factors, groups, routes, contrasts, headlines."""
+"""What tables and figures take from study files: titles, factors, groups, routes, contrasts, headlines."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from diagvib.studies.study import (
 
 @dataclass(frozen=True)
 class KnownStudies:
-    """The shipped studies and those of further files. Nothing is read before it is asked for."""
+    """The shipped studies and those of further files. Files are read when first needed."""
 
     further: tuple[str, ...] = ()
 
@@ -38,12 +38,12 @@ class KnownStudies:
 
     @cached_property
     def routes(self) -> dict[str, list[str]]:
-        """Studies in the order in which curves show them, by the name of the route."""
+        """Route -> its studies in the order in which curves show them."""
         return self._joined("routes")
 
     @cached_property
     def contrasts(self) -> dict[str, Contrast]:
-        """By the metric that a contrast gives."""
+        """Metric -> the contrast that gives it."""
         return {contrast.metric: contrast for contrast in self._joined("contrasts").values()}
 
     def _joined(self, key: str) -> dict:
@@ -51,38 +51,38 @@ class KnownStudies:
         for file in self._files:
             for name, value in getattr(file, key).items():
                 if name in found:
-                    raise DiagvibError(f"{key}.{name}: stands in two files of studies ({file.title} is the second); "
+                    raise DiagvibError(f"{key}.{name}: is in two study files ({file.title} is the second); "
                                        "choose another name")
                 found[name] = value
         return found
 
     def headline(self, studies: Iterable[str]) -> Headline | None:
-        """That of the first file to which some of these studies belong and which has one."""
+        """The headline of the first file that has one and to which some of these studies belong."""
         asked = set(studies)
         return next((file.headline for file in self._files if file.headline and asked & set(file.studies)), None)
 
     def title(self, study: str) -> str:
-        """How people are told of a study; its name where no file has it."""
+        """The title of a study for readers; its name if no file has it."""
         return self.studies[study].title if study in self.studies else study
 
     def chance(self, study: str) -> float:
-        """What guessing among the classes of a study's target gives, as `metrics.CHANCE`, which is that of three."""
+        """The chance level of a study; as `metrics.CHANCE`, which is that of three classes."""
         return 1 / self.studies[study].roles[TARGET]
 
     def groups(self, studies: Iterable[str]) -> list[str]:
-        """Every test group of these studies, the ones that their metrics need first."""
+        """Every test group of these studies, those needed by their metrics first."""
         own = [self.studies[study] for study in dict.fromkeys(studies) if study in self.studies]
         return list(dict.fromkeys([*(group for study in own for group in METRICS[study.metrics][0]),
                                    *(group for study in own for group in study.groups)]))
 
     def tested_in(self, study: str, group: str) -> list[str]:
-        """The environments of a study's test group; none where the study names none."""
+        """The environments of a study's test group; empty if the study names none."""
         own = self.studies[study]
         rows = [row for row in own.rows if "test" in row.splits and row.group == group]
         return list(dict.fromkeys(row.environment for row in rows)) if own.names_environments else []
 
     def factors(self, studies: Iterable[str]) -> list[str]:
-        """The factors of these studies' scenes, in their order."""
+        """The factors of these studies' scenes, in the scenes' order."""
         own = dict.fromkeys(self.studies[study].scene for study in dict.fromkeys(studies) if study in self.studies)
         return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
 
@@ -92,8 +92,8 @@ class KnownStudies:
                 if study in self.studies and self.studies[study].metrics == metrics]
 
     def spoken(self, study: str, factors: Sequence[str], sample: int) -> dict[str, frozenset[str]] | None:
-        """Class of a study's first cue -> classes of its target that it speaks for in training, by the names of a
-        dataset sample; None for a study whose metrics do not ask. factors: as bound, the target first."""
+        """Class of a study's first cue -> classes of its target that it points to in training, for the classes of a
+        dataset sample; None for a study whose metrics do not need it. factors: as bound, the target first."""
         own = self.studies.get(study)
         if own is None or not METRICS[own.metrics].misled:
             return None
@@ -106,7 +106,7 @@ class KnownStudies:
 
 @cache
 def _sample(scene: str, number: int) -> DatasetSample:
-    """The dataset sample of a run's number: the only one where replicates differ in their seeds."""
+    """The dataset sample for a run's number: always the first if replicates differ only in their seeds."""
     found = load_scene(scene)
     return dataset_sample(0 if replicates(found) == "seeds" else number, found.factors, found.published_samples)
 
@@ -116,7 +116,7 @@ def _spoken(known: KnownStudies, study: str, added_cue: tuple[int, ...]) -> tupl
     return spoken_for_among(known.studies[study], known.studies[study].cues[0], added_cue)
 
 
-# No configuration's own files.
+# The shipped studies alone.
 SHIPPED = KnownStudies()
 
 

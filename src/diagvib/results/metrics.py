@@ -1,4 +1,4 @@
-"""The benchmark's numbers (paper, Sec. 3.4): a run's accuracies, and what is made of them over cues and samples."""
+"""The benchmark's numbers (paper, Sec. 3.4): a run's accuracies, and their aggregates over cues and samples."""
 
 from collections.abc import Iterator
 
@@ -10,17 +10,17 @@ from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accurac
 __all__ = ["CHANCE", "Estimate", "accuracy_array", "estimate", "faavg", "famin", "mean_per_class_accuracy",
            "paired_change", "per_class_accuracy"]
 
-# What guessing among the three trained classes gives, in the mean, in every tested group: the mean over the classes
-# present does not ask how frequent each is (in CGO-1 and CGO-2 they are not equally so in `ood`, and in CHGO there is
-# one class only). Naming always the same class gives 1/3 where all three are present; in CHGO 0 or 1.
+# Chance level: guessing among the three trained classes gives 1/3 on average in every test group, since the mean over
+# the classes present does not depend on their frequencies (in CGO-1 and CGO-2 they are not equally frequent in `ood`,
+# and in CHGO there is one class only). Always naming one class gives 1/3 where all three occur; in CHGO 0 or 1.
 CHANCE = 1 / 3
 
 
 class Estimate(float):
-    """A mean over dataset samples that knows how sure it is; as a number it is the mean.
+    """A mean over dataset samples with its uncertainty; used as a number, it is the mean.
 
-    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does not state its own).
-    n: how many samples counted.
+    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does not state its
+    divisor). n: the number of samples that counted.
     Unpacks as `mean, stderr, n = estimate`.
     """
 
@@ -52,7 +52,7 @@ class Estimate(float):
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and does not count."""
+    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and is left out."""
     values = np.asarray(values, dtype=np.float64)
     values = values[~np.isnan(values)]
     n = len(values)
@@ -64,7 +64,7 @@ def estimate(values: np.ndarray) -> Estimate:
 def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:
     """float[samples, cues] of one (study, baseline, target) for the functions below, NaN where a run is missing.
 
-    runs: columns sample, cue; values: one a run, in the same order.
+    runs: columns sample, cue; values: one per run, in the same order.
     """
     samples, rows = np.unique(runs["sample"].to_numpy(), return_inverse=True)
     cues, columns = np.unique(runs["cue"].to_numpy(dtype=str), return_inverse=True)
@@ -76,7 +76,7 @@ def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:
 def faavg(acc: np.ndarray) -> Estimate:
     """FAAvg_i: mean over samples of the mean over cues.
 
-    acc: float[samples, cues], NaN where a run is missing; a sample that lacks a cue does not count.
+    acc: float[samples, cues], NaN where a run is missing; a sample that lacks a cue is left out.
     ValueError unless two-dimensional with at least one cue. (Paper, Sec. 3.4.)
     """
     return estimate(_checked(acc).mean(axis=1))
@@ -90,8 +90,8 @@ def famin(acc: np.ndarray) -> Estimate:
 def paired_change(acc: np.ndarray, reference: np.ndarray) -> Estimate:
     """Mean over samples of the mean over cues of paired differences, a study's minus a reference study's (Table 2).
 
-    Its `.std`, over the samples' means over the cues with ddof 1, stands beside the paper's spread, which is read as
-    the same; the paper's ddof is not stated.
+    Its `.std`, over the samples' means over the cues with ddof 1, is compared with the paper's spread, which is taken
+    to be the same; the paper does not state its ddof.
     acc, reference: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
     missing.
     """

@@ -1,4 +1,4 @@
-"""The paper's tables: its numbers, and ours set in the same form (Tables 2 and A2-A9)."""
+"""The paper's tables: its numbers, and ours in the same layout (Tables 2 and A2-A9)."""
 
 import math
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.results.known_studies import KnownStudies
 
-# A target factor's possible cues in the paper, all other factors. FAAvg over fewer cues is another number.
+# The number of possible cues for a target in the paper: all other factors. FAAvg over fewer cues is a different number.
 PAPER_CUES = 5
 
 METRIC_TITLES = {
@@ -38,9 +38,8 @@ def read_paper_tables() -> pd.DataFrame:
 def beside_paper(rows: pd.DataFrame, spread: str, comparable: bool) -> pd.DataFrame:
     """Add paper_mean, paper_{spread} and difference (ours minus the paper's) to tidy rows.
 
-    rows: columns study, baseline, target, metric, cues (0: a study without them), mean. The columns stay empty
-    where the paper has no number, where fewer cues than the paper's were configured, or where the runs' sources are not
-    comparable.
+    rows: columns study, baseline, target, metric, cues (0: a study without them), mean. The columns stay empty if the
+    paper has no number, if fewer cues than the paper's were configured, or if the runs' sources are not comparable.
     """
     paper = read_paper_tables().drop(columns=["table", "spread_kind"])
     joined = rows.merge(paper, on=["study", "baseline", "target", "metric"], how="left")
@@ -51,7 +50,7 @@ def beside_paper(rows: pd.DataFrame, spread: str, comparable: bool) -> pd.DataFr
 
 
 def metric_titles(known: KnownStudies) -> dict[str, str]:
-    """How people are told of a metric: those of the set `shortcut`, then the contrasts."""
+    """Titles of the metrics for readers: those of the set `shortcut`, then the contrasts."""
     return METRIC_TITLES | {metric: contrast.title for metric, contrast in known.contrasts.items()}
 
 
@@ -61,7 +60,7 @@ def of_paper(studies: Iterable[str]) -> bool:
 
 
 def percent(mean: float, spread: float, n: int, expected: int) -> str:
-    """`41.2 ± 2.0`, with n where it says something: `(n = 1)`, `(n = 4 of 5)`. `-` where nothing ran."""
+    """`41.2 ± 2.0`, with n where it matters: `(n = 1)`, `(n = 4 of 5)`. `-` if nothing ran."""
     if n == 0:
         return "-"
     text = f"{100 * mean:.1f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.1f}")
@@ -71,22 +70,22 @@ def percent(mean: float, spread: float, n: int, expected: int) -> str:
 
 
 def points(change: float) -> str:
-    """A change of accuracy in percentage points: `+3.1`; `-` where it is unknown."""
+    """A change of accuracy in percentage points: `+3.1`; `-` if unknown."""
     return "-" if math.isnan(change) else f"{100 * change:+z.1f}"
 
 
 def interval(low: float, high: float) -> str:
-    """`41.2 to 43.0`, percent; `-` where there is none."""
+    """`41.2 to 43.0`, in percent; `-` if there is none."""
     return "-" if math.isnan(low) else f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def paper_percent(mean: float, spread: float) -> str:
-    """The paper's rounding: `41 ± 2`."""
+    """With the paper's rounding: `41 ± 2`."""
     return f"{100 * mean:.0f} ± {100 * spread:.0f}"
 
 
 def describe_missing(runs: pd.DataFrame) -> list[str]:
-    """One line per kind of missing run among expected runs, each naming its runs; empty when every run is there.
+    """One line per kind of missing run, naming its runs; empty if every expected run is complete.
 
     runs: the frame of `read_runs.collect_runs`.
     """
@@ -109,5 +108,5 @@ def _samples(rows: pd.DataFrame) -> str:
 
 
 def with_paper(names: list[str], ours: list[str], theirs: list[str]) -> list[list[str]]:
-    """A line of texts, and below it the paper's, if it has any."""
+    """A line of texts and, below it, the paper's, if it has any."""
     return [[*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else [])]

@@ -1,4 +1,4 @@
-"""Runs read back: every expected run is read, or says why it is missing. One pass over the files."""
+"""Reads runs: each expected run is either read or reported missing, with a reason. One pass over the files."""
 
 import json
 import sys
@@ -22,14 +22,13 @@ from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, count_cel
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
 
-# Columns of a run's epochs that every run notes; behind them an accuracy for each test group, noted if
-# `training.track_test` asked for it, `on_validation`, noted where a study has cues, and ENVIRONMENTS, where it has
-# several.
+# Columns of a run's epochs that every run records. After them come an accuracy for each test group if
+# `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
-# What run.json holds, as far as it is read.
+# The contents of run.json, as far as they are read.
 _MADE = {"settings": dict, "training": dict, "versions": dict, "seconds": dict, "device": str, "precision": str,
          "seed": int, "images_per_second": int | float}
 _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "number"}
@@ -37,10 +36,10 @@ _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "numbe
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame` as of `collect_runs`; per row what made the run, and its epochs (None for missing runs).
+    """What was found: `frame` as from `collect_runs`; per row what made the run, and its epochs (None if missing).
 
-    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the runs that are there.
-    last_phase: per row the place of the first epoch of the last phase, in which weights are selected.
+    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
+    last_phase: per row, the index of the first epoch of the last phase, in which weights are selected.
     """
 
     frame: pd.DataFrame
@@ -51,21 +50,21 @@ class Collected:
     last_phase: list[int] = field(default_factory=list)
 
     def selectable(self) -> list[np.ndarray | None]:
-        """Per row the epochs of the last phase."""
+        """Per row, the epochs of the last phase."""
         return [None if epochs is None else epochs[first:]
                 for epochs, first in zip_longest(self.epochs, self.last_phase, fillvalue=0)]
 
 
 @dataclass(frozen=True)
 class _Read:
-    """What stands in one run's files."""
+    """The contents of one run's files."""
 
     status: str
     reason: str = ""
     sources: str | None = None
     comparable: bool | None = None
     groups: Sequence[str] = ()  # the test groups
-    cells: dict | None = None  # of `cells.count_cells`
+    cells: dict | None = None  # from `cells.count_cells`
     noted: dict | None = None  # metrics.json's groups
     made: dict | None = None
     epochs: np.ndarray | None = None
@@ -77,7 +76,7 @@ def run_folder(runs: Path, run: dict) -> Path:
 
 
 def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> pd.DataFrame:
-    """One row per expected run, whether it is there or not.
+    """One row per expected run, whether it is complete or not.
 
     expected: dicts with baseline, study, binding, target, cue (None without one), sample. threads: the most processes
     that read.
@@ -89,7 +88,7 @@ def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: 
 
 
 def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> Collected:
-    """Every expected run with its settings, times, epochs and cells; arguments and frame as for `collect_runs`."""
+    """Every expected run with its settings, times, epochs and cells; arguments and frame as in `collect_runs`."""
     expected = list(expected)
     groups = known.groups(run["study"] for run in expected)
     studies = [known.studies[name] for name in {run["study"] for run in expected} if name in known.studies]
@@ -98,7 +97,7 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
                *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in studies) else [])]
     found = in_processes(partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS)
     read = list(_progress(found, len(expected)))
-    # Runs of studies that are not known name their groups themselves.
+    # Runs of unknown studies name their groups themselves.
     groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
     frame = pd.DataFrame([{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
                          columns=RUN_KEYS)
@@ -112,24 +111,24 @@ def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: Kno
 
 
 def follows(cues: int) -> list[str]:
-    """For so many cues the columns of epochs that say which share of the predictions on validation images is the class
-    for which each speaks."""
+    """The columns of epochs with the share of predictions on validation images that are the class each cue points to.
+    cues: their number."""
     return [f"val_follows_cue_{number}" for number in range(1, cues + 1)]
 
 
 def on_validation(cues: int) -> list[str]:
-    """`follows`, the worst validation accuracy of target x all cues and, of several cues, of target x each."""
+    """`follows`, the worst validation accuracy over target x all cues and, with several cues, over target x each."""
     each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
     return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
 
 
 def _runs_of(read: Sequence[_Read]) -> np.ndarray:
-    """For each row of the cells, the row of its run."""
+    """For each row of the cells, the index of its run."""
     return np.repeat(np.arange(len(read)), [len(one.cells["n"]) if one.cells else 0 for one in read])
 
 
 def _checked(one: _Read, number: int, accuracy: dict) -> _Read:
-    """A run that is damaged if its metrics.json disagrees with its predictions. accuracy: by number and group."""
+    """A run, which is damaged if its metrics.json disagrees with its predictions. accuracy: by number and group."""
     for group in one.groups:
         found, n = accuracy[number, group]
         noted = one.noted.get(group, {})
@@ -163,7 +162,7 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
     try:
         counted = _read_cells(folder, run, known)
         made, (epochs, last) = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
-        # Whose pictures they are; whether they can be shown is for the figures to find out.
+        # Only whether the pictures belong to this run; whether they can be shown is found out when they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
         return _Read("ok", made=made, epochs=epochs, last_phase=last, **counted)
@@ -173,8 +172,8 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
 
 @contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Whatever goes wrong with a file becomes a DiagvibError that names it: a file of another's making may hold
-    anything, and one run must not end all tables."""
+    """Turns any error with a file into a DiagvibError that names the file: files made by others may contain anything,
+    and one run must not stop all tables."""
     try:
         yield path
     except DiagvibError:
@@ -185,21 +184,21 @@ def _reading(path: Path) -> Iterator[Path]:
 
 
 def _read_made(path: Path) -> dict:
-    """A run's run.json. DiagvibError for a value that tables could not be made from."""
+    """A run's run.json. DiagvibError for a value that tables cannot be made from."""
     made = read_json(path)
     for key, kind in _MADE.items():
         if made.get(key) is not None and not isinstance(made[key], kind):
-            raise DiagvibError(f"{path}: {key} is {made[key]!r}, which is no {_KINDS[kind]}; delete this folder and "
+            raise DiagvibError(f"{path}: {key} is {made[key]!r}, which is not a {_KINDS[kind]}; delete this folder and "
                                "run again")
     for stage, seconds in (made.get("seconds") or {}).items():
         if not isinstance(seconds, int | float):
-            raise DiagvibError(f"{path}: seconds.{stage} is {seconds!r}, which is no number; delete this folder and "
+            raise DiagvibError(f"{path}: seconds.{stage} is {seconds!r}, which is not a number; delete this folder and "
                                "run again")
     return made
 
 
 def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
-    """The fields sources to noted of a run. An unknown study's test groups are those of the predictions."""
+    """The fields sources to noted of a run. For an unknown study, the test groups are those of the predictions."""
     with _reading(folder / "predictions.parquet") as path:
         cues = run["cue"].split("-") if run["cue"] else []
         table = read_predictions(path, run["target"], cues)
@@ -214,7 +213,7 @@ def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
         groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
         absent = next((group for group in groups if group not in cells["group"]), None)
         if absent:
-            raise DiagvibError(f"{path}: holds no image of group {absent}; delete this folder and run again")
+            raise DiagvibError(f"{path}: has no image of group {absent}; delete this folder and run again")
     with _reading(folder / "metrics.json") as path:
         metrics = read_json(path)
         _check_names(path, metrics, run)
@@ -230,18 +229,18 @@ def _metadata(table: pa.Table, path: Path) -> dict:
     try:
         return json.loads(table.schema.metadata[METADATA_KEY])
     except (KeyError, TypeError, ValueError):
-        raise DiagvibError(f"{path}: names no run in its metadata; delete this folder and run again") from None
+        raise DiagvibError(f"{path}: its metadata name no run; delete this folder and run again") from None
 
 
 def _check_names(path: Path, noted: dict, run: dict) -> None:
     for key in ("baseline", "study", "binding", "sample"):
         if noted.get(key) != run[key]:
-            raise DiagvibError(f"{path}: says {key} {noted.get(key)}, but lies in the folder of {key} {run[key]}; "
+            raise DiagvibError(f"{path}: says {key} {noted.get(key)}, but is in the folder of {key} {run[key]}; "
                                "delete this folder and run again")
 
 
 def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
-    """A run's epochs, float32[epochs, columns], NaN for what it did not note, and the place of the first one of its
+    """A run's epochs, float32[epochs, columns], NaN for what was not recorded, and the index of the first epoch of the
     last phase. DiagvibError for a damaged file.
 
     columns: NOTED, which every epoch has, and others that an epoch may lack.
@@ -259,7 +258,7 @@ def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
 
 
 def history_table(collected: Collected) -> pd.DataFrame:
-    """Every recorded epoch: the run's keys and the history's columns, empty what was not noted."""
+    """Every recorded epoch: the run's keys and the history's columns, empty if not recorded."""
     lengths = [0 if epochs is None else len(epochs) for epochs in collected.epochs]
     keys = collected.frame[RUN_KEYS].iloc[np.repeat(np.arange(len(lengths)), lengths)].reset_index(drop=True)
     values = np.concatenate([np.zeros((0, len(collected.history)), np.float32),
@@ -268,7 +267,7 @@ def history_table(collected: Collected) -> pd.DataFrame:
 
 
 def run_times(collected: Collected) -> pd.DataFrame:
-    """One row per finished run: images_per_second and seconds per stage, as its run.json says."""
+    """One row per finished run: images_per_second and seconds per stage, from its run.json."""
     keys = ["baseline", "study", "binding", "sample"]
     rows = [{**dict(zip(keys, names, strict=True)), "device": made.get("device"),
              "images_per_second": made.get("images_per_second"),
@@ -279,7 +278,7 @@ def run_times(collected: Collected) -> pd.DataFrame:
 
 
 def versions(collected: Collected) -> dict:
-    """What made the finished runs: every version, device, precision and seed that occurs; settings per baseline."""
+    """What made the finished runs: every version, device, precision and seed that occurs, and settings per baseline."""
     seen: dict[str, set] = {}
     settings: dict[str, dict] = {}
     for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):

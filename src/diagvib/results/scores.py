@@ -1,6 +1,6 @@
 """The few numbers of a result that are small enough for git: results/metrics/{baseline}/{study}.json.
 
-`dvc metrics show` lists them, `dvc metrics diff` compares them between commits; no data need be pulled for that.
+`dvc metrics show` lists them, and `dvc metrics diff` compares them between commits without pulling any data.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ DIGITS = 4
 def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
     """One JSON file for each baseline and study of the sets `shortcut`, `accuracy`, `gaps` and `average`.
 
-    tables: as of `tables.make_tables`.
+    tables: from `tables.make_tables`.
     """
-    Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, whatever is in it
+    Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
     for name, scores in (("metrics", score), ("accuracy", accuracy_score), ("gaps", gaps_score),
                          ("average", average_score)):
         for baseline, study in tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False):
@@ -51,9 +51,9 @@ def _mean_of_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str,
 
 
 def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """FAAvg, FAMin and in-distribution accuracy, each the mean over the target factors, and how far they agree.
+    """FAAvg, FAMin and in-distribution accuracy, averaged over the target factors, and the agreement with the paper.
 
-    agreeing: share of the decided cells of the paper's tables, decided: their number. What is not known is left out.
+    agreeing: share of the decided cells of the paper's tables, decided: their number. Unknown values are left out.
     """
     own = {name: table[(table["baseline"] == baseline) & (table["study"] == study)] for name, table in tables.items()
            if name in ("metrics", "comparison")}

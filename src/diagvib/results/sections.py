@@ -1,4 +1,4 @@
-"""The sections of the formatted tables that further sets of metrics have, in the forms of their papers."""
+"""The sections of the formatted tables for the other sets of metrics, in the layouts of their papers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_
 
 @dataclass(frozen=True)
 class Block:
-    """One table: its title, heads and rows of texts; notes stand below."""
+    """One table: its title, heads and rows of texts; notes follow below it."""
 
     title: str
     heads: list[str]
@@ -24,7 +24,7 @@ class Block:
 
 
 def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[tuple[str, str, list[Block]]]:
-    """Title, note and tables of each section that has any."""
+    """Title, note and tables of each section that has tables."""
     gaps = [Block(title, HEADS, rows) for title, rows in gap_blocks(tables["gap_methods"], known)]
     if gaps:
         yield GAPS_TITLE, GAPS_NOTE, gaps

@@ -1,4 +1,4 @@
-"""What other rules of choosing the epoch would have given, from the test accuracies that runs noted after every epoch
+"""What other selection rules would have given, from the test accuracies that runs recorded after every epoch
 (`training.track_test`). Nothing is trained again."""
 
 from collections.abc import Sequence
@@ -9,21 +9,21 @@ import pandas as pd
 from diagvib.results.metrics import accuracy_array, faavg, famin
 from diagvib.results.read_runs import NOTED
 
-# The oracle looks at the test images: no result, but a bound for all.
+# The oracle looks at the test images: not a result, but an upper bound for all rules.
 HISTORY = [*NOTED, "id_accuracy", "ood_accuracy"]
 AS_RUN = "val_loss"  # the protocol's own (paper, Sec. A.2)
 RULES = {AS_RUN: "lowest validation loss, as run", "val_accuracy": "highest validation accuracy",
-         "last": "last epoch", "oracle": "best on the tested group itself, an oracle"}
+         "last": "last epoch", "oracle": "best on the test group itself, an oracle"}
 _COLUMNS = ["rule", "study", "baseline", "target", "metric", "mean", "stderr", "n", "expected", "change"]
 
 
 def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None], history: Sequence[str] = HISTORY
                     ) -> pd.DataFrame:
-    """FAAvg and FAMin had each of the RULES chosen the epoch; no rows where no run noted its test accuracies.
+    """FAAvg and FAMin had each of the RULES chosen the epoch; no rows if no run recorded its test accuracies.
 
-    frame: of `read_runs.collect_runs`; epochs: float[epochs, history] of each of its rows, None for missing runs. All
-    rules are over the same runs, those that noted. Without cues: P_i on the one group, as faavg. Columns: rule,
-    study, baseline, target, metric (faavg | famin), mean, stderr, n, expected, change (to the rule as run).
+    frame: from `read_runs.collect_runs`; epochs: float[epochs, history] of each of its rows, None for missing runs. All
+    rules use the same runs, those that recorded them. Without cues: P_i on the only group, as faavg. Columns: rule,
+    study, baseline, target, metric (faavg | famin), mean, stderr, n, expected, change (from the rule as run).
     """
     if not len(frame):
         return pd.DataFrame(columns=_COLUMNS)
@@ -42,7 +42,7 @@ def selection_table(frame: pd.DataFrame, epochs: Sequence[np.ndarray | None], hi
 
 
 def _accuracies(epochs: np.ndarray | None, history: list[str], column: str, as_run: float) -> dict[str, float]:
-    """An accuracy by rule; none where the run did not note it. Of equals the earliest epoch."""
+    """An accuracy by rule; empty if the run did not record it. Ties go to the earliest epoch."""
     if epochs is None:
         return {}
     tested = epochs[:, history.index(column)]
@@ -54,7 +54,7 @@ def _accuracies(epochs: np.ndarray | None, history: list[str], column: str, as_r
 
 
 def _reduced(runs: pd.DataFrame, chosen: pd.DataFrame, rule: str) -> list[dict]:
-    """The metrics of one (study, baseline, target) by a rule. chosen: accuracies of these runs, a column per rule."""
+    """The metrics of one (study, baseline, target) by a rule. chosen: these runs' accuracies, a column per rule."""
     acc, as_run = (accuracy_array(runs, chosen[of]) for of in (rule, AS_RUN))
     rows = []
     for metric, reduce in (("faavg", faavg), ("famin", famin))[:1 if acc.shape[1] == 1 else 2]:

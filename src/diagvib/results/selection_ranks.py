@@ -1,4 +1,4 @@
-"""How methods rank under each rule of selection: by their test accuracy, had it chosen the epoch of their runs, or the
+"""How methods rank under each selection rule: by their test accuracy, had it chosen the epoch of their runs, or the
 trial and the epoch of their random searches. Nothing is trained again."""
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,26 +17,26 @@ from diagvib.results.read_runs import Collected
 from diagvib.results.shortcut import OOD
 from diagvib.training.selection_rules import RULES, TESTED, kept_epochs
 
-RANKS_TITLE = "How methods rank under each rule of selection"
+RANKS_TITLE = "How methods rank under each selection rule"
 RANKS_NOTE = (
     "Percent, mean ± standard error over the dataset samples, and the rank among the methods: accuracy on the test "
-    "environment, had the rule chosen the epoch of each run (of random searches: the trial and its epoch). The oracle "
-    "looks at the test images: no result, but a bound for every rule.")
+    "environment, had the rule chosen the epoch of each run (in random searches: the trial and its epoch). The oracle "
+    "looks at the test images: it is not a result but an upper bound for every rule.")
 OVER = {"runs": "Runs", "trials": "Random searches"}
 _COLUMNS = ["over", "rule", "study", *BASELINE, "binding", "mean", "stderr", "low", "high", "n", "expected", "rank",
             "of", "trial"]
-# What a random search says of each training, as far as it is read.
+# What is read of a random search's training runs.
 _SEARCHED = ("baseline", "study", "binding", "sample", "trial", "rule", TESTED, "chosen")
 
 
 def selection_ranks(collected: Collected, searched: pd.DataFrame, known: KnownStudies,
                     baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """A row per rule, study, baseline and binding, of runs on studies judged by `average` and of random searches.
+    """A row per rule, study, baseline and binding, for runs on studies judged by `average` and for random searches.
 
-    searched: of `read_searches`. Rows with an empty binding or study are means, as in `average`. Columns: over (runs |
-    trials); mean, stderr, low, high, n, expected of the test accuracy; rank of the mean among so many baselines; trial,
-    that a search would choose. Runs that noted no test accuracies count as missing; of a baseline of which no run noted
-    them there are no rows.
+    searched: from `read_searches`. Rows with an empty binding or study are means, as in `average`. Columns: over (runs
+    | trials); mean, stderr, low, high, n, expected of the test accuracy; rank of the mean among this many baselines;
+    trial that a search would choose. Runs that recorded no test accuracies count as missing; a baseline without any run
+    that recorded them has no rows.
     """
     own = searched[searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)]
     trial = own.drop_duplicates(["baseline", "study", "rule"]).set_index(["baseline", "study", "rule"])["trial"]
@@ -56,7 +56,7 @@ def selection_ranks(collected: Collected, searched: pd.DataFrame, known: KnownSt
 
 
 def _run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
-    """Each run's RUN_KEYS and test accuracy by rule, on studies judged by `average`."""
+    """Each run's RUN_KEYS and test accuracy by rule, for studies judged by `average`."""
     frame, history = collected.frame, collected.history
     chosen = frame["study"].isin(known.judged_by("average", frame["study"])).to_numpy()
     rows = [_by_rule(epochs, history) for epochs, of in zip(collected.selectable(), chosen, strict=True) if of]
@@ -65,7 +65,7 @@ def _run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
 
 
 def _by_rule(epochs: np.ndarray | None, history: Sequence[str]) -> dict[str, float]:
-    """A run's test accuracy by rule; none where it was not noted."""
+    """A run's test accuracy by rule; empty if not recorded."""
     column = f"{OOD}_accuracy"
     if epochs is None or column not in history:
         return {}
@@ -77,16 +77,16 @@ def _by_rule(epochs: np.ndarray | None, history: Sequence[str]) -> dict[str, flo
 
 
 def _searched_values(own: pd.DataFrame) -> pd.DataFrame:
-    """The same of searches: of the trial that each rule would choose. own: the chosen rows of `read_searches`."""
+    """The same for searches: of the trial that each rule would choose. own: the chosen rows of `read_searches`."""
     roles = own["binding"].str.split("-", n=1, expand=True).reindex(columns=[0, 1]).fillna("")
     keyed = own.assign(target=roles[0], cue=roles[1])
     return keyed.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
 
 
 def read_searches(folder: Path | None) -> pd.DataFrame:
-    """What `diagvib tune` has written of random searches to a folder, if any, all baselines together.
+    """The results of random searches that `diagvib tune` has written to a folder, if any, all baselines together.
 
-    DiagvibError for a file that cannot be read; a table of a grid is passed over.
+    DiagvibError for a file that cannot be read; tables of grids are skipped.
     """
     parts = [pd.DataFrame(columns=_SEARCHED)]
     for path in sorted(Path(folder).glob("*.csv")) if folder else ():
@@ -101,8 +101,8 @@ def read_searches(folder: Path | None) -> pd.DataFrame:
 
 
 def rank_lines(ranks: pd.DataFrame, known: KnownStudies) -> tuple[list[str], Iterator[tuple[list[str], list[dict]]]]:
-    """Heads of `selection_ranks`, over one thing, and lines: what a line is, and each rule's row, {} where it has none.
-    Of several bindings the mean alone."""
+    """Heads of `selection_ranks` for runs or for trials, and lines: labels, and each rule's row, {} if it has none.
+    With several bindings, only their mean."""
     rules = [rule for rule in RULES if rule in set(ranks["rule"])]
     means = set(ranks.loc[ranks["binding"] == "", ["study", "baseline"]].itertuples(index=False, name=None))
 

@@ -10,13 +10,13 @@ from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, pair
 from diagvib.results.paper import beside_paper
 from diagvib.results.uncertainty import baseline_comparisons, overall_table, sample_interval
 
-# Images on which the cue is as in training, and those on which it misleads. A study without cues has the first alone.
+# Images on which the cue is as in training, and those on which it misleads. A study without cues has only the first.
 ID, OOD = "id", "ood"
 
 
 def shortcut_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
                     baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
-    """P_ij, the metrics over cues, contrasts of studies, and means over everything with comparisons of baselines."""
+    """P_ij, the metrics over cues, contrasts of studies, overall means and comparisons of baselines."""
     return {"p_matrix": p_matrix(runs), "metrics": metrics_table(runs), "contrasts": contrasts_table(runs, known),
             "overall": overall_table(runs), "baselines": baseline_comparisons(runs)}
 
@@ -34,10 +34,10 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """FAAvg, FAMin and in-distribution accuracy over the configured cues, the paper's numbers beside them.
+    """FAAvg, FAMin and in-distribution accuracy over the configured cues, with the paper's numbers.
 
     Columns: study, baseline, target, metric, mean, stderr, low, high, n, expected, cues, paper_mean, paper_stderr,
-    difference. low, high: 95 % t interval over the samples. Without cues faavg is P_i, on the one group.
+    difference. low, high: 95 % t interval over the samples. Without cues faavg is P_i, on the only group.
     """
     rows = []
     for (study, baseline, target), runs in frame.groupby(["study", "baseline", "target"], sort=False):
@@ -58,7 +58,7 @@ _METRICS: list[tuple[str, Callable, str]] = [("faavg", faavg, OOD), ("famin", fa
 
 
 def contrasts_table(frame: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataFrame:
-    """A study minus its reference per baseline and target, where both are configured (paper, Table 2: CHGO minus ZGO).
+    """A study minus its reference per baseline and target, if both are configured (paper, Table 2: CHGO minus ZGO).
 
     Columns: study, reference, baseline, target, metric, mean, std, n, expected, cues, paper_mean, paper_std,
     difference.
@@ -78,7 +78,7 @@ def contrasts_table(frame: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.Da
 
 
 def is_comparable(frame: pd.DataFrame) -> bool:
-    """Whether something ran, and all that ran used the paper's sources."""
+    """Whether anything ran, and everything that ran used the paper's sources."""
     ok = frame[frame["status"] == "ok"]
     return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())
 
@@ -87,8 +87,8 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataF
     """Which bindings show a shortcut best: baseline, target, cue, without, shortcut, recovered, by (study); best first.
 
     p: the table of `p_matrix`. without, shortcut: accuracies in the two studies that the headline compares, in the
-    second where the cue misleads; recovered: the best of the studies that offer an opportunity. NaN where nothing ran.
-    No rows where no headline is for these studies.
+    second where the cue misleads; recovered: the best of the studies that offer an opportunity. NaN if nothing ran.
+    No rows if no headline covers these studies.
     """
     columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
     headline = known.headline(p["study"])

@@ -1,4 +1,4 @@
-"""Tables from runs: aggregated over samples and cues, compared with the paper, written in every form."""
+"""Tables from runs: aggregated over samples and cues, compared with the paper, written in every format."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,15 +29,15 @@ from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 
-# Columns of texts, some of which may be empty; not a number, as an empty field of CSV is read.
+# Text columns, in which empty fields may occur; otherwise CSV readers would take these for missing numbers.
 _MAYBE_EMPTY = {"study", "binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources",
                 "mentions", "protocol", "reference", "note", "cue_1_verdict", "cue_2_verdict", "winner", "expected"}
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
-    """What must stand on everything made from other sources than the paper's; empty where nothing must.
+    """The note for everything made from sources other than the paper's; empty if none is needed.
 
-    While nothing has run, the configuration's `sources` decide.
+    If nothing has run yet, the configuration's `sources` decide.
     """
     ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
     if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
@@ -46,7 +46,7 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 
 
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
-    """Which baselines learn photos without published weights, where the papers' begin with them; empty where none."""
+    """Which baselines train on photos without published weights, where the papers start from them; empty if none do."""
     studies = known_studies(settings).studies
     photos = {name for name in frame["study"].unique()
               if name in studies and replicates(load_scene(studies[name].scene)) == "seeds"}
@@ -54,14 +54,14 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     models = {name: part_of(made, "model") for name, made in
               baseline_settings(own, [None] * len(own), settings).items()}
     scratch = [name for name, model in models.items() if not model.get("weights")]
-    return (f"From scratch, without published weights: another experiment than with them ({', '.join(scratch)})."
+    return (f"Trained from scratch, not from published weights as in the paper: {', '.join(scratch)}."
             if scratch else "")
 
 
 def make_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> dict[str, pd.DataFrame]:
-    """Every tidy table by name. The aggregated ones say in a column `sources` what they were made from.
+    """Every tidy table by name. The column `sources` of the aggregated ones says what they were made from.
 
-    Those beside a paper have no rows where no study of a paper's is configured. tuned: folder of what was tuned.
+    Tables with a paper's numbers have no rows if no study of that paper is configured. tuned: folder of tuning results.
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
@@ -108,7 +108,7 @@ def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, th
              tuned: Path | None = None) -> pd.DataFrame:
     """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame of `collect_runs`.
 
-    threads: the most processes that read; tuned: folder of what was tuned, if any.
+    threads: the most processes that read; tuned: folder of tuning results, if any.
     """
     collected = read_runs(runs, expected, threads, known_studies(settings))
     frame = collected.frame
@@ -120,7 +120,7 @@ def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, th
 
 
 def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
-    """The tidy tables by name. DiagvibError if one is absent or damaged."""
+    """The tidy tables by name. DiagvibError if one is missing or damaged."""
     frames = {}
     for name in TIDY:
         path = Path(tables) / f"{name}.csv"
@@ -143,8 +143,8 @@ def _check_columns(frame: pd.DataFrame, path: Path) -> None:
     texts = [field.name for field in schema if field.name in frame and len(frame)
              and pa.types.is_floating(field.type) and not pd.api.types.is_numeric_dtype(frame[field.name])]
     if list(frame) != schema.names or len(frame) != rows or texts:
-        what = f"its column {texts[0]} holds text" if texts else "its rows or columns are others"
-        raise DiagvibError(f"{path}: not the table of {path.stem}.parquet beside it, {what}; run `diagvib tabulate` "
+        what = f"its column {texts[0]} contains text" if texts else "its rows or columns differ"
+        raise DiagvibError(f"{path}: does not match {path.stem}.parquet next to it: {what}; run `diagvib tabulate` "
                            "again")
 
 
@@ -154,7 +154,7 @@ def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
 
 
 def read_preferences(tables: Path, study: str) -> pd.DataFrame:
-    """Every recorded epoch of a study's runs with what their predictions on validation images went with."""
+    """Every recorded epoch of a study's runs, with what their predictions on validation images agree with."""
     path = Path(tables) / "history.parquet"
     with open_parquet(path) as file:
         followed = [name for name in file.schema_arrow.names if name.startswith("val_follows_cue_")]

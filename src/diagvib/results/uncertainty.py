@@ -1,8 +1,8 @@
-"""How sure an aggregate is: intervals, paired comparisons, effect sizes.
+"""The uncertainty of aggregates: intervals, paired comparisons, effect sizes.
 
-The unit is the dataset sample: all runs of one share its classes, so that 30 bindings of two samples are two
+The unit is the dataset sample: all runs of one share its classes, so 30 bindings of two samples are two
 observations, not 60. The bindings are fixed: they are all that a scene has (or those configured), and another sample
-would meet the same ones. So every statement is about the mean over these bindings in a new dataset sample, and its
+would have the same ones. So every statement is about the mean over these bindings in a new dataset sample, and its
 uncertainty is the spread of the samples' means.
 """
 
@@ -17,33 +17,33 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.results.metrics import estimate
 
 LEVEL = 0.95
-# Of n samples there are 2^n sign flips: the smallest two-sided p is 2 / 32 for five, 2 / 64 for six.
+# With n samples there are 2^n sign flips: the smallest two-sided p is 2 / 32 for five, 2 / 64 for six.
 FEWEST_FOR_P = 6
-# Beyond 13 samples the sign flips are drawn, not enumerated.
+# Beyond 13 samples the sign flips are drawn at random, not enumerated.
 _FLIPS = 9999
 
 
 def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) -> tuple[float, float]:
     """95 % t interval of the mean over dataset samples; (nan, nan) for fewer than two.
 
-    values: float[samples], NaN for a missing run; within: the values that a mean can have, where the interval is cut
-    off. It covers as often as it says where the samples' values are about normal, and less often close to 0 or 1 with
-    few samples (figures: benchmarks/README.md). Equal values give an interval of no width: no spread was seen, which
+    values: float[samples], NaN for a missing run; within: the range of possible means, where the interval is cut
+    off. Its coverage is nominal if the samples' values are roughly normal, and lower close to 0 or 1 with
+    few samples (figures: benchmarks/README.md). Equal values give an interval of zero width: no spread was seen, which
     does not mean that there is none.
     """
     mean, stderr, n = estimate(values)
     half = t.ppf((1 + LEVEL) / 2, n - 1) * stderr
-    # Rounded, as equal values have a computed spread of some 1e-17.
+    # Rounded, since the computed spread of equal values is some 1e-17.
     low, high = np.clip(np.round([mean - half, mean + half], 12), *within)
     return float(low), float(high)
 
 
 def sample_means(values: np.ndarray) -> np.ndarray:
-    """The mean over all bindings of every dataset sample that has runs: float64[samples with runs].
+    """The mean over all bindings for every dataset sample with runs: float64[samples with runs].
 
     values: float[samples, bindings], NaN for a missing run; bindings without any run are left out. A missing run is
-    taken to be what the additive model (sample plus binding, least squares) says, so that a sample that lacks a hard
-    binding does not look good for it. NaN where no chain of common bindings links the samples.
+    estimated by the additive model (sample plus binding, least squares), so that a sample that lacks a hard
+    binding does not look better for it. NaN if no chain of common bindings links the samples.
     """
     there = ~np.isnan(values)
     samples, bindings = there.any(axis=1), there.any(axis=0)
@@ -62,7 +62,7 @@ def crossed_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def corrected(p: np.ndarray, method: str) -> np.ndarray:
-    """P-values corrected for their number; NaN stays NaN and does not count. method: as statsmodels names it."""
+    """P-values corrected for their number; NaN stays NaN and does not count. method: statsmodels' name for it."""
     p = np.array(p, dtype=np.float64)
     there = ~np.isnan(p)
     if there.any():
@@ -71,16 +71,16 @@ def corrected(p: np.ndarray, method: str) -> np.ndarray:
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """P-values corrected after Holm (1979): the chance that any of them is falsely small stays below the level."""
+    """P-values corrected after Holm (1979): the probability of any false positive stays below the level."""
     return corrected(p, "holm")
 
 
 def sign_flip_p(means: np.ndarray) -> float:
     """Two-sided p of float[samples], differences whose mean is zero by hypothesis; NaN for fewer than FEWEST_FOR_P.
 
-    How many of all ways to give every sample's difference a sign have a mean as far from zero, up to 13 samples
-    exactly. Every sample counts as one observation, however many runs are in its mean. Assumes that a difference and
-    its negative are equally likely, as they are where neither baseline is better and both spread alike.
+    The share of all ways to give every sample's difference a sign that have a mean as far from zero, exact up to 13
+    samples. Every sample counts as one observation, however many runs are in its mean. Assumes that a difference and
+    its negative are equally likely, as they are if neither baseline is better and both have the same spread.
     """
     if len(means) < FEWEST_FOR_P or np.isnan(means).any():
         return np.nan
@@ -89,12 +89,12 @@ def sign_flip_p(means: np.ndarray) -> float:
 
 
 def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
-    """How two baselines differ on the same datasets: first minus second, over those runs that both have.
+    """How two baselines differ on the same datasets: first minus second, over the runs that both have.
 
     first, second: float[samples, bindings], NaN where a run is missing. Returns difference, low, high (95 %, as
-    `crossed_interval`), p (`sign_flip_p`), effect (Cohen's d of the bindings' mean differences: how alike the bindings
-    are, no test), superiority (share of datasets on which the first is better, ties half), samples and bindings with
-    runs. NaN where fewer than two samples (p: FEWEST_FOR_P; effect: two bindings) are there.
+    `crossed_interval`), p (`sign_flip_p`), effect (Cohen's d of the bindings' mean differences: how consistent the
+    bindings are, not a test), superiority (share of datasets on which the first is better, ties half), samples and
+    bindings with runs. NaN if there are fewer than two samples (p: FEWEST_FOR_P; effect: two bindings).
     """
     change = first - second
     there = ~np.isnan(change)
@@ -114,7 +114,7 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
 
 
 def _mean(seen: np.ndarray, means: np.ndarray) -> float:
-    """Every sample counts alike; where `sample_means` cannot compare them, every run."""
+    """Every sample has equal weight; if `sample_means` cannot compare them, every run has."""
     return float(seen.mean() if np.isnan(means).any() else means.mean())
 
 
@@ -123,7 +123,7 @@ def _ratio(mean: float, std: float) -> float:
 
 
 def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
-    """`ood` accuracy (without cues: `id`) of one study and baseline: rows samples, columns bindings, NaN for missing
+    """`ood` accuracy (without cues: `id`) for one study and baseline: rows samples, columns bindings, NaN for missing
     runs."""
     column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
     return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
@@ -145,9 +145,9 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
-    """Every two baselines on every study, paired by dataset; p_holm is corrected over the comparisons of a study.
+    """All pairs of baselines on every study, paired by dataset; p_holm is corrected over the comparisons of a study.
 
-    The smallest p of n samples, 2 / 2^n, is corrected as well: to find anything among the 36 comparisons of nine
+    The smallest p for n samples, 2 / 2^n, is corrected as well: finding anything among the 36 comparisons of nine
     baselines takes at least eleven samples.
     """
     columns = ["study", "first", "second", "difference", "low", "high", "p", "p_holm", "effect", "superiority",

@@ -1,6 +1,7 @@
-"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: ours, the difference, how sure it is, a verdict.
+"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: our number, the difference, its uncertainty, a
+verdict.
 
-The rule, its reasons and what wrong reproductions score: docs/agreement.md.
+The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 """
 
 import numpy as np
@@ -16,7 +17,7 @@ COMPARED = ("agrees", "differs", "cannot tell")
 DECIDED = COMPARED[:2]
 VERDICTS = (*COMPARED, "not run", "not comparable")
 PAPER_SAMPLES = 5
-# So close an agreeing cell is, with its whole interval; and with fewer samples nothing is decided.
+# An agreeing cell's full interval lies within this margin; with fewer samples than this, nothing is decided.
 MARGIN = 0.05
 LEAST_SAMPLES = 3
 KEYS = ["study", "baseline", "target", "metric"]
@@ -29,15 +30,15 @@ COLUMNS = ["table", *KEYS, "ours", "stderr", "n", "expected", "paper", "paper_st
 
 def comparison_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, frame: pd.DataFrame, settings: dict,
                      judged: dict | None = None, paper: pd.DataFrame | None = None) -> pd.DataFrame:
-    """One row per number of the paper: ours beside it, difference, uncertainty (half a 95 % interval), verdict, reason.
+    """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval), verdict, reason.
 
-    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`; frame: of
+    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`; frame: from
     `read_runs.collect_runs`;
-    settings: the configuration; judged: of `comparability.judge_runs`, by default as the configuration says; paper: the
-    numbers compared with, by default `paper.read_paper_tables`.
-    A cell agrees when the whole interval of its difference lies within MARGIN, differs when it does not and excludes
-    zero, and cannot be told otherwise or with fewer than LEAST_SAMPLES samples. `reason` says why a cell has no
-    verdict, or what its verdict rests on; `mentions` how its training differs though it is compared.
+    settings: the configuration; judged: from `comparability.judge_runs`, by default for the configuration; paper: the
+    numbers to compare with, by default `paper.read_paper_tables`.
+    A cell agrees if the full interval of its difference lies within MARGIN; it differs if the interval does not and
+    excludes zero; otherwise, or with fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why
+    a cell has no verdict, or what its verdict rests on; `mentions` how its training differs although it is compared.
     """
     paper = read_paper_tables() if paper is None else paper
     rows = paper.merge(_ours(metrics, contrasts), on=KEYS, how="left")
@@ -65,12 +66,13 @@ def _ours(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
-    """Half the width of an interval that holds the difference in at least 95 % of cases; NaN below two samples.
+    """Half the width of an interval that contains the difference in at least 95 % of cases; NaN below two samples.
 
-    Welch's t with both standard errors, plus the rounding. A printed spread s stands for any value that rounds to it,
-    of mean square s^2 + 1/12 percent^2; the printed mean is off by up to half a percent, which is added as it is.
-    On the paper's own dataset samples what they share cancels from the difference but not from the standard errors; how
-    much is unknown, since the paper prints no number of a single sample, so that the interval is rather too wide.
+    Welch's t with both standard errors, plus the rounding. A printed spread s may be any value that rounds to it,
+    with mean square s^2 + 1/12 percent^2; the printed mean is off by up to half a percent, which is added directly.
+    On the paper's own dataset samples, what both sides share cancels from the difference but not from the standard
+    errors; how much is unknown, since the paper prints no number for a single sample, so the interval tends to be too
+    wide.
     """
     of_samples = np.where(rows["spread_kind"] == "std", 1, PAPER_SAMPLES) * (
         rows["paper_spread"].to_numpy() ** 2 + _ROUNDING_VARIANCE)
@@ -88,14 +90,14 @@ def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
 
 
 def _cells(row) -> list[tuple[str, str, str]]:
-    """The (baseline, study, target) whose runs a number is made of."""
+    """The (baseline, study, target) combinations whose runs a number is made of."""
     contrast = SHIPPED.contrasts.get(row.metric)
     studies = (contrast.study, contrast.reference) if contrast else (row.study,)
     return [(row.baseline, study, row.target) for study in studies]
 
 
 def _obstacles(rows: pd.DataFrame, frame: pd.DataFrame, judged: dict) -> list[tuple[str, str]]:
-    """Per row the verdict that no number is needed for ('' if one decides), and the reason."""
+    """Per row, the verdict if it does not depend on the number ('' if it does), and the reason."""
     embedded = {(r.baseline, r.study, r.target) for r in frame[frame["status"] == "ok"].itertuples()
                 if not r.comparable}
     return [_obstacle(row, judged, embedded) for row in rows.itertuples()]
@@ -125,7 +127,7 @@ def _tell(obstacle: tuple[str, str], n: float, difference: float, uncertainty: f
         return obstacle
     reason = f"n = {n:.0f} of {expected:.0f}" if n < expected else ""
     if n < LEAST_SAMPLES:
-        return "cannot tell", f"n = {n:.0f}, of at least {LEAST_SAMPLES}"
+        return "cannot tell", f"n = {n:.0f}, at least {LEAST_SAMPLES} needed"
     if abs(difference) + uncertainty <= MARGIN:
         return "agrees", reason
     if abs(difference) > uncertainty:
@@ -148,12 +150,12 @@ def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdict_sentence(comparison: pd.DataFrame) -> str:
-    """`380 of 864 cells agree ...`: what the summary comes to, with what could not be compared and why."""
+    """`380 of 864 cells agree ...`: the summary in words, with what could not be compared and why."""
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
     left = [f"{int(counts[name])} are {name}" for name in VERDICTS[len(COMPARED):] if counts.get(name, 0)]
     if not agree + differ + unknown:
-        return f"No cell of the paper's {len(comparison)} can be compared: {', '.join(left)}."
+        return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(left)}."
     text = (f"Of {agree + differ + unknown} compared cells {agree} agree with the paper within {100 * MARGIN:.0f} "
-            f"points, {differ} differ, and {unknown} cannot be told")
-    return f"{text}; of its {len(comparison)} cells {', '.join(left)}." if left else f"{text}: all that it has."
+            f"points, {differ} differ, and {unknown} are undecided")
+    return f"{text}; of the paper's {len(comparison)} cells, {', '.join(left)}." if left else f"{text}."

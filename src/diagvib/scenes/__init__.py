@@ -1,4 +1,4 @@
-"""The scenes, by name. A further one adds a line here; a user's own is named `package.module:Class` in its studies."""
+"""The scenes, by name. To add one, add a line here; a study names a user's own scene as `package.module:Class`."""
 
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ _INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name
 
 @cache
 def load_scene(name: str) -> Scene:
-    """A scene by name. DiagvibError for an unknown one, and for one of a user's that cannot be imported or lacks a part
+    """A scene by name. DiagvibError for an unknown one, and for a user's own that cannot be imported or lacks a part
     of the interface."""
     if name not in SCENES and ":" not in name:
         raise unknown_name("scene", name, [*SCENES, "package.module:Class"])
@@ -23,14 +23,14 @@ def load_scene(name: str) -> Scene:
         scene = imported(SCENES.get(name, name), "scene")()
     except DiagvibError:
         raise
-    except Exception as error:  # it is not our class
+    except Exception as error:  # the class is not ours
         raise DiagvibError(f"scene: {name} cannot be made ({reason(error)}); it is called without arguments") from None
     _check(scene, name)
     return scene
 
 
 def source_state(name: str, mirror: str | None) -> str:
-    """What stands in the folder of a scene whose sources are a user's own, as a digest; of other scenes nothing."""
+    """A digest of the source folder of a scene that uses the user's own files; empty for other scenes."""
     state = getattr(load_scene(name), "state", None)
     return state(mirror and Path(mirror)) if state else ""
 
@@ -41,7 +41,7 @@ def _check(scene: Scene, name: str) -> None:
         raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
     for factor, classes in scene.factors.items():
         if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
-            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word that is no column: "
+            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word other than "
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
         if len(classes) < 2 or len(set(classes)) < len(classes):
-            raise DiagvibError(f"scene: {name}: {factor} needs two classes or more, each named once, not {classes}")
+            raise DiagvibError(f"scene: {name}: {factor} needs at least two classes, each named once, not {classes}")

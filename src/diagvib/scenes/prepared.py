@@ -1,4 +1,4 @@
-"""What scenes' prepared folders have in common: a file that describes the rest, and what is said where it does not."""
+"""What scenes' prepared folders have in common: a file that describes the rest, and the errors if they do not match."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,13 +10,13 @@ DESCRIPTION = "sources.json"
 
 
 def check_prepared(path: Path) -> None:
-    """DiagvibError if a file that `prepare` makes is absent."""
+    """DiagvibError if a file made by `prepare` is missing."""
     if not path.is_file():
         raise DiagvibError(f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first")
 
 
 def read_description(folder: Path, keys: Sequence[str]) -> dict:
-    """The content of a folder's DESCRIPTION. DiagvibError if nothing is prepared, or it lacks one of the keys."""
+    """The content of a folder's DESCRIPTION. DiagvibError if nothing is prepared, or if it lacks one of the keys."""
     path = Path(folder) / DESCRIPTION
     check_prepared(path)
     described = read_json(path)
@@ -27,6 +27,6 @@ def read_description(folder: Path, keys: Sequence[str]) -> dict:
 
 
 def mismatch(folder: Path, what: str, described_in: str = DESCRIPTION) -> DiagvibError:
-    """The error for prepared files, called `what`, that are not those described."""
+    """The error for prepared files, called `what`, that differ from those described."""
     return DiagvibError(f"{folder}: the prepared {what} are not those that {described_in} describes; delete the folder "
                         "and run `diagvib prepare` again")

@@ -1,4 +1,4 @@
-"""Lists of source files, such as config/sources.yaml: where each is to be had, its hash, its licence."""
+"""Lists of source files, such as config/sources.yaml: each file's addresses, hash and licence."""
 
 from pathlib import Path
 from typing import Annotated
@@ -38,5 +38,5 @@ class SourceFiles(Strict):
 
 
 def read_sources(path: Path) -> list[Source]:
-    """The source files that a list names. DiagvibError, naming file, entry and key, for whatever is wrong with it."""
+    """The source files named in a list. DiagvibError, naming file, entry and key, for any error in it."""
     return validated(SourceFiles, read_yaml(path), str(path)).files

@@ -1,6 +1,6 @@
-"""Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and how they are run.
+"""Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and how it is trained.
 
-Free of torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the schema of these files.
+Does not import torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the files' schema.
 """
 
 import math
@@ -24,10 +24,10 @@ Positive = Annotated[float, Field(gt=0, le=1000)]
 NotNegative = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
-# How an epoch is chosen: by a column of the history, of which the loss shall be low and all others high, or the last.
+# How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other), or the last.
 SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
-AUGMENTS = ("flip", "jitter", "grey")  # what training images may be changed by
-# What earlier versions called it -> what it is now.
+AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
+# Keys of earlier versions -> what replaces them.
 _FORMER = {"kind": "model, method or both", "options": "model.options, or a key of method", "lr": "optimiser.lr",
            "betas": "optimiser.betas"}
 _OWN = r"\w+(\.\w+)*:\w+"
@@ -37,13 +37,13 @@ class ModelSettings(Strict):
     """A network."""
 
     name: text_like(rf"(timm/)?[\w.-]+|{_OWN}", "small_cnn, a torchvision classifier, timm/NAME, or your own, "
-                                                "package.module:function, is needed")
-    options: dict[str, JsonValue] = Field({}, description="Arguments of the model.")
-    weights: str | None = Field(None, description="torchvision's name of published weights; random ones without.")
+                                                "as package.module:function, is needed")
+    options: dict[str, JsonValue] = Field({}, description="Arguments for the model.")
+    weights: str | None = Field(None, description="torchvision's name of published weights; random if not given.")
     weights_file: str | None = Field(None, description="A local file with these weights instead of a download.")
-    weights_sha256: str | None = Field(None, pattern="^[0-9a-fA-F]{8,64}$", description="What weights_file hashes to, "
+    weights_sha256: str | None = Field(None, pattern="^[0-9a-fA-F]{8,64}$", description="The sha256 of weights_file, "
                                        "or its first digits; by default torchvision's hash.")
-    frozen: bool = Field(False, description="Only the last layer learns.")
+    frozen: bool = Field(False, description="Only the last layer is trained.")
     frozen_statistics: bool = Field(False, description="Batch norm keeps the statistics that came with the weights.")
 
     @model_validator(mode="after")
@@ -51,20 +51,20 @@ class ModelSettings(Strict):
         given = sorted(self.model_fields_set - {"name", "options"} - {
             key for key in self.model_fields_set if not getattr(self, key)})
         if given and family(self.name) != "torchvision":
-            raise Misplaced(given[0], f"this is for torchvision's classifiers, which {self.name} is not")
+            raise Misplaced(given[0], f"only torchvision's classifiers have this key, and {self.name} is not one")
         if given and not self.weights:
-            raise Misplaced(given[0], "this needs weights, the name of published ones, such as IMAGENET1K_V1")
+            raise Misplaced(given[0], "this needs the key weights, the name of published ones, such as IMAGENET1K_V1")
         if self.weights_sha256 and not self.weights_file:
-            raise Misplaced("weights_sha256", "this needs weights_file, the file that it is of")
+            raise Misplaced("weights_sha256", "this needs the key weights_file, the file with this hash")
         return self
 
 
 class MethodSettings(Strict):
-    """How it learns; beside these keys the method's own options."""
+    """How it learns: the method's name, and its own options as further keys."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
-    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own, package.module:Class, is needed")
+    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own, as package.module:Class, is needed")
 
 
 class Adam(Strict):
@@ -88,20 +88,20 @@ class Sgd(Strict):
 class Baseline(Strict):
     """One entry of config/baselines."""
 
-    model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none where the method "
-                                                          "makes its network itself.")
+    model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none if the method "
+                                                          "builds its own network.")
     method: MethodSettings = Field(description="A name, or a name with the method's options.")
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
-    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="Whose mean and standard deviation of "
-                                                      "pixels the inputs are z-scored with.")
+    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="The images whose mean and standard "
+                                                      "deviation of pixels normalise the inputs.")
     augment: unique(Literal[AUGMENTS]) | None = Field(
-        None, description="How training images are changed, in this order: flip, every other one mirrored; jitter, "
-                          "other brightness, contrast, saturation, hue; grey, one in ten. Default: not at all.")
+        None, description="Random changes to training images, in this order: flip, half of them mirrored; jitter, "
+                          "brightness, contrast, saturation and hue; grey, one in ten. Default: none.")
     selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
                          "val_environment_accuracy, or last, is needed") | None = Field(
-        None, description="Which epoch is kept: of lowest val_loss, of highest other column of the history, or last. "
-                          "Default: val_loss.")
+        None, description="Which epoch is kept: that with the lowest val_loss, or the highest value of another column "
+                          "of the history; or the last. Default: val_loss.")
     max_epochs: int | None = Field(None, ge=1, le=100_000, description="Overrides training.max_epochs.")
     origin: str = Field(min_length=1, description="Where the values come from.")
 
@@ -110,7 +110,7 @@ class Baseline(Strict):
     def _no_former_keys(cls, value):
         for key in value if isinstance(value, dict) else ():
             if key in _FORMER:
-                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the head of config/baselines/diagvib6.yaml")
+                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the top of config/baselines/diagvib6.yaml")
         return value
 
     @field_validator("model", "method", mode="before")
@@ -123,11 +123,11 @@ class Baseline(Strict):
 def _entries(path: Path) -> dict[str, dict]:
     entries = read_yaml(path)
     if not isinstance(entries, dict) or not entries:
-        raise DiagvibError(f"{path}: a mapping of baselines' names to their settings expected")
+        raise DiagvibError(f"{path}: must be a mapping of baseline names to settings")
     for name in entries:  # folders and files are named after baselines
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} is no name of a baseline: at most 64 letters, "
-                               "digits, '_', '-' and '.', the first a letter or digit")
+            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} cannot name a baseline; use at most 64 letters, "
+                               "digits, '_', '-' and '.', beginning with a letter or digit")
     return {name: complete(entry, name, str(path)) for name, entry in entries.items()}
 
 
@@ -137,7 +137,7 @@ def _shipped() -> list[Path]:
 
 
 def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
-    """The complete settings of every baseline: those of `config/baselines/*.yaml`, and of further files of one's own.
+    """The complete settings of every baseline: those in `config/baselines/*.yaml` and in the user's own files.
 
     DiagvibError if any entry has an unknown, missing or wrong key, or a name occurs twice.
     """
@@ -145,18 +145,18 @@ def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
     for path in (*_shipped(), *(Path(path) for path in further)):
         for name, entry in _entries(path).items():
             if name in found:
-                raise DiagvibError(f"{path}: {name}: there is another baseline of this name; choose another name")
+                raise DiagvibError(f"{path}: {name}: this name is already taken; choose another one")
             found[name] = entry
     return found
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline that `config/baselines`, or one of further files, defines."""
+    """Every baseline defined in `config/baselines` or in further files."""
     return list(load_baselines(further))
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
-    """The settings of one baseline, complete. DiagvibError, suggesting the nearest, if there is none of that name."""
+    """The complete settings of one baseline. DiagvibError, suggesting a similar name, for an unknown one."""
     entries = load_baselines(further)
     if name not in entries:
         raise unknown_name("baseline", name, entries, "config/baselines")
@@ -164,8 +164,8 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
 
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
-    """An entry with all defaults, as plain data: model (None where the method makes its own), method with all its
-    options and what it is told, optimiser, batch_size, normalise, origin; max_epochs and selection where given.
+    """An entry with all defaults, as plain data: model (None if the method builds its own), method with all its
+    options and what it is told, optimiser, batch_size, normalise, origin; max_epochs and selection if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
@@ -173,17 +173,17 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
     settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
     own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
     if own and settings["model"]:
-        raise DiagvibError(f"{where}: {name}.model: method {settings['method']['name']} makes its network itself; "
-                           "leave it out")
+        raise DiagvibError(f"{where}: {name}.model: method {settings['method']['name']} builds its own network; "
+                           "leave out this key")
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
     return settings
 
 
 def read_baseline(settings: object, where: str) -> dict:
-    """What `complete` made, less its origin, as a job is given it. DiagvibError naming `where` and the wrong key.
+    """The result of `complete` without the origin, as jobs get it. DiagvibError naming `where` and the wrong key.
 
-    The method's options are not looked at again.
+    The method's options are not checked again.
     """
     entry = {"origin": where, **settings} if isinstance(settings, dict) else settings
     return {key: value for key, value in _read(entry, "baseline", where).items() if key != "origin"}
@@ -195,7 +195,7 @@ def _read(entry: object, name: str, where: str) -> dict:
 
 
 def shortened(settings: dict) -> dict:
-    """What `complete` made, without what is a default: an entry to be read by people."""
+    """The result of `complete` without defaults: an entry for people to read."""
     method = settings["method"]
     declared = declaration(method["name"])
     usual = {"told": declared.told[0], **{key: schema["default"] for key, schema in declared.options.items()}}
@@ -219,10 +219,10 @@ def _complete_method(given: dict, where: str, place: str) -> dict:
 
 
 def _check_option(value: JsonValue, schema: dict, place: str) -> None:
-    from jsonschema import Draft202012Validator  # here, so that a job that is given its settings runs without it
+    from jsonschema import Draft202012Validator  # here, so that jobs with complete settings do not need it
     from jsonschema.exceptions import SchemaError
     from jsonschema.validators import extend
-    # JSON Schema takes 1.0 for an integer, and NaN for a number.
+    # JSON Schema accepts 1.0 as an integer, and NaN as a number.
     types = Draft202012Validator.TYPE_CHECKER.redefine_many({
         "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
         "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool)
@@ -230,15 +230,15 @@ def _check_option(value: JsonValue, schema: dict, place: str) -> None:
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
-        raise DiagvibError(f"{place}: what the method declares is no JSON schema: {one_line(error.message)}") from None
+        raise DiagvibError(f"{place}: the method declares an invalid JSON schema: {one_line(error.message)}") from None
     for error in extend(Draft202012Validator, type_checker=types)(schema).iter_errors(value):
         dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
-        hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 takes 2e-4 for text
+        hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 reads 2e-4 as text
         raise DiagvibError(f"{place}: {one_line(error.message)}{hint}")
 
 
 def _told_schema(declared: Declaration) -> dict:
-    """What a method may be told; one cue is told by its number among the study's."""
+    """What a method may be told; single cues are named by their number in the study."""
     cues = [f"cue-{number}" for number in range(1, 10)] if "cue" in declared.told else []
     named = [word for word in declared.told if word != "cue"]
     first = "cue-1" if declared.told[0] == "cue" else declared.told[0]
@@ -246,7 +246,7 @@ def _told_schema(declared: Declaration) -> dict:
 
 
 def schema() -> dict:
-    """The JSON schema of config/baselines, the options of every method of the project included."""
+    """The JSON schema of config/baselines, including the options of every method in the project."""
     entry = Baseline.model_json_schema()
     definitions = entry.pop("$defs")
     own = definitions.pop("MethodSettings")

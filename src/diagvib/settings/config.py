@@ -21,7 +21,7 @@ from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_training_count
 from diagvib.studies.study import Study, load_studies
 
-# What each stage may know of the configuration. A job is given this and no more, and is run again when it changes.
+# The part of the configuration that each stage may know. A job gets this and no more, and is rerun when it changes.
 _TABLE_KEYS = ("sources", "studies", "studies_from", "bindings", "samples", "counts", "image_size", "baselines",
                "training")
 STAGE_KEYS = {
@@ -34,7 +34,7 @@ STAGE_KEYS = {
     "tabulate": _TABLE_KEYS,
     "plot": _TABLE_KEYS,
 }
-# What a stage is told beside.
+# What a stage gets in addition.
 _FURTHER = {"draw": {"study", "dataset_samples"}, "render": {"scene"}, "train": {"scene", "baseline"},
             "tune": {"scene", "baseline"}}
 
@@ -59,7 +59,7 @@ def load_config(path: str | Path | None = None, overrides: list[str] | None = No
 
 def _mapping(value: object, path: str | Path) -> dict:
     if not isinstance(value, dict):
-        raise DiagvibError(f"{path}: a mapping of keys to values expected")
+        raise DiagvibError(f"{path}: must be a mapping of keys to values")
     return value
 
 
@@ -76,7 +76,7 @@ def _override(config: dict, override: str) -> None:
 
 
 def typed(value):
-    """A configuration from Snakemake's `--config`, which hands over numbers inside brackets and braces as text."""
+    """A configuration from Snakemake's `--config`, which passes numbers inside brackets and braces as text."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -85,9 +85,9 @@ def typed(value):
 
 
 def resolve(config: dict, where: str) -> dict:
-    """Validate, fill in what config/config.yaml says, expand `all`, and check every name.
+    """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
-    where: the file named in messages. DiagvibError for the first thing that is wrong.
+    where: the file named in messages. DiagvibError for the first problem found.
     """
     checked = validated(Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where)
     config = checked.model_dump()
@@ -109,14 +109,14 @@ def resolve(config: dict, where: str) -> dict:
 
 
 def _filled(given: object, defaults: object) -> object:
-    """What is given, with defaults for what is not; in sections too."""
+    """A value with defaults for missing keys, also in nested sections."""
     if not isinstance(given, dict) or not isinstance(defaults, dict):
         return given
     return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in given.items()}}
 
 
 def check_root(root: str | Path, where: str) -> None:
-    """DiagvibError naming `where` unless a root is a folder, or can become one."""
+    """DiagvibError naming `where` unless a root is a folder, or can be created as one."""
     validated(Root, str(root), f"{where}: root")
     try:
         standing = next(path for path in (Path(root), *Path(root).absolute().parents) if path.exists())
@@ -141,7 +141,7 @@ def _check_scenes(studies: Sequence[Study], where: str) -> None:
 
 
 def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
-    """Every study has a number of test images for each of its groups, or else one for all of them, `test`."""
+    """Every study has a number of test images for each of its groups, or a total for all of them, `test`."""
     counts, together = config["counts"], []
     groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
     _check_names("key", [f"counts.{key}" for key in counts], [f"counts.{key}" for key in (*SPLITS, *groups)], where)
@@ -152,7 +152,7 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
             raise DiagvibError(f"{where}: counts: the group {absent[0]} of study {name} has no number of images; add "
                                f"counts.{absent[0]}" + ("" if named else ", or counts.test, one number for all groups"))
         if absent and named:
-            raise DiagvibError(f"{where}: counts: of study {name} both counts.{named[0]} and counts.test are given; "
+            raise DiagvibError(f"{where}: counts: both counts.{named[0]} and counts.test are given for study {name}; "
                                "give a number for each of its groups, or counts.test for all of them")
         together += [name] if absent else []
         try:
@@ -160,12 +160,12 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:
-        raise DiagvibError(f"{where}: counts.test: every group of the studies has a number of its own, such as counts."
-                           f"{studies[config['studies'][0]].groups[0]}; leave one of the two out")
+        raise DiagvibError(f"{where}: counts.test: every group of the studies already has its own number, such as "
+                           f"counts.{studies[config['studies'][0]].groups[0]}; leave one of the two out")
 
 
 def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:
-    """Each name is a binding of one of the studies that have cues, and each study has one of the bindings."""
+    """Each name is a binding of one of the studies that have cues, and each study has at least one of the bindings."""
     found = [study_of(config, study) for study in studies]
     judges = [study for study in found if study.cues] or found
     for name in names if names != "all" else []:
@@ -178,17 +178,17 @@ def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str]
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
         if not served:
-            raise DiagvibError(f"{where}: none is for study {study.name}, which binds {', '.join(study.bound)} to "
-                               f"factors of the scene {study.scene}; add one")
+            raise DiagvibError(f"{where}: none of them fits study {study.name}, which binds {', '.join(study.bound)} "
+                               f"to factors of the scene {study.scene}; add one")
 
 
 def _binding_problem(study: Study, name: str) -> str | None:
-    """Why a name is no binding of a study, where it is none. A study without cues takes any for its target."""
+    """Why a name is not a binding of a study; None if it is. A study without cues takes any for its target."""
     factors = load_scene(study.scene).factors
     try:
         if not read_binding(name, factors).cues:
             return (f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
-                    "without correlation use the target factors of these bindings)")
+                    "without cues use only the target factor)")
         if study.cues:
             bind(study, name, factors)
     except DiagvibError as error:
@@ -218,8 +218,8 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
     """The part of a resolved configuration that one job depends on, as plain data: its `--settings`.
 
-    draw adds the study's definition and the dataset samples; render and train the scene; train and tune the baseline's
-    settings. tune takes any baseline that is defined, train those of the configuration.
+    draw adds the study's definition and the dataset samples; render and train add the scene; train and tune the
+    baseline's settings. tune takes any defined baseline, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
     if stage in ("draw", "render"):
@@ -228,7 +228,7 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
         study = config["tuning"]["study"]
     definition = study_of(config, study) if study is not None else None
     if stage == "draw":
-        # Words for readers change no result.
+        # Texts for readers do not affect results.
         settings["study"] = definition.model_dump(exclude={"name", "title", "meaning", "opportunity"})
         settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
     if "scene" in _FURTHER.get(stage, ()):
@@ -237,7 +237,7 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
         settings["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "tune":
         settings["tuning"] = of_baseline(config["tuning"], settings["baseline"]["method"]["name"])
-    # As a job gets it, so that a command by hand makes the same bytes.
+    # In the form in which a job gets it, so that a command run by hand makes the same bytes.
     return json.loads(json.dumps(settings, sort_keys=True))
 
 
@@ -252,12 +252,12 @@ def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     if stage == "tune" and baseline not in known:
         known[baseline] = load_settings(baseline, config["baselines_from"])
     _check_names("baseline", [baseline], known, "the configuration's baselines")
-    # The origin of the values is for readers; changing its words changes no result.
+    # The origin of the values is for readers; rewording it does not affect results.
     return {key: value for key, value in known[baseline].items() if key != "origin"}
 
 
 def read_settings(text: str, stage: str) -> dict:
-    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the key that is not so."""
+    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the wrong key."""
     where = "--settings"
     try:
         settings = json.loads(text)
@@ -266,7 +266,7 @@ def read_settings(text: str, stage: str) -> dict:
     own = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
     further = _FURTHER.get(stage, set())
     if not isinstance(settings, dict) or own | further != settings.keys():
-        raise DiagvibError(f"{where}: a JSON object with the keys {', '.join(sorted(own | further))} expected")
+        raise DiagvibError(f"{where}: must be a JSON object with the keys {', '.join(sorted(own | further))}")
     fields = {key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
               for key in own - {"baselines"}}
     model = create_model("Settings", __base__=Strict, **fields)
@@ -277,4 +277,4 @@ def read_settings(text: str, stage: str) -> dict:
         validated(str, settings["scene"], f"{where}: scene")
     if "baseline" in settings:
         checked["baseline"] = read_baseline(settings["baseline"], where)
-    return json.loads(json.dumps({**settings, **checked}, sort_keys=True))  # as `stage_settings` orders them
+    return json.loads(json.dumps({**settings, **checked}, sort_keys=True))  # ordered as by `stage_settings`

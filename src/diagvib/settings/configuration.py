@@ -1,4 +1,4 @@
-"""What a configuration may say. `config/schema/config.schema.yaml` is made from this."""
+"""What a configuration may contain. `config/schema/config.schema.yaml` is generated from this."""
 
 from typing import Annotated, Literal
 
@@ -7,13 +7,13 @@ from pydantic import Field, model_validator
 from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique
 from diagvib.settings.search_space import RandomSearch
 
-# What earlier versions called a key -> its name now.
+# Keys of earlier versions -> their names now.
 FORMER = {"pairs": "bindings"}
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
 Root = text_like(r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-                 "a folder is needed, without '{', '}', ':' or control characters, blanks at its ends, or '~' at its "
+                 "a folder is needed, without '{', '}', ':' or control characters, spaces at either end, or '~' at the "
                  "start")
 
 
@@ -27,25 +27,26 @@ class Training(Strict):
     precision: Literal["bf16", "fp32"] = Field(description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
                                                            "AMX; on other CPUs fp32")
     threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        description="CPU threads of one training; they affect the result, since sums depend on them")
-    track_test: bool = Field(description="runs also record test accuracies after every epoch, for curves and to "
+        description="CPU threads of one training job; their number affects the result, since sums depend on it")
+    track_test: bool = Field(description="runs also record test accuracies after every epoch, to draw curves and "
                                          "compare selection rules; they never select an epoch")
 
 
 class Tuning(Strict):
-    """What `diagvib tune` tries: every batch size with every learning rate, or the trials of a random search."""
+    """The candidates of `diagvib tune`: every batch size with every learning rate, or the trials of a random search."""
 
-    study: Name = Field(description="the study on which candidates are compared; for the grid, one that binds a target "
-                                    "only")
+    study: Name = Field(description="the study on which candidates are compared; for the grid, one that binds only a "
+                                    "target")
     batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
     learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
     factors: unique(str) = Field(
         description="target factors over which the grid's validation loss is averaged")
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
         description="numbers of the dataset samples over which it is averaged")
-    max_epochs: Count | None = Field(description="null: as many as in other trainings of the baseline")
+    max_epochs: Count | None = Field(description="null: as in other runs of the baseline")
     random_search: RandomSearch | None = Field(
-        description="trials instead of the grid of batch_sizes, learning_rates and factors; null: the grid")
+        description="trials of a random search instead of the grid of batch_sizes, learning_rates and factors; null: "
+                    "the grid")
 
 
 def _no_former_keys(value: object) -> object:
@@ -67,40 +68,40 @@ class BaselineChoice(Strict):
 
 
 class Configuration(Strict):
-    """A configuration. Missing keys have the values of config/config.yaml, the paper's protocol."""
+    """A configuration. Missing keys take their values from config/config.yaml, the paper's protocol."""
 
     _former = model_validator(mode="before")(_no_former_keys)
 
-    root: Root = Field(description="where data/ and results/ of this configuration live")
+    root: Root = Field(description="folder for this configuration's data/ and results/")
     sources: Literal["official", "embedded"] = Field(
         description="official: the published source files; embedded: stand-ins that need no download")
     mirror: Annotated[str, Field(min_length=1)] | None = Field(
         description="local folder with the source files, instead of a download")
     studies: unique(Name) = Field(description="names from config/studies")
     studies_from: unique(str, least=0) = Field(
-        description="further files of studies, your own; paths are relative to the current folder")
+        description="your own study files; paths are relative to the current folder")
     bindings: Literal["all"] | unique(str) = Field(
         description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all")
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
-        description="how many dataset samples; the published ones first, then drawn. With a scene of photos, which has "
-                    "one dataset: how many trainings on it, each with a seed of its own")
+        description="how many dataset samples; the published ones first, further ones are drawn. With a scene of "
+                    "photos, which has one dataset: how many training runs on it, each with its own seed")
     counts: dict[Name, ImageCount] = Field(
         description="images per dataset: train, val, and a number for each test group; or test, a total for studies "
-                    "none of whose groups is named, which is divided by the weights of their rows")
+                    "without a number for any group, which is divided according to the weights of their rows")
     image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
     images: Literal["parquet", "render"] = Field(
         description="parquet: image files; render: images are rendered on the training device and never written")
     baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
-        description="names from config/baselines, or entries that restrict one to some studies or bindings, or change "
-                    "its max_epochs")
+        description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
+                    "change its max_epochs")
     baselines_from: unique(str, least=0) = Field(
-        description="further files of baselines, your own; paths are relative to the current folder")
+        description="your own baseline files; paths are relative to the current folder")
     training: Training
     tuning: Tuning
-    keep_weights: bool = Field(description="every run also keeps its selected weights, weights.pt")
+    keep_weights: bool = Field(description="every run also keeps its selected weights, in weights.pt")
     device: Literal["auto", "cpu", "cuda"] = Field(description="where images are rendered and networks trained; auto: "
-                                                               "cuda where there is a GPU")
+                                                               "cuda if there is a GPU")
     tensorboard: bool = Field(
-        description="every run also writes its curves to logs/tensorboard; changing this repeats no run")
+        description="every run also writes its curves to logs/tensorboard; changing this reruns nothing")
     cuda_graphs: bool = Field(
-        description="a GPU's training steps are recorded as CUDA graphs, for speed; changing this repeats no run")
+        description="on a GPU, training steps are recorded as CUDA graphs, for speed; changing this reruns nothing")

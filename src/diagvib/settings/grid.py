@@ -1,4 +1,4 @@
-"""The grid: which datasets and runs a configuration asks for, and where their files stand under its root."""
+"""The grid: which datasets and runs a configuration asks for, and where their files are under its root."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from diagvib.studies.study import Study, load_study
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a baseline on one dataset sample of a (study, binding); or, shared, one of several on the only
-    dataset there is, numbered as samples are."""
+    """One training run: a baseline on one dataset sample of a (study, binding); or, if shared, one of several on the
+    only dataset, numbered like samples."""
 
     baseline: str
     study: str
@@ -45,27 +45,27 @@ def study_of(config: dict, name: str) -> Study:
 
 
 def own_names(names: Sequence[str], config: dict, where: str) -> list[str]:
-    """The own names of a configuration's studies, which may be given by aliases. DiagvibError for an unknown study, or
-    one that is given by two names."""
+    """The real names of a configuration's studies, which may be given as aliases. DiagvibError for an unknown study, or
+    one given under two names."""
     try:
         found = [study_of(config, name).name for name in names]
     except DiagvibError as error:
         raise DiagvibError(f"{where}: {error}") from None
     alias = next((name for name, own in zip(names, found, strict=True) if own != name and found.count(own) > 1), None)
     if alias is not None:
-        raise DiagvibError(f"{where}: {alias} is another name of {study_of(config, alias).name}, so that this study is "
+        raise DiagvibError(f"{where}: {alias} is another name for {study_of(config, alias).name}, so this study is "
                            "listed twice; list it once")
     return found
 
 
 def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Binding]:
-    """The bindings, of these names or all, for which a study has datasets."""
+    """The bindings, among these names or all, for which a study has datasets."""
     found = study_of(config, study)
     return chosen_bindings(found, names, load_scene(found.scene).factors)
 
 
 def check_method(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
-    """DiagvibError unless every study has what a method (its settings) is told, and its scene can do what it needs."""
+    """DiagvibError unless every study has what a method must be told, and its scene can do what the method needs."""
     for name in studies:
         study = study_of(config, name)
         try:
@@ -81,25 +81,25 @@ def scenes(config: dict) -> list[str]:
 
 
 def dataset_count(config: dict, where: str = "configuration") -> int:
-    """How many datasets each (study, binding) has: one for each dataset sample, or one that all replicates share.
+    """How many datasets each (study, binding) has: one per dataset sample, or one that all replicates share.
 
     DiagvibError naming `where` if the studies' scenes differ in that.
     """
     kinds = {replicates(load_scene(scene)): scene for scene in scenes(config)}
     if len(kinds) > 1:
         raise DiagvibError(f"{where}: studies: a replicate of {kinds['samples']} is a dataset sample, one of "
-                           f"{kinds['seeds']} a seed; give these scenes configurations of their own")
+                           f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes")
     return config["samples"] if "samples" in kinds else 1
 
 
 def datasets(config: dict) -> list[tuple[str, str]]:
-    """Every (study, binding name) of a resolved configuration: one job each of draw and render."""
+    """Every (study, binding name) of a resolved configuration: one draw and one render job for each."""
     return [(study, binding.name) for study in config["studies"]
             for binding in study_bindings(config, study, config["bindings"])]
 
 
 def train_jobs(config: dict) -> list[tuple[str, str, str]]:
-    """Every (baseline, study, binding name): one job of train, which covers all dataset samples."""
+    """Every (baseline, study, binding name): one train job for each, which covers all dataset samples."""
     return [(baseline["name"], study, binding.name) for baseline in config["baselines"]
             for study in config["studies"] if study in baseline["studies"]
             for binding in study_bindings(config, study, baseline["bindings"])]
@@ -117,14 +117,14 @@ def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool 
 
 
 def expected_runs(config: dict) -> list[dict]:
-    """`runs` as plain dictionaries, the form in which tables ask for them; several cues are joined, none is None."""
+    """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is None."""
     return [{"baseline": run.baseline, "study": run.study, "binding": run.binding, "target": run.target,
              "cue": "-".join(run.cues) or None, "sample": run.sample} for run in runs(config)]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything of a configuration stands (house of stages: data flows from top to bottom)."""
+    """Where all files of a configuration are (in stage order: data flows from top to bottom)."""
 
     root: Path
 
@@ -150,7 +150,7 @@ class Layout:
         return self.all_runs / baseline / study / binding
 
     def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
-        """Where a train job may leave its checkpoints; outside of everything that is declared as a result."""
+        """Where a train job may leave its checkpoints; they are not part of any declared result."""
         return self.all_checkpoints / baseline / study / binding
 
     def curves(self, baseline: str, study: str, binding: str) -> Path:
@@ -158,7 +158,7 @@ class Layout:
         return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:
-        """The folder in which tuning keeps what it has finished; outside of everything that is declared as a result."""
+        """The folder in which tuning keeps finished trials; they are not part of any declared result."""
         return self.root / "data" / "tuning" / baseline
 
     @property
@@ -166,7 +166,7 @@ class Layout:
         return self.root / "results" / "tuning"
 
     def tuned_tables(self) -> dict[str, str]:
-        """The tables of tuning that are there, with their sha256."""
+        """The existing tables of tuning, with their sha256."""
         return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
 
     @property
@@ -204,10 +204,10 @@ class Layout:
 
 
 def folder_name(name: str) -> str:
-    """A scene's or other thing's name as a folder: of `package.module:Class` the class."""
+    """The name of a scene or similar as a folder name: for `package.module:Class` the class."""
     return name.rpartition(":")[2]
 
 
 RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")
-# Of a run whose weights are kept.
+# Written by runs whose weights are kept.
 WEIGHTS_FILE = "weights.pt"

@@ -1,8 +1,8 @@
-"""The space of a random search: which settings are drawn, from what, and what each trial has.
+"""The space of a random search: which settings are drawn, from which ranges, and what each trial gets.
 
-Free of torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a setting is drawn from the seed, the number of the
-trial and its own name alone: trial 7 is the same among 8 trials and among 100, whatever else is drawn, and for all
-methods.
+Does not import torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a setting is drawn only from the seed, the
+number of the trial and its own name: trial 7 is the same among 8 trials and among 100, whatever else is drawn, and for
+all methods.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,9 +19,9 @@ from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, un
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.settings.baselines import complete
 
-# The section of the ranges that every method has.
+# The section of the ranges for all methods.
 ALL = "all"
-# Drawn and written with so many significant digits, so that what is read is what was trained.
+# Drawn and written with this many significant digits, so that what is read is what was trained.
 DIGITS = 4
 
 Bounds = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)]
@@ -31,25 +31,25 @@ Setting = text_like(r"batch_size|(optimiser|method|model\.options)\.\w+",
 
 
 class Range(Strict):
-    """What a setting is drawn from."""
+    """The range or list that a setting is drawn from."""
 
-    log10: Exponents | None = Field(None, description="10 to the power of a number that is uniform between these two")
+    log10: Exponents | None = Field(None, description="10 to the power of a number drawn uniformly between these two")
     log2: Exponents | None = Field(None, description="2 to the power of such a number")
-    uniform: Bounds | None = Field(None, description="a number that is uniform between these two")
+    uniform: Bounds | None = Field(None, description="a number drawn uniformly between these two")
     choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(None, description="one of these")
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"one of {', '.join(type(self).model_fields)} is needed, not {len(given)} of them")
+            raise ValueError(f"exactly one of {', '.join(type(self).model_fields)} is needed, not {len(given)}")
         bounds = getattr(self, given[0])
         if given[0] != "choice" and bounds[0] > bounds[1]:
-            raise Misplaced(given[0], f"{bounds} goes down; write the lower bound first")
+            raise Misplaced(given[0], f"{bounds} is in descending order; write the lower bound first")
         return self
 
     def at(self, place: float) -> JsonValue:
-        """What a place from 0 to 1 stands for."""
+        """The value at a position from 0 to 1."""
         if self.choice is not None:
             return self.choice[min(int(place * len(self.choice)), len(self.choice) - 1)]
         low, high = self.log10 or self.log2 or self.uniform
@@ -61,18 +61,18 @@ Ranges = dict[str, dict[Setting, Range]]
 
 
 class RandomSearch(Strict):
-    """Trials of which the first has a baseline's own settings, and every other draws some of them."""
+    """Trials: the first has the baseline's own settings, and every other draws some of them."""
 
     bindings: unique(str) = Field(description="which factor plays which role in the study")
     trials: Annotated[int, Field(ge=1, le=10_000)]
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="another one draws other trials")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="another seed draws other trials")
     ranges: Name | Ranges = Field(
         "domainbed", description="what settings are drawn from: a set of config/search_ranges.yaml, or your own in the "
-                                 "form of these: under `all` for every method, under a method's name for it alone")
+                                 "same form: under `all` for every method, under a method's name for it alone")
 
 
 def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
-    """Ranges as plain data, by method. DiagvibError for an unknown set, method or option of a method."""
+    """Ranges as plain data, by method. DiagvibError for an unknown set, method or method option."""
     if isinstance(ranges, str):
         known = _shipped()
         if ranges not in known:
@@ -97,7 +97,7 @@ def _shipped() -> dict[str, dict]:
 
 
 def _check_option(key: str, method: str, where: str) -> None:
-    """DiagvibError if a method lacks the option that a key names."""
+    """DiagvibError if a method does not have the option that a key names."""
     option = key.removeprefix("method.")
     options = declaration(method, where).options
     if option != key and option not in options:
@@ -108,10 +108,10 @@ def _check_option(key: str, method: str, where: str) -> None:
 
 
 def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baseline: str) -> dict[str, Range]:
-    """What is drawn for a baseline, by setting: the ranges of all methods and those of its own, which go before.
+    """The range for each setting drawn for a baseline: those of all methods and of its own, which take precedence.
 
-    settings: the baseline's, complete; ranges: of `read_ranges`. DiagvibError, beginning with `where`, for a setting
-    that the baseline lacks, or if it cannot have what the range allows.
+    settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning with `where`, if the
+    baseline lacks a setting or cannot have a value in its range.
     """
     method, space = settings["method"]["name"], {}
     for section in (ALL, method):
@@ -122,13 +122,13 @@ def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baselin
     for place in range(max(map(len, extremes.values()), default=0)):
         values = {key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
                   for key, its in extremes.items()}
-        # An origin, which a job's settings lack.
+        # An origin, since a job's settings have none.
         complete({"origin": where, **with_values(settings, values, where)}, baseline, where)
     return space
 
 
 def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "ranges") -> dict:
-    """A baseline's settings with others in place of some; a dot in a key reaches inside."""
+    """A baseline's settings with some replaced; a dot in a key reaches inside."""
     found = deepcopy(settings)
     for key, value in values.items():
         *parents, last = key.split(".")
@@ -136,13 +136,13 @@ def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "r
         for parent in parents:
             place = place[parent]
             if place is None:
-                raise DiagvibError(f"{where}: {key}: the baseline has no {parent} of its own; leave it out")
+                raise DiagvibError(f"{where}: {key}: the baseline has no {parent}; leave out this key")
         place[last] = value
     return found
 
 
 def trial_values(settings: dict, space: Mapping[str, Range], seed: int, trial: int) -> dict[str, JsonValue]:
-    """What a trial has of a space's settings; trial 0 the baseline's own."""
+    """A trial's values for the settings in a space; trial 0 has the baseline's own."""
     if trial == 0:
         return {key: _present(settings, key) for key in space}
     return {key: _fitting(settings, key, own, own.at(named_generator("random search", seed, trial, key).random()))
@@ -166,7 +166,7 @@ def _present(settings: dict, key: str) -> JsonValue:
 
 
 def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValue:
-    """What is drawn from a range as a setting has it: rounded down where it is a whole number, or else to DIGITS."""
+    """A drawn value in the form of the setting: rounded down for integers, otherwise rounded to DIGITS."""
     if own.choice is not None:
         return value
     kind, _, option = key.partition(".")

@@ -1,4 +1,4 @@
-"""Studies and dataset samples: what goes with what, and how often. `studies()` lists them."""
+"""Studies and dataset samples: which factors are correlated, and how strongly. `studies()` lists the studies."""
 
 from diagvib.foundation.listing import callable_package
 from diagvib.studies.study import load_studies, study_cells
@@ -7,7 +7,7 @@ __all__ = ["known", "study_cells"]
 
 
 def known() -> dict[str, str]:
-    """The shipped studies: name -> what goes with what, in a sentence."""
+    """The shipped studies: name -> its design in one sentence."""
     return {name: study.meaning for name, study in load_studies().items()}
 
 

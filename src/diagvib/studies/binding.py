@@ -7,12 +7,12 @@ from itertools import combinations, permutations
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.studies.study import Study
 
-Factors = Mapping[str, tuple[str, ...]]  # factor -> its classes, as a scene has them
+Factors = Mapping[str, tuple[str, ...]]  # factor -> its classes, as in a scene
 
 
 @dataclass(frozen=True)
 class Binding:
-    """The factors of a study's bound roles, in their order: the target, then the cues."""
+    """The factors of a study's bound roles, in order: the target, then the cues."""
 
     factors: tuple[str, ...]
 
@@ -33,7 +33,7 @@ class Binding:
 
 
 def read_binding(name: str, factors: Factors) -> Binding:
-    """A binding by its name, for any study. DiagvibError, suggesting the nearest, for unknown or equal factors."""
+    """A binding by its name, for any study. DiagvibError, suggesting similar names, for unknown or equal factors."""
     parts = tuple(str(name).split("-"))
     unknown = next((part for part in parts if part not in factors), None)
     if unknown is not None:
@@ -44,9 +44,9 @@ def read_binding(name: str, factors: Factors) -> Binding:
 
 
 def bind(study: Study, name: str, factors: Factors) -> Binding:
-    """The binding of this name for a study: the name of one factor for each of its bound roles.
+    """The binding of this name for a study: one factor for each of its bound roles.
 
-    DiagvibError if the number of factors is another one, or a factor has fewer classes than its role.
+    DiagvibError if the number of factors is wrong, or a factor has fewer classes than its role.
     """
     binding = read_binding(name, factors)
     if len(binding.factors) != len(study.bound):
@@ -61,9 +61,9 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
 
 
 def all_bindings(study: Study, factors: Factors) -> list[Binding]:
-    """Every binding that a study can have: each target with each set of cues, of factors that have classes enough.
+    """Every binding that a study can have: each target with each set of cues, of factors with enough classes.
 
-    Cue roles of equal numbers of classes are alike, so that the order of their factors makes no other binding.
+    Cue roles with equal numbers of classes are interchangeable, so the order of their factors makes no new binding.
     """
     alike = len({study.roles[role] for role in study.cues}) < 2
 
@@ -77,7 +77,7 @@ def all_bindings(study: Study, factors: Factors) -> list[Binding]:
 def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> list[Binding]:
     """Those of a configuration's bindings that a study has: all, or those with a factor of its scene for each role.
 
-    A study that binds only the target takes the targets of all of them, in the scene's order. DiagvibError for a factor
+    A study that binds only the target uses the targets of all of them, in the scene's order. DiagvibError for a factor
     with fewer classes than its role.
     """
     if names == "all":

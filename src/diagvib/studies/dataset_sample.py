@@ -1,4 +1,4 @@
-"""Dataset samples: which classes of each factor stand in a data set."""
+"""Dataset samples: which classes of each factor a data set uses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -9,13 +9,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
 
-CLASSES_PER_FACTOR = 3  # of a factor's classes, so many are chosen where a study's role has no other number
+CLASSES_PER_FACTOR = 3  # the number of classes chosen of a factor, unless a study's role has another number
 
 
 class DatasetSample(Strict):
     """One choice of classes per factor (names, in class-index order), and the cue classes that CGO adds.
 
-    number: from 0. classes: three of each factor, or all where it has fewer. added_cue: for target classes 0, 1, 2.
+    number: from 0. classes: three of each factor, or all if it has fewer. added_cue: for target classes 0, 1, 2.
     """
 
     number: Annotated[int, Field(ge=0)]
@@ -25,9 +25,9 @@ class DatasetSample(Strict):
     def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
         """The classes of a factor for a role of `count` classes, in class-index order.
 
-        Those of the sample, if they are so many. If not, `count` of all classes, drawn from the sample's number, the
-        factor and the count alone; so that every study with such a role has the same. known: all classes of the factor.
-        DiagvibError if there are fewer than asked for.
+        The sample's own, if their number is right. If not, `count` of all classes, drawn from the sample's number, the
+        factor and the count alone, so that every study with such a role gets the same. known: all classes of the
+        factor. DiagvibError if there are too few.
         """
         if count == len(self.classes[factor]):
             return tuple(self.classes[factor])

@@ -1,4 +1,4 @@
-"""What the sets of metrics need of a study: its test groups, what their cells are, how many cues."""
+"""What the sets of metrics need from a study: its test groups, the cells in them, the number of cues."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from diagvib.foundation.validation import Misplaced
 
 class Needs(NamedTuple):
     """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number;
-    misled: whether wrong predictions count that follow the cue."""
+    misled: whether wrong predictions that follow the cue are counted."""
 
     groups: tuple[str, ...]
     others: bool = False
@@ -16,7 +16,7 @@ class Needs(NamedTuple):
     misled: bool = False
 
 
-# Where cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
+# Whether cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
 GAP_GROUPS = {(True, True): "common", (False, True): "no-cue-1", (True, False): "no-cue-2", (False, False): "neither"}
 
 METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
@@ -25,7 +25,7 @@ METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
-    """Misplaced unless a study of these cues and test groups can be judged by a set of metrics."""
+    """Misplaced unless a study with these cues and test groups can be judged by a set of metrics."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
         noun = "role" if needs.cues == 1 else "roles"
@@ -43,7 +43,7 @@ def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> Non
 
 
 def check_gap_cell(where: str, group: str, cell: Sequence[int], cues: Sequence[int]) -> None:
-    """Misplaced unless a test cell stands in the group that says which cues mislead. cues: their places in the cell."""
+    """Misplaced unless a test cell is in the group that says which cues mislead. cues: their positions in the cell."""
     named = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
     if group != named:
         raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but where these cues agree with the "

@@ -1,4 +1,4 @@
-"""Which target class a cue speaks for: by that a prediction is known to follow the cue (Li et al., 2023, Fig. 6)."""
+"""Which target class a cue points to, which shows whether a prediction follows the cue (Li et al., 2023, Fig. 6)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,10 @@ from diagvib.studies.study import TARGET, Study
 
 
 def spoken_for(study: Study, cue: str, added_cue: Sequence[int] | None = None) -> tuple[int | None, ...]:
-    """For each class of a cue the target class that it accompanies most often in training.
+    """For each class of a cue, the target class that it occurs with most often in training.
 
-    Of several equally often, the one of the cue class's own index, where cue and target have as many classes; else
-    None. added_cue: see `Study.cells`.
+    If several are equally frequent, the one with the cue class's own index, if cue and target have as many classes;
+    else None. added_cue: see `Study.cells`.
     """
     alike = study.roles[cue] == study.roles[TARGET]
     return tuple(most[0] if len(most) == 1 else index if alike and index in most else None
@@ -18,10 +18,11 @@ def spoken_for(study: Study, cue: str, added_cue: Sequence[int] | None = None) -
 
 
 def spoken_for_among(study: Study, cue: str, added_cue: Sequence[int] | None = None) -> tuple[frozenset[int], ...]:
-    """For each class of a cue the target classes that it accompanies most often in training, all environments together.
+    """For each class of a cue, the target classes that it occurs with most often in training, in all environments
+    together.
 
-    Two or more that it accompanies equally often, as in a many-to-many shortcut, are all there; none where it is with
-    every class equally often, or in no training image.
+    If it occurs equally often with two or more, as in a many-to-many shortcut, all of them are included; none if it
+    occurs equally often with every class, or in no training image.
     """
     return tuple(frozenset(most if len(most) < study.roles[TARGET] else ())
                  for most in _most_often(study, cue, added_cue))
@@ -36,9 +37,9 @@ def _most_often(study: Study, cue: str, added_cue: Sequence[int] | None) -> list
 
 def speaks_for(study: Study, roles: Mapping[str, str], sample: DatasetSample,
                factors: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
-    """`spoken_for` by names, of a dataset sample: cue factor -> its class -> class of the target.
+    """`spoken_for` by names, for a dataset sample: cue factor -> its class -> class of the target.
 
-    roles: role -> factor, as bound. factors: those of the scene with all their classes. Classes that speak for none are
+    roles: role -> factor, as bound. factors: those of the scene with all their classes. Classes that point to none are
     left out.
     """
     names = {role: sample.chosen(factor, study.roles[role], factors[factor]) for role, factor in roles.items()}

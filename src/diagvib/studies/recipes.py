@@ -22,7 +22,7 @@ from diagvib.studies.study import Study
 
 
 def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
-    """Columns of a recipe: where it belongs, the class of every factor, and what the scene holds beside these."""
+    """Columns of a recipe: where it belongs, the class of every factor, and further columns of the scene."""
     return pa.schema([
         ("sample", pa.int16()), ("split", pa.string()), ("group", pa.string()),
         *([("environment", pa.string())] if environments else []),
@@ -30,9 +30,9 @@ def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
 
 
 def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
-    """How many images of each group a split holds; key None where the groups are drawn together, by their weights.
+    """How many images of each group a split has; key None if the groups are drawn together, by their weights.
 
-    So they are in train and val; in test, where `counts` names none of the study's groups, but `test`.
+    This is so in train and val, and in test if `counts` does not name the study's groups but `test`.
     """
     if split != "test" or not set(study.groups) & counts.keys():
         return {None: counts[split]}
@@ -41,7 +41,7 @@ def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str |
 
 def _blocks(study: Study, sample: DatasetSample, split: str, counts: dict[str, int]
             ) -> Iterator[tuple[str | None, int, pd.DataFrame]]:
-    """For each group that a split draws for, as `split_counts`: how many images, and its cells with their weights."""
+    """For each group that a split draws for, as in `split_counts`: the number of images, and its cells with weights."""
     cells = study.cells(split, sample.added_cue)
     keys = [*(f"{role}_class" for role in study.bound), *(["environment"] if study.names_environments else []), "group"]
     if split == "test":
@@ -58,8 +58,9 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
 
     binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val, test) or
     test group. Cells get their exact share of the images (rounded by largest remainder, as the published generator
-    fixes the size of each mode); everything else is uniform and independent. dealt: of `deal`, for a scene that shares
-    out its sources afterwards, whose columns are then not there. Columns as `recipe_schema`, without sample and split.
+    fixes the size of each mode); everything else is uniform and independent. dealt: from `deal`, for a scene that
+    assigns its sources afterwards; its columns are then missing here. Columns as in `recipe_schema`, without sample and
+    split.
     """
     roles, parts = dict(zip(study.bound, binding.factors, strict=True)), []
     for group, count, share in _blocks(study, sample, split, counts):
@@ -80,10 +81,10 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
 
 def deal(study: Study, sample: DatasetSample, counts: dict[str, int], generator: np.random.Generator
          ) -> dict[tuple[str, str | None], np.ndarray]:
-    """How many images of each cell every split, and group of the test, gets where no source is used twice.
+    """How many images of each cell every split, and group of the test, gets if no source is used twice.
 
-    Those with the same cells in the same proportions are dealt them in turn off one lot, in which each cell has its
-    exact share; so none of a published number of photos is missing or over. Keys and cells as in `_blocks`.
+    Splits with the same cells in the same proportions are dealt from one common lot, in which each cell has its
+    exact share, so that a published number of photos is used up exactly. Keys and cells as in `_blocks`.
     """
     lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
     for split in SPLITS:
@@ -103,7 +104,7 @@ def deal(study: Study, sample: DatasetSample, counts: dict[str, int], generator:
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Whole numbers summing to count, proportional to weights; the largest remainders get the rest, ties at random."""
+    """Whole numbers with sum count, proportional to weights; the largest remainders get the rest, ties at random."""
     exact = count * weights / weights.sum()
     quotas = np.floor(exact + 1e-9).astype(int)
     order = np.lexsort((generator.random(len(weights)), -np.round(exact - quotas, 9)))
@@ -136,7 +137,7 @@ def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
 
 
 class _Definition(BaseModel):
-    """Of a study's definition, as a recipe file's metadata have it, what says which groups and environments it has."""
+    """The part of a study's definition in a recipe file's metadata that gives its groups and environments."""
 
     rows: list[Row]
 
@@ -144,7 +145,7 @@ class _Definition(BaseModel):
 def read_recipes(path: str | Path, sample: int | None = None, split: str | None = None) -> tuple[pa.Table, dict]:
     """A recipe file's table (of one dataset sample and split, if named) and metadata.
 
-    DiagvibError if the file is absent, damaged, of another schema, or holds no such dataset sample.
+    DiagvibError if the file is missing, damaged, of another schema, or lacks this dataset sample.
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
@@ -169,9 +170,9 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
 
 def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequence[str]],
                   largest: Mapping[str, int] | None = None) -> None:
-    """DiagvibError naming the file, its row (from 0) and column for an empty field or a value that does not exist.
+    """DiagvibError naming the file, its row (from 0) and column for an empty field or an invalid value.
 
-    known: all values of those columns that have a few. largest: of those columns of whole numbers that have one.
+    known: all values of the columns with few values. largest: the largest value of some columns of whole numbers.
     """
     for field in table.schema:
         column, name = table[field.name], field.name
@@ -195,7 +196,7 @@ def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequenc
 
 
 def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path) -> pa.Table:
-    """The recipes of one dataset sample and split, where named. path: of the file, for the DiagvibError if there are
+    """The recipes of one dataset sample and split, if given. path: of the file, for the DiagvibError if there are
     none."""
     last = pc.max(table["sample"]).as_py()
     if sample is not None:

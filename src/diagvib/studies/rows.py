@@ -1,4 +1,4 @@
-"""The rows of a study: some of its cells, where they stand and how often they occur together."""
+"""The rows of a study: some of its cells, the splits and group they belong to, and how often they occur together."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -11,7 +11,7 @@ from diagvib.foundation.validation import Misplaced, Name, Strict, unique
 
 TARGET = "target"
 SPLITS = ("train", "val", "test")
-MAIN = "main"  # the environment of a row that names none
+MAIN = "main"  # the environment of rows that name none
 
 # One class index per role; `added` is the cue class that the dataset sample adds to the cell's target class.
 Cell = Annotated[list[Annotated[int, Field(ge=0)] | Literal["added"]], Field(min_length=1)]
@@ -19,7 +19,7 @@ Relations = Annotated[dict[str, Literal["same", "other"]], Field(min_length=1)]
 
 
 class Row(Strict):
-    """Some cells of a study: where they stand, and how often they occur together."""
+    """Some cells of a study: the splits and group they belong to, and how often they occur together."""
 
     splits: unique(Literal["train", "val", "test"])
     group: Name = Field(description="what the cells are called together; test results are given for each group")
@@ -47,7 +47,7 @@ class Row(Strict):
 
 
 def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
-    """Misplaced unless a row's cells are of a study's roles. roles: role -> number of classes."""
+    """Misplaced unless a row's cells fit a study's roles. roles: role -> number of classes."""
     if row.cells == "others":
         if "train" in row.splits:
             raise Misplaced(where, "`others` are the cells that no training row names, so a row with the split train "
@@ -80,7 +80,7 @@ def row_cells(row: Row, rows: Sequence[Row], roles: Mapping[str, int],
               added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
     """The cells of one of a study's rows, one class index per role.
 
-    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError where it is needed and not given.
+    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError if it is needed and not given.
     """
     every = list(product(*(range(classes) for classes in roles.values())))
     if row.cells == "others":

@@ -1,4 +1,4 @@
-"""Whether a number of training images is enough for every class of the target in every environment. Free of pandas."""
+"""Whether there are enough training images for every class of the target in every environment. No pandas needed."""
 
 import math
 from collections import defaultdict
@@ -9,14 +9,14 @@ from diagvib.studies.study import Study
 
 
 def check_training_count(study: Study, images: int) -> None:
-    """DiagvibError if some environment may get no image of a class, since cells get their share rounded down, of
-    several environments."""
+    """DiagvibError if some environment may get no image of a class, since with several environments the cells' shares
+    are rounded down."""
     if len(study.environments) < 2:
         return
     cells: dict[tuple, float] = defaultdict(float)
     bound = [list(study.roles).index(role) for role in study.bound]
     for row in (row for row in study.rows if "train" in row.splits):
-        listed = row_cells(row, study.rows, study.roles, (1, 2, 0))  # `added` stands for a class, whichever it is
+        listed = row_cells(row, study.rows, study.roles, (1, 2, 0))  # `added` is some class, whichever it is
         for cell in listed:
             cells[row.environment, row.group, tuple(cell[at] for at in bound)] += row.weight / len(listed)
     largest: dict[tuple[str, int], float] = defaultdict(float)

@@ -1,6 +1,6 @@
 """Studies: which cells are trained and tested, how often, in which environment. A study is data, not code.
 
-The shipped ones stand in `config/studies/*.yaml`; a configuration names further files (`studies_from`).
+The shipped ones are in `config/studies/*.yaml`; a configuration may name further files (`studies_from`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 class Study(Strict):
     """A table of weighted cells over named roles, as in `config/studies/*.yaml`.
 
-    What roles that are not bound say is summed out.
+    Roles that are not bound are summed out.
     """
 
-    name: SkipJsonSchema[Name]  # the key under which the study stands in its file
+    name: SkipJsonSchema[Name]  # the study's key in its file
     title: Annotated[str, Field(min_length=1, max_length=64)]
     meaning: Annotated[str, Field(min_length=1)] = Field(description="one sentence, for legends and reports")
     scene: Annotated[str, Field(min_length=1)] = Field(
@@ -58,7 +58,7 @@ class Study(Strict):
 
     @field_serializer("roles")
     def _in_order(self, roles: dict[str, int]) -> list[list]:
-        """Pairs, since the keys of a JSON object may be sorted on the way."""
+        """Pairs, since the keys of a JSON object may get sorted on the way."""
         return [[role, classes] for role, classes in roles.items()]
 
     @model_validator(mode="after")
@@ -75,14 +75,14 @@ class Study(Strict):
             if not any(split in row.splits for row in self.rows):
                 raise Misplaced("rows", f"no row names the split {split}")
         check_needs(self.metrics, self.cues, self.groups)
-        # A dataset sample adds to each target class a cue class that is not the diagonal's.
+        # A dataset sample adds to each target class a cue class other than the one on the diagonal.
         for added_cue in product((1, 2), (0, 2), (0, 1)) if any(row.adds for row in self.rows) else [None]:
             self._check_cells(added_cue)
         return self
 
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
-        """For one choice of added cue classes: no row without cells or with one twice, no cell in two test groups, no
-        target class that is not trained."""
+        """For one choice of added cue classes: no row without cells or with a cell twice, no cell in two test groups,
+        no target class that is not trained."""
         tested: dict[tuple[int, ...], str] = {}
         trained = {cell[0] for row in self.rows if "train" in row.splits for cell in self._row_cells(row, added_cue)}
         for environment in self.environments:
@@ -113,7 +113,7 @@ class Study(Strict):
 
     @property
     def cues(self) -> tuple[str, ...]:
-        """The roles beside the target that a binding gives a factor to."""
+        """The roles besides the target to which a binding assigns factors."""
         return tuple(self.bound[1:])
 
     @property
@@ -123,13 +123,13 @@ class Study(Strict):
 
     @property
     def group_weights(self) -> dict[str, float]:
-        """How often each test group occurs beside the others: the sum of its rows' weights."""
+        """How often each test group occurs relative to the others: the sum of its rows' weights."""
         return {group: sum(row.weight for row in self.rows if "test" in row.splits and row.group == group)
                 for group in self.groups}
 
     @property
     def environments(self) -> tuple[str, ...]:
-        """The training environments, in the order of the rows; (`main`,) where none is named."""
+        """The training environments, in the order of the rows; (`main`,) if none is named."""
         return tuple(dict.fromkeys(row.environment for row in self.rows if "train" in row.splits))
 
     @property
@@ -140,13 +140,13 @@ class Study(Strict):
         """The cells of a split, one row each.
 
         added_cue: the cue class index that CGO adds to target class 0, 1, 2. Columns: `{role}_class` for every role,
-        group, weight, and environment where the study names any. Weights sum to one over train and over val, and
+        group, weight, and environment if the study names any. Weights sum to one over train and over val, and
         within each group of test; an environment's share is the sum of its rows' weights. DiagvibError for an unknown
-        split, or where `added_cue` is needed and not given.
+        split, or if `added_cue` is needed and not given.
         """
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
-        import pandas as pd  # here, so that a configuration is read without it: a third of a second
+        import pandas as pd  # here, so that reading a configuration does not import it: a third of a second
         records = []
         for row in self.rows:
             if split in row.splits:
@@ -175,7 +175,7 @@ class Contrast(Strict):
 
 
 class Headline(Strict):
-    """Which studies the report's first sentence compares."""
+    """The studies that the report's first sentence compares."""
 
     without: Name
     shortcut: Name
@@ -220,13 +220,13 @@ class StudyFile(Strict):
 
 
 def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
-    """A study from its definition. DiagvibError, naming study and key or row, for whatever is wrong with it."""
+    """A study from its definition. DiagvibError, naming study and key or row, for any error in it."""
     named = {**definition, "name": name} if isinstance(definition, Mapping) else definition
     return validated(Study, named, f"{where} {name}")
 
 
 def read_study_file(path: str | Path) -> tuple[StudyFile, dict[str, Study]]:
-    """A file of studies and the studies in it. DiagvibError, naming the file, for whatever is wrong with it."""
+    """A study file and the studies in it. DiagvibError, naming the file, for any error in it."""
     return _read_study_file(Path(path), Path.cwd())
 
 
@@ -237,12 +237,12 @@ def _read_study_file(path: Path, folder: Path) -> tuple[StudyFile, dict[str, Stu
 
 
 def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
-    """The shipped files of studies, and a configuration's own, relative to the current folder."""
+    """The shipped study files, and a configuration's own, relative to the current folder."""
     return [*sorted(definition_path("studies").glob("*.yaml")), *(Path(path) for path in further)]
 
 
 def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
-    """Every study by name: the shipped ones, and those of further files. DiagvibError for a name that occurs twice."""
+    """Every study by name: the shipped ones, and those in further files. DiagvibError for a name that occurs twice."""
     found: dict[str, Study] = {}
     for path in study_files(further):
         for name, study in read_study_file(path)[1].items():
@@ -253,7 +253,7 @@ def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
 
 
 def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
-    """Further names of studies, each with the study's own. DiagvibError for one that is another name already."""
+    """Aliases of studies, each with the study's real name. DiagvibError for an alias that is already a name."""
     studies, found = load_studies(further), {}
     for path in study_files(further):
         for alias, name in read_study_file(path)[0].aliases.items():
@@ -264,7 +264,7 @@ def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
 
 
 def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
-    """A study by its name or an alias. DiagvibError, suggesting the nearest, if there is none of that name."""
+    """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown one."""
     studies = load_studies(further)
     if name in studies:
         return studies[name]

@@ -1,6 +1,6 @@
 """The accuracy of one run on one group of test images (paper, Sec. 3.4): mean over classes of per-class accuracy.
 
-Apart from `metrics`, so that another aggregate over runs is no reason to train them again.
+Separate from `metrics`, so that changing how runs are aggregated is no reason to train them again.
 """
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 
 
 def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
-    """Share of right predictions per class, over the classes present in `labels`, in order of their names.
+    """Share of correct predictions per class, over the classes present in `labels`, in order of their names.
 
     labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with missing labels.
     """
@@ -24,7 +24,7 @@ def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
 
 
 def accuracy_by_code(codes: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Share of right predictions of each class present. codes: class index int[N]; right: bool[N]."""
+    """Share of correct predictions of each class present. codes: class index int[N]; right: bool[N]."""
     totals, hits = np.bincount(codes), np.bincount(codes, weights=np.asarray(right, dtype=np.float64))
     return hits[totals > 0] / totals[totals > 0]
 

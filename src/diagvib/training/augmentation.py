@@ -1,7 +1,7 @@
-"""Changes of training images that keep their class: flips, colours, grey. On the training device, each image its own.
+"""Random changes to training images that keep their class: flips, colours, grey. On the training device, per image.
 
-Randomness is torch's global generator's on that device, which every epoch seeds; so a run repeats and continues alike.
-torchvision, which loads torch's compiler, is imported where a colour changes.
+Random numbers come from torch's global generator on that device, which every epoch seeds, so that runs can be repeated
+and continued exactly. torchvision, which loads torch's compiler, is imported only when colours change.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 
 FLIPPED, GREY = 0.5, 0.1  # of all images
-JITTER = 0.3  # brightness, contrast and saturation times 1 - it to 1 + it, hue by up to this share of the circle
+JITTER = 0.3  # brightness, contrast and saturation times 1 - it to 1 + it, hue shifted by up to this part of the circle
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
 
 Augmentation = Callable[[Tensor], Tensor]  # uint8[B, H, W, 3] to the same
 
 
 def augmentation(names: Sequence[str] | None) -> Augmentation | None:
-    """The named changes, one after another in this order; None without any."""
+    """The named changes, one after another in this order; None if there are none."""
     return (lambda pixels: reduce(lambda images, name: AUGMENTATIONS[name](images), names, pixels)) if names else None
 
 
 def flip(pixels: Tensor) -> Tensor:
-    """Every other image mirrored, left to right."""
+    """Half of the images mirrored, left to right."""
     return torch.where(_chosen(pixels, FLIPPED), pixels.flip(2), pixels)
 
 
@@ -35,22 +35,23 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def jitter(pixels: Tensor) -> Tensor:
-    """Other brightness, contrast, saturation and hue, as torchvision's ColorJitter, in an order of each image's own."""
+    """Random brightness, contrast, saturation and hue, like torchvision's ColorJitter, in a random order for each
+    image."""
     images, device = len(pixels), pixels.device
     factors = 1 + JITTER * (2 * torch.rand(images, 4, device=device) - 1)
     return jittered(pixels, factors, torch.rand(images, 4, device=device).argsort(1))
 
 
 def jittered(pixels: Tensor, factors: Tensor, order: Tensor) -> Tensor:
-    """factors: float[B, 4], of brightness, contrast, saturation; the last less 1 is the shift of the hue, in circles.
-    order: int64[B, 4], which of these comes when."""
+    """factors: float[B, 4], of brightness, contrast, saturation; the last minus 1 is the shift of the hue, in circles.
+    order: int64[B, 4], the order in which these are applied."""
     from torchvision.transforms.v2 import functional as F
     from torchvision.transforms.v2.functional._color import _hsv_to_rgb, _rgb_to_hsv  # adjust_hue has one shift for all
     images = pixels.permute(0, 3, 1, 2).float() / 255
     for step in order.unbind(1):
         kind, factor = step.view(-1, 1, 1, 1), factors.gather(1, step[:, None]).view(-1, 1, 1, 1)
         grey = F.rgb_to_grayscale(images)
-        # Each but the hue moves an image away from, or towards, another one: black, its mean grey, itself in grey.
+        # Each except the hue moves an image towards or away from another one: black, its mean grey, itself in grey.
         other = torch.where(kind == _CONTRAST, grey.mean((1, 2, 3), keepdim=True), grey)
         other = other.masked_fill(kind == _BRIGHTNESS, 0)
         hue, *others = _rgb_to_hsv(images).unbind(1)
@@ -60,7 +61,7 @@ def jittered(pixels: Tensor, factors: Tensor, order: Tensor) -> Tensor:
 
 
 def _chosen(pixels: Tensor, share: float) -> Tensor:
-    """Of each image whether it is one of this share, bool[B, 1, 1, 1]."""
+    """Whether each image is chosen, with probability `share`: bool[B, 1, 1, 1]."""
     return (torch.rand(len(pixels), device=pixels.device) < share).view(-1, 1, 1, 1)
 
 

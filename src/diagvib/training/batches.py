@@ -11,8 +11,8 @@ from diagvib.images.prefetch import in_advance
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 from diagvib.training.augmentation import Augmentation
 
-# Images per step where nothing is learned; any value gives the same losses up to rounding. What is larger than a CPU's
-# cache takes it up to twice as long.
+# Images per step where nothing is learned; any value gives the same losses up to rounding. More than fits into a CPU's
+# cache takes up to twice as long.
 _EVALUATION_BATCH, _EVALUATION_BATCH_CPU = 256, 32
 
 
@@ -28,7 +28,7 @@ class Scaling:
         """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any device."""
         channels = pixels.shape[-1]
         total = torch.zeros(2, channels, dtype=torch.float64, device=pixels.device)
-        # float32 holds the sum of 256 squares of bytes, below 2**24, exactly.
+        # float32 holds the sum of 256 squared bytes, below 2**24, exactly.
         for part in pixels.split(256):
             values = part.flatten(1).float()
             sums = torch.stack([values.sum(0), values.square_().sum(0)])
@@ -39,17 +39,17 @@ class Scaling:
         return cls(tuple(s / n for s in sums), tuple(value or 1.0 for value in std))
 
 
-# Statistics of ImageNet's training images, of pixels in 0..255, as torchvision's weights were trained with.
+# Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights were trained.
 IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 
 @dataclass(frozen=True)
 class Annotations:
-    """What is known of a split's images beside their class of the target.
+    """What is known about a split's images in addition to their target class.
 
     cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment. classes: names of
-    the target's classes; cue_classes: those of each cue's, by the cue's name; environments: names. followed: int64[N,
-    k], the class of the target that each cue speaks for, -1 for none.
+    the target's classes; cue_classes: those of each cue, by the cue's name; environments: names. followed: int64[N,
+    k], the target class that each cue points to, -1 for none.
     """
 
     cues: Tensor | None = None
@@ -61,13 +61,13 @@ class Annotations:
 
 
 class Batches:
-    """The images of one split as batches on the device. The bytes lie there too, unless its memory is too small."""
+    """The images of one split as batches on the device. The bytes are there too, unless its memory is too small."""
 
     def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
                  annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None,
                  augment: Augmentation | None = None):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these very images. augment: what changes
-        the images of `batch`; those `in_order` stay as they are."""
+        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these images. augment: random changes to
+        the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
@@ -86,29 +86,29 @@ class Batches:
 
     @property
     def resident(self) -> bool:
-        """Whether the images lie on the device."""
+        """Whether the images are on the device."""
         return self.pixels.device.type == self.device.type
 
     def training_data(self) -> TrainingData:
-        """What a method may know of these images."""
+        """What a method may know about these images."""
         known = self.annotations
         return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
                             known.environments, self.in_order, self.batch, self.inputs,
                             self.counterfactuals, augment=self.augment)
 
     def batch(self, index: Tensor) -> Batch:
-        """The images of these indices, int64[B], to learn from; the inputs are channels-last in memory."""
+        """The images of these indices, int64[B], for training; the inputs are channels-last in memory."""
         if self.resident:
             index = index.to(self.pixels.device)
             return self._batch(self.augment(self.pixels[index]), index)
         fetched = self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
-        # From pinned memory, which torch keeps until it is copied, the device fetches while the host goes on.
+        # The device fetches from pinned memory, which torch keeps until it is copied, while the host continues.
         pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
         return self._batch(self.augment(pixels), index)
 
     def ahead(self, batches: Tensor) -> Iterator[Tensor]:
-        """The indices of each batch, int64[steps, B], to be asked for as `batch`; where the images do not lie on the
-        device, a thread fetches those of the next ones meanwhile, be it from memory or from the disk."""
+        """The indices of each batch, int64[steps, B], to be passed to `batch`; if the images are not on the device, a
+        thread fetches those of the next batches in the meantime, from memory or from disk."""
         batches = batches.to(self.pixels.device)
         if self.resident:
             yield from batches
@@ -134,7 +134,7 @@ class Batches:
             yield self._batch(pixels, at)
 
     def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
-        """Of images on the device, and which they are: int64[B] there, or a slice."""
+        """A batch from images on the device, and their indices: int64[B] there, or a slice."""
         return Batch(pixels, self.inputs(pixels), self.labels[index], self.cues[index], self.environment[index],
                      index if isinstance(index, Tensor) else self._index[index])
 
@@ -151,5 +151,5 @@ class Batches:
 
 
 def _fits(pixels: Tensor, device: torch.device) -> bool:
-    # Half of what is free: the weights, activations and the other splits need room too.
+    # Half of the free memory: weights, activations and the other splits need room too.
     return device.type != "cuda" or pixels.nbytes < torch.cuda.mem_get_info(device)[0] / 2

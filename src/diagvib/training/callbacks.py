@@ -1,4 +1,4 @@
-"""Callbacks of a training: a bar on a terminal, and curves for TensorBoard where they are asked for."""
+"""Callbacks of a training: a bar on a terminal, and curves for TensorBoard if requested."""
 
 import sys
 import time
@@ -11,24 +11,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diagvib.foundation.errors import DiagvibError
 
-# Seconds between movements of the bar: a GPU makes hundreds of steps in one, and drawing each would cost the host more.
+# Seconds between updates of the bar: a GPU makes hundreds of steps in one, and drawing each would cost the host more.
 _PAUSE = 0.1
 
 
 class Callback:
-    """What is told how a training goes on; this one does nothing."""
+    """Is notified of a training's progress; this one does nothing."""
 
     def on_run(self, history: list[dict]) -> None:
         """A run starts, or resumes after these epochs."""
 
     def on_start(self, epochs: int, images_per_epoch: int) -> None:
-        """A phase starts; `epochs` are left at most."""
+        """A phase starts, with at most `epochs` left."""
 
     def on_step(self, images: int) -> None:
-        """So many images were trained on."""
+        """This many images were trained on."""
 
     def on_epoch(self, row: dict) -> None:
-        """An epoch is complete, and in the checkpoint, or on CUDA on its way there."""
+        """An epoch is complete and in the checkpoint, or on CUDA on its way there."""
 
 
 class _Bar(Callback):
@@ -58,14 +58,14 @@ class _Bar(Callback):
 
 
 class _Curves(Callback):
-    """Every number of the history as a scalar over epochs, in the one event file of `folder`."""
+    """Every number of the history as a scalar over epochs, in a single event file in `folder`."""
 
     def __init__(self, folder: Path):
         self._folder = folder
         self._writer = None
 
     def on_run(self, history: list[dict]) -> None:
-        # Written anew from the history: behind an interruption the old file may hold epochs that are done again.
+        # Written anew from the history: after an interruption the old file may contain epochs that are repeated.
         for stale in self._folder.glob("events.out.tfevents.*"):
             stale.unlink()
         self._writer = summary_writer()(str(self._folder))
@@ -118,7 +118,7 @@ def summary_writer() -> type:
 def training_callback(name: str, curves: Path | None = None) -> Iterator[Callback]:
     """A bar with epoch, images/s, remaining time and validation loss on stderr, if that is a terminal.
 
-    curves: folder for a TensorBoard file of this run. DiagvibError if that is asked for and not installed.
+    curves: folder for a TensorBoard file of this run. DiagvibError if it is requested and TensorBoard is not installed.
     """
     callbacks: list[Callback] = []
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of an unfinished run, so that a killed job continues where it was."""
+"""Checkpoints: the state of an unfinished run, so that a killed job continues where it stopped."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from diagvib.foundation.files import whole_file
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One file that holds the last completed epoch of one run, and the digest of everything that decides the run."""
+    """One file with the last completed epoch of one run, and the digest of everything that affects the run."""
 
     path: Path
     digest: str
@@ -27,14 +27,14 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with zipfile.ZipFile(self.path) as archive:  # torch.load does not look at the checksums
+            with zipfile.ZipFile(self.path) as archive:  # torch.load does not check the checksums
                 if archive.testzip():
                     raise ValueError("a checksum does not fit")
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             if saved["digest"] == self.digest:
                 return saved["state"]
             reason = "made with other settings, images or code"
-        except Exception as error:  # torch.load raises whatever the damaged bytes happen to provoke
+        except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {' '.join(str(error).split())[:100]}"
         print(f"{self.path}: ignored this checkpoint, the run starts anew ({reason})", file=sys.stderr, flush=True)
         return None
@@ -43,23 +43,24 @@ class Checkpoint:
         save_tensors(self.path, {"digest": self.digest, "state": state})
 
     def remove(self) -> None:
-        """Remove the file, and its folder if nothing else is in it."""
+        """Remove the file, and its folder if it is then empty."""
         self.path.unlink(missing_ok=True)
         if self.path.parent.is_dir() and not any(self.path.parent.iterdir()):
             self.path.parent.rmdir()
 
 
 def save_tensors(path: Path, value: object) -> None:
-    """`torch.save`, whole. DiagvibError if the disk is full."""
-    # Of a path that it opens itself, torch says that the position is unexpected, and not why.
+    """`torch.save`, atomically. DiagvibError if the disk is full."""
+    # If torch opens a path itself, its error says that the position is unexpected, and not why.
     with whole_file(path) as temporary, temporary.open("wb") as file:
         torch.save(value, file)
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run one after another; `aside`, in a thread, from a copy on the host.
+    """Writes the checkpoints of a run one after another; with `aside`, in a thread, from a copy on the host.
 
-    Aside, an epoch is on disk one epoch later at most, and a GPU goes on meanwhile. None: nothing is written.
+    With `aside`, an epoch is on disk at most one epoch later, and a GPU continues in the meantime. None: nothing is
+    written.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, aside: bool):
@@ -80,7 +81,7 @@ class Checkpoints:
 
     @contextmanager
     def finished(self) -> Iterator["Checkpoints"]:
-        """The block ends when everything is written, or raises what kept it from being so."""
+        """The block ends when everything is written, or raises what prevented it."""
         try:
             yield self
             self._wait()

@@ -1,4 +1,4 @@
-"""The code that decides a run, as a digest: what an older code has left unfinished, or tuned, does not count for it."""
+"""A digest of the code that affects a run: unfinished or tuned work of older code does not count."""
 
 import hashlib
 import subprocess
@@ -12,16 +12,16 @@ from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import SCENES
 
-# Every module that a baseline of ours may name; what is the user's own comes from its settings.
+# Every module that one of our baselines may name; a user's own modules come from the settings.
 PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
 
 
 def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings on images of a scene.
 
-    Ours and the user's own count by their `program_digest`, as `foundation.code` finds them; other packages by the
-    version of those that the baseline's modules import. DiagvibError if an own `package.module:function` is not to be
-    found.
+    Our files and the user's count by their `program_digest`, as `foundation.code` finds them; other packages by the
+    versions of those that the baseline's modules import. DiagvibError if a user's `package.module:function` does not
+    exist.
     """
     modules = baseline_modules(settings)
     absent = next((module for module in modules if find_source(module) is None), None)
@@ -35,7 +35,7 @@ def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
 
 
 def baseline_modules(settings: dict) -> list[str]:
-    """The modules that a baseline's model and method stand in, a user's own among them."""
+    """The modules of a baseline's model and method, including the user's own."""
     method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
     wheres = [METHODS.get(method, method)]
     if model:
@@ -44,15 +44,15 @@ def baseline_modules(settings: dict) -> list[str]:
 
 
 def git_state() -> dict | None:
-    """The commit of the checkout that the package stands in, and whether code or definitions were changed since (as
-    `git status` has it, in src and config); None outside of one."""
+    """The commit of the checkout that contains the package, and whether code or definitions have changed since (by
+    `git status`, in src and config); None outside a checkout."""
     if not checkout_path(".git").exists():
         return None
     git = ["git", "-C", str(checkout_path("")), "--no-optional-locks"]
     try:
         commit, changed = (subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
                            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "src", "config"]))
-    except (OSError, subprocess.CalledProcessError):  # no git, or a checkout that it does not trust
+    except (OSError, subprocess.CalledProcessError):  # no git, or a checkout that git does not trust
         return None
     return {"commit": commit, "changed": bool(changed)}
 
@@ -60,5 +60,5 @@ def git_state() -> dict | None:
 def _version(package: str) -> str:
     try:
         return version(package)
-    except PackageNotFoundError:  # its distribution has another name
+    except PackageNotFoundError:  # its distribution has a different name
         return ""

@@ -1,7 +1,7 @@
-"""A training step that is launched as a single CUDA graph: the host then has nothing to wait for.
+"""A training step that is launched as a single CUDA graph: the host then need not wait for anything.
 
-The trainer works without this file: a recorded step does what the plain one does, on the same memory. Of everything
-here only `CudaGraphs` needs a GPU; whatever stands in its place must offer `running` and `record`.
+The trainer works without this file: a recorded step does what the plain one does, on the same memory. Only `CudaGraphs`
+needs a GPU here; whatever replaces it must offer `running` and `record`.
 """
 
 import sys
@@ -14,12 +14,12 @@ from torch.optim import Optimizer
 
 from diagvib.training.protocol import out_of_memory
 
-# Steps before one is recorded: the first ones search for the fastest convolutions and make the optimisers' state.
+# Steps before one is recorded: the first ones search for the fastest convolutions and create the optimisers' state.
 WARM_UP = 3
 
 
 class CudaGraphs:
-    """Records work as CUDA graphs. It, and what runs before and between, runs on one stream of its own."""
+    """Records work as CUDA graphs. It, and what runs before and between, runs on a separate stream."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -27,7 +27,7 @@ class CudaGraphs:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, work goes to that stream: after everything before the block, and before everything behind it."""
+        """Inside, work goes to that stream: after everything before the block, and before everything after it."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         try:
@@ -37,27 +37,28 @@ class CudaGraphs:
             usual.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """What repeats all that `work` does on the device, on the same memory. `work` itself takes no effect here.
+        """A function that repeats everything that `work` does on the device, on the same memory. `work` has no effect
+        here.
 
         Random numbers come from torch's generator at every repetition, as they would without a graph.
         """
         graph = torch.cuda.CUDAGraph()
-        # Another thread may be reading images: its calls are none of the graph's.
+        # Another thread may be reading images: its calls do not belong to the graph.
         with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
         return graph.replay
 
 
 def cuda_graphs(device: torch.device, wanted: bool = True) -> CudaGraphs | None:
-    """What records steps on this device, where it can and that is wanted."""
+    """What records steps on this device, if it can and this is wanted."""
     return CudaGraphs(device) if wanted and device.type == "cuda" else None
 
 
 class RecordedStep:
     """Calls `work` with int64[B] indices of a batch; after WARM_UP calls by repeating a recorded one.
 
-    Every call is a step of the training, so the result does not depend on recording. work: reads nothing that moves in
-    memory between calls, and waits for nothing. A work that cannot be recorded goes on as it is, and one line says why.
+    Every call is a training step, so the result does not depend on recording. work: reads nothing that moves in
+    memory between calls, and waits for nothing. Work that cannot be recorded runs normally, and one line says why.
     optimisers: those that `work` steps.
     """
 
@@ -92,7 +93,7 @@ class RecordedStep:
 
 @contextmanager
 def _capturable(optimisers: list[Optimizer]) -> Iterator[None]:
-    # torch asks Adam for the mark while recording and warns of it otherwise; a fused optimiser computes the same.
+    # torch asks for Adam's mark while recording and warns otherwise; a fused optimiser computes the same.
     groups = [group for optimiser in optimisers for group in optimiser.param_groups if "capturable" in group]
     try:
         for group in groups:

@@ -1,4 +1,4 @@
-"""Which images the batches of an epoch hold, from what a method's `sampling` says."""
+"""The images of an epoch's batches, from a method's `sampling`."""
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from diagvib.methods.method import Sampling
 def epoch_batches(chosen: Sampling, n: int, size: int, generator: torch.Generator) -> Tensor:
     """Indices int64[steps, images] of an epoch's batches, from a method's `sampling` of n images.
 
-    Whole batches only; of fewer images than a batch, one with all of them. Of several sets each is gone through in
-    random order, and anew once it is through.
+    Full batches only; with fewer images than a batch, one with all of them. Each of several sets is used in random
+    order, and again from the start when it is exhausted.
     """
     steps, size = epoch_shape(chosen, n, size)
     if isinstance(chosen, list):
@@ -28,7 +28,7 @@ def epoch_batches(chosen: Sampling, n: int, size: int, generator: torch.Generato
 
 
 def epoch_shape(chosen: Sampling, n: int, size: int) -> tuple[int, int]:
-    """Steps of an epoch, and images of each. DiagvibError if a batch is too small for an image of every set."""
+    """Steps in an epoch, and images in each. DiagvibError if a batch is too small for an image of every set."""
     if isinstance(chosen, list):
         if size < len(chosen):
             raise DiagvibError(f"batch_size {size} is less than the number of sets of images, such as environments, "
@@ -40,6 +40,6 @@ def epoch_shape(chosen: Sampling, n: int, size: int) -> tuple[int, int]:
 
 
 def _repeated(indices: Tensor, images: int, generator: torch.Generator) -> Tensor:
-    """So many of these indices, int64[images]: random orders of all of them, one after another."""
+    """This many of these indices, int64[images]: random orders of all of them, one after another."""
     orders = [torch.randperm(len(indices), generator=generator) for _ in range(-(-images // len(indices)))]
     return indices[torch.cat(orders)[:images]]

@@ -1,7 +1,7 @@
 """torch's optimisers, fused, without loading torch's compiler.
 
-torch marks an optimiser's methods as nothing to compile, and loads the compiler for that, which takes longer than
-loading torch itself; nothing is compiled here. The methods below are those that the marks are wrapped around.
+torch marks an optimiser's methods as not to be compiled, and loads the compiler for that, which takes longer than
+loading torch itself; nothing is compiled here. The methods below are the unmarked originals.
 """
 
 from inspect import unwrap
@@ -24,15 +24,15 @@ OPTIMISERS = {"adam": _without_compiler(torch.optim.Adam), "adamw": _without_com
 
 
 def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
-    """What a method asks for, as new. Fused on the CPU too: it is the faster one there for small nets, and as
-    deterministic."""
+    """A new optimiser, as a method requests it. Fused on the CPU too: this is faster there for small networks, and just
+    as deterministic."""
     settings = {key: tuple(value) if key == "betas" else value for key, value in given.settings.items()
                 if key != "name"}
     return OPTIMISERS[given.settings["name"]](given.parameters, **settings, fused=True)
 
 
 def forget_where(optimiser: torch.optim.Optimizer, condition: Tensor) -> None:
-    """Leave the optimiser as new where `condition`, bool[] on the device, is true; it is not read on the host."""
+    """Reset the optimiser where `condition`, bool[] on the device, is true; it is not read on the host."""
     for state in optimiser.state.values():
         for value in state.values():
             if value is not None:

@@ -1,4 +1,4 @@
-"""What a trained method predicts."""
+"""The predictions of a trained method."""
 
 import torch
 from torch import Tensor

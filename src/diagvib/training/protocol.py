@@ -1,4 +1,4 @@
-"""What every training and prediction keeps to: precision, seeds, threads, and the words for what goes wrong."""
+"""What all training and prediction follow: precision, seeds, threads, and the messages when something goes wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +14,10 @@ from diagvib.settings.grid import Run
 
 @dataclass(frozen=True)
 class Protocol:
-    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, part of the result.
+    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, which affect the
+    result.
 
-    track_test: the history also tells each epoch's accuracy on the test groups, which select nothing.
+    track_test: the history also records each epoch's accuracy on the test groups, which selects nothing.
     """
 
     max_epochs: int
@@ -27,7 +28,7 @@ class Protocol:
     track_test: bool = False
 
     def on(self, device: torch.device) -> str:
-        """The precision used: bf16 only where the device has instructions for it."""
+        """The precision used: bf16 only if the device has instructions for it."""
         return self.precision if has_bf16(device) else "fp32"
 
 
@@ -38,7 +39,7 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
 
 @contextmanager
 def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
-    """Too little device memory, in whatever way torch says so, becomes a DiagvibError that says what to lower."""
+    """Too little device memory, in whatever way torch reports it, becomes a DiagvibError that says what to lower."""
     try:
         yield
     except RuntimeError as error:
@@ -50,13 +51,13 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of torch says that the device's memory did not suffice, in any of its ways."""
+    """Whether an exception of torch says, in any way, that the device ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or any(
         text in str(error) for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation"))
 
 
 def run_seed(run: Run, seed: int) -> int:
-    """The seed of a run, given the protocol's: that itself, but for further replicates of a training on one dataset."""
+    """The seed of a run, from the protocol's: the same, except for further replicates on a shared dataset."""
     return int.from_bytes(name_digest(seed, "replicate", run.sample)[:7], "big") if run.shared and run.sample else seed
 
 
@@ -69,17 +70,17 @@ def epoch_seed(run: Run, seed: int, epoch: int) -> int:
 def deterministic(device: torch.device, threads: int) -> Iterator[None]:
     """Fix what torch would otherwise take from the machine or the process, and put it back afterwards.
 
-    On the CPU the number of threads decides the order of sums, hence the last bits of every result. On a GPU fp32 is
-    fp32: no TF32, which torch allows to convolutions, with 10 bits of mantissa where fp32 has 23.
+    On the CPU the number of threads affects the order of sums, hence the last bits of every result. On a GPU fp32 means
+    fp32: no TF32, which torch allows for convolutions, with 10 bits of mantissa where fp32 has 23.
     """
     before = torch.get_num_threads(), torch.get_deterministic_debug_mode(), torch.backends.cuda.matmul.fp32_precision
-    # Deterministic algorithms would otherwise also fill every new tensor, which costs time and decides nothing here.
+    # Deterministic algorithms would otherwise also fill every new tensor, which takes time and has no effect here.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     if device.type == "cpu":
         torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would load torch's compiler
-    # Batches of one shape only, so the search for the fastest convolution pays.
+    # All batches have the same shape, so the search for the fastest convolution pays off.
     with (torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []),
           torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False)):
         try:

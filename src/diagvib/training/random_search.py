@@ -1,5 +1,5 @@
-"""Random search: a baseline's settings by trials, as in DomainBed (Gulrajani and Lopez-Paz, 2021), and which trial each
-rule of selection would choose."""
+"""Random search: a baseline's settings by trials, as in DomainBed (Gulrajani and Lopez-Paz, 2021), and the trial that
+each selection rule would choose."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ _RANGES = "tuning.random_search.ranges"
 
 @dataclass(frozen=True)
 class Trial:
-    """The settings of one trial, by key; of trial 0 the baseline's own."""
+    """The settings of one trial, by key; for trial 0 the baseline's own."""
 
     number: int
     values: dict
 
     def applied(self, settings: dict) -> dict:
-        """A baseline's settings with these."""
+        """A baseline's settings with those of the trial."""
         return with_values(settings, self.values) if self.number else settings
 
     @property
@@ -48,12 +48,12 @@ class Trial:
 
 def search(task: Task) -> Trial:
     """Train every trial on the tuning's study, write `out`/{baseline}.csv and .yaml, print the ranking; returns the
-    trial of the best accuracy on validation images of the training environments.
+    trial with the best accuracy on validation images of the training environments.
 
-    A method of which no setting is drawn has one trial. A search that was killed continues to the same files, and one
-    with more trials trains only these. A trial that diverges, or does not fit into the GPU's memory, is not chosen.
-    DiagvibError for ranges that do not fit the baseline, for a batch larger than the training data, or if no trial is
-    left.
+    A method without drawn settings has one trial. A killed search continues to the same files, and one
+    with more trials trains only the new ones. A trial that diverges, or does not fit into the GPU's memory, is not
+    chosen. DiagvibError for ranges that do not fit the baseline, for a batch larger than the training data, or if no
+    trial is left.
     """
     given = task.tuning["random_search"]
     space = search_space(task.settings, given["ranges"], _RANGES, task.baseline)
@@ -72,22 +72,22 @@ def search(task: Task) -> Trial:
     write_tuned(task, _ordered(table, choices, list(space)), best, origin)
     _print_trials(trials, table, candidates, rule)
     _print_choices(choices)
-    print(f"chosen: {best}, of highest {RULES[rule]}")
+    print(f"chosen: {best}, with the highest {RULES[rule]}")
     return best
 
 
 def _rows(run: Run, trial: Trial, outcome: dict) -> Iterator[dict]:
-    """A row for each rule, or one without a rule of a training that has no number."""
+    """A row for each rule, or a single row without a rule for a training that gave no number."""
     about = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
              "trial": trial.number, **trial.values, "status": outcome["status"], "epochs": outcome["epochs"]}
     yield from ({**about, **row} for row in rule_rows(outcome["history"]) or [{}])
 
 
 def rule_rows(history: Sequence[dict]) -> list[dict]:
-    """What each rule makes of a training: rule, epoch, score, TESTED and the accuracy on each test group.
+    """What each rule chooses in a training: rule, epoch, score, TESTED and the accuracy on each test group.
 
-    history: epochs as the trainer notes them. The score is what trials are compared by: the rule's own column at its
-    epoch; at the last epoch the accuracy on validation images of the training environments.
+    history: epochs as the trainer records them. Trials are compared by the score: the rule's own column at its
+    epoch; for the last epoch, the accuracy on validation images of the training environments.
     """
     if not history:
         return []
@@ -100,10 +100,10 @@ def rule_rows(history: Sequence[dict]) -> list[dict]:
 
 
 def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """By rule the trial that it would choose, its score and test accuracy, means over the datasets.
+    """For each rule, the trial that it would choose, with its score and test accuracy, averaged over the datasets.
 
-    table: a row for each training and rule. Of equal scores the trial of the lower number. A trial that lacks a number
-    on a dataset is out. DiagvibError if all are.
+    table: a row for each training and rule. Ties go to the trial with the lower number. A trial that lacks a number
+    on any dataset is excluded. DiagvibError if all are.
     """
     failed = set(table.loc[table["status"] != "ok", "trial"])
     whole = table[~table["trial"].isin(failed)]
@@ -118,7 +118,7 @@ def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 
 def _ordered(table: pd.DataFrame, choices: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The table that is written; `chosen` is true of the trial that a rule would choose."""
+    """The table to write; `chosen` is true for the trial that a rule would choose."""
     groups = [name for name in table if is_tested(name) and name != TESTED]
     columns = ["baseline", "study", "binding", "sample", "trial", *keys, "status", "epochs", "rule", "epoch", "score",
                TESTED, *groups]
@@ -127,7 +127,7 @@ def _ordered(table: pd.DataFrame, choices: pd.DataFrame, keys: list[str]) -> pd.
 
 
 def _print_trials(trials: Trials, table: pd.DataFrame, candidates: Sequence[Trial], rule: str) -> None:
-    """Every trial with its settings and each rule's score, best first; test accuracy: at the epoch of `rule`."""
+    """Every trial with its settings and each rule's score, best first; test accuracy at the epoch of `rule`."""
     means = table.groupby(["trial", "rule"])[["score", TESTED]].agg(lambda values: values.mean(skipna=False)).unstack()
     rules = [name for name in RULES if name != LAST and name in set(table["rule"])]
     shown = Table(title=f"{trials.task.baseline}: random search on {trials.datasets()}, highest {RULES[rule]} first, "

@@ -39,15 +39,15 @@ from diagvib.training.protocol import Protocol, enough_memory, run_seed
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
-# What the three files of a dataset must have in common.
+# Metadata that the three files of a dataset must have in common.
 _SHARED = ("study", "binding", "sample", "roles", "scene", "sources", "comparable", "sources_digest", "image_shape")
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a job that was killed
-    continues from there, and one that succeeds leaves nothing. curves: of TensorBoard files, `curves`/{sample}, if they
-    are wanted."""
+    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a killed job
+    continues from there, and a successful one leaves nothing. curves: folder of TensorBoard files, `curves`/{sample},
+    if they are wanted."""
 
     runs: Path
     checkpoints: Path
@@ -56,11 +56,11 @@ class Folders:
 
 @dataclass(frozen=True)
 class Job:
-    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: where
-    the images come from. keep_weights: beside each run, the weights that were selected, a state dict. cuda_graphs:
-    whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, which methods that render
-    need. weights: a folder that may hold published weights. code: digest of what trains them, found when they are
-    trained."""
+    """How all runs of one call are trained. settings: the baseline's, as from `load_settings`. datasets: the source of
+    the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
+    whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, for methods that render.
+    weights: a folder that may contain published weights. code: digest of the code that trains them, computed when
+    training starts."""
 
     settings: dict
     protocol: Protocol
@@ -75,9 +75,9 @@ class Job:
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     """Train a baseline on each run's images and write the run's folder. runs: samples, or replicates on one, of a
-    (baseline, study, binding). A run that is there already, made with the same settings, images and code, is kept.
+    (baseline, study, binding). An existing run made with the same settings, images and code is kept.
 
-    DiagvibError for files that do not belong together, settings that do not fit, a loss that is no number, or too
+    DiagvibError for files that do not belong together, settings that do not fit, a loss that is not a number, or too
     little GPU memory.
     """
     if folders.curves:
@@ -92,7 +92,7 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
             if is_finished(folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights):
                 print(f"{run.name}: kept, made with the same settings, images and code")
                 continue
-            # What is trained anew is not there until it is whole.
+            # A run that is trained again does not exist until it is complete.
             (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
             waiting.append((own, run, folders, checkpoints[-1]))
         for task in waiting:
@@ -103,14 +103,15 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
 
 
 def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device) -> AbstractContextManager[Datasets]:
-    # Reading is a thousandth of a CPU's training time; there the thread would only take a core and memory from it.
+    # Reading takes a thousandth of a CPU's training time; there a thread would only take a core and memory from it.
     if device.type == "cuda" and isinstance(datasets, ImageFiles):
         return ReadAhead(datasets, samples)
     return nullcontext(datasets)
 
 
 def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, if the three are not of one dataset, or of another."""
+    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or from another
+    one."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():
@@ -127,7 +128,7 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
 
 
 def _digest(job: Job, run: Run, metadata: dict) -> str:
-    """Of everything that decides a run: a checkpoint made with anything else cannot be continued."""
+    """A digest of everything that affects a run: a checkpoint made with anything else cannot be continued."""
     return digest({"run": asdict(run), "settings": job.settings, "protocol": asdict(job.protocol),
                    "device": job.device.type, "precision": job.protocol.on(job.device), "images": metadata,
                    "code": job.code, "torch": torch.__version__})
@@ -157,7 +158,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
 
 
 def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tuple[Method, Fitted, dict]:
-    """Train on a dataset's images. These are let go on return, before the test ones come."""
+    """Train on a dataset's images. They are released on return, before the test images are loaded."""
     train = load_batches(job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared)
     val = load_batches(job.datasets, run, "val", job.device, like=train)
     settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
@@ -170,7 +171,7 @@ def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tu
 
 
 def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
-    """Accuracies on the test groups, as `{group}_accuracy`. Holds the test images while it lives."""
+    """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while it exists."""
     test = load_images(job.datasets, run, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
     names = np.array(test.factors[run.target])
@@ -186,7 +187,7 @@ def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
 
 
 def load_images(datasets: Datasets, run: Run, split: str) -> Images:
-    """A split's images. DiagvibError, naming the file, if it holds none, or an unknown class of the target or a cue."""
+    """A split's images. DiagvibError, naming the file, if it has none, or an unknown class of the target or a cue."""
     images, path = datasets.load(run.dataset, split), datasets.place(run.dataset, split)
     if not len(images.table):
         raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
@@ -202,9 +203,9 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
                  like: Batches | None = None, prepared: Path | None = None) -> Batches:
     """A split's images on the device, with their cues and environments.
 
-    settings: the baseline's, which say how the training images are normalised and augmented. like: the training
-    batches, whose scaling and environments the other splits follow; an environment that is not among these is number
-    -1. prepared: the scene's prepared sources, for a method that needs images as they would be otherwise.
+    settings: the baseline's, which say how training images are normalised and augmented. like: the training
+    batches, whose scaling and environments the other splits use; an environment that is not among these gets the number
+    -1. prepared: the scene's prepared sources, for methods that need images rendered with changes.
     """
     images = load_images(datasets, run, split)
     column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
@@ -224,7 +225,7 @@ def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device,
 
 
 def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:
-    """The class of the target that each cue of each image speaks for, int64[N, k]; None without cues, and for images
+    """The target class that each cue of each image points to, int64[N, k]; None without cues, and for images
     that do not say."""
     spoken, number = images.metadata.get("speaks_for"), images.factors[run.target].index
     if not cues or spoken is None:
@@ -236,7 +237,8 @@ def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tenso
 
 def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Tensor, confidence: torch.Tensor,
                    out: Path) -> dict:
-    """Write everything of a run that its names decide; returns the metrics. prediction: class index int64[N]."""
+    """Write everything about a run that depends only on its names; returns the metrics. prediction: class index
+    int64[N]."""
     names = np.array(test.factors[run.target])
     facts = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
              "roles": test.metadata["roles"], "scene": test.metadata["scene"],
@@ -254,12 +256,12 @@ def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Ten
 
 
 def _placed(table: pa.Table) -> list[str]:
-    """The columns that say where an image stands in its study."""
+    """The columns that say where an image belongs in its study."""
     return [name for name in ("group", "environment") if name in table.column_names]
 
 
 def _write_weights(path: Path, method: Method, keep: bool) -> None:
-    """The method's state dict, on the CPU; if it is not to be kept, an earlier training's goes."""
+    """The method's state dict, on the CPU; if it is not to be kept, remove that of an earlier training."""
     if not keep:
         path.unlink(missing_ok=True)
         return

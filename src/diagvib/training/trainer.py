@@ -1,6 +1,6 @@
 """Training, from top to bottom: phases, epochs, sampling, batches, step, validation, selection, checkpoint.
 
-It names no method: what differs between methods are the hooks of `methods.method.Method` that it calls.
+It names no method: methods differ in the hooks of `methods.method.Method` that it calls.
 """
 
 import math
@@ -24,13 +24,14 @@ from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
 from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
 
-# Further entries of an epoch's row, of the method after that epoch; called in phases that classify, changes nothing.
+# Computes further entries of an epoch's row from the method; called in phases that classify, changes nothing.
 Tracker = Callable[[Method], dict]
 
 
 @dataclass
 class Progress:
-    """How far a run is; with the weights, the method's memory and the optimisers, all that a checkpoint holds."""
+    """The progress of a run; with the weights, the method's state and the optimisers, this is all a checkpoint
+    contains."""
 
     phase: int = 0
     epochs_in_phase: int = 0
@@ -41,7 +42,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Timing:
-    """The training steps of one epoch: their phase, images, and seconds until the device had done them."""
+    """The training steps of one epoch: their phase, images, and seconds until the device had finished them."""
 
     phase: str
     images: int
@@ -50,7 +51,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished training; the method holds the selected weights. timings: of the epochs trained here."""
+    """A finished training; the method has the selected weights. timings: of the epochs trained here."""
 
     history: list[dict]
     selected_epoch: int
@@ -59,7 +60,7 @@ class Fitted:
 
     @property
     def images_per_second(self) -> float | None:
-        """Over all training steps here; None if there were none."""
+        """Over all training steps made here; None if there were none."""
         seconds = sum(timing.seconds for timing in self.timings)
         return sum(timing.images for timing in self.timings) / seconds if seconds else None
 
@@ -69,7 +70,8 @@ class Trainer:
     interrupted and however many cores there are. Paper, Sec. A.2."""
 
     def __init__(self, method: Method, train: Batches, val: Batches, run: Run, protocol: Protocol):
-        """DiagvibError if the batch is larger than the training data, or the selection needs what the data lack."""
+        """DiagvibError if the batch is larger than the training data, or the selection needs something that the data
+        lack."""
         self.device = train.device
         self.method = method.to(self.device, memory_format=torch.channels_last)
         self.train, self.val, self.run, self.protocol = train, val, run, protocol
@@ -84,11 +86,11 @@ class Trainer:
 
     def fit(self, checkpoint: Checkpoint | None = None, callback: Callback | None = None,
             tracker: Tracker | None = None, graphs: CudaGraphs | None = None) -> Fitted:
-        """Train phase by phase, and leave the method with the weights that were selected in the last one.
+        """Train phase by phase, and leave the method with the weights selected in the last one.
 
-        Continues from `checkpoint` if that holds a state. tracker: adds to the rows of the history. graphs: records
+        Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the history. graphs: records
         the steps, which changes how fast they start, not what they compute. DiagvibError if the data lack what the
-        method is told; Diverged if the loss is no longer a number.
+        method must be told; Diverged if the loss is no longer a number.
         """
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
         with (deterministic(self.device, self.protocol.threads), graphs.running() if graphs else nullcontext(),
@@ -190,7 +192,7 @@ class Trainer:
         optimiser.step()
 
     def _step_function(self) -> Callable[[Tensor], None]:
-        """The step, or where there are graphs one that is recorded."""
+        """The step, or a recorded one if there are graphs."""
         if self.graphs and not self.train.resident:
             say_no_graph("the images do not fit into the GPU's memory and stay in the host's")
         elif self.graphs and self.data.counterfactuals:
@@ -220,8 +222,8 @@ class Trainer:
         return row
 
     def _select(self, row: dict) -> None:
-        """Keep the weights if this epoch is better than all before in its phase. Of equal ones, as worst groups of
-        accuracy 0 are, the one of the higher validation accuracy is better."""
+        """Keep the weights if this epoch is better than all before in its phase. Ties, which are common for worst
+        groups with accuracy 0, go to the higher validation accuracy."""
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":
             rule = "val_loss"

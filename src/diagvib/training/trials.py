@@ -1,5 +1,5 @@
-"""The trainings of a tuning: one baseline with several settings, on several datasets. Each is kept when it has ended,
-so that a tuning that was killed continues."""
+"""The training runs of a tuning: one baseline with several settings, on several datasets. Each is kept when finished,
+so that a killed tuning continues."""
 
 import sys
 import time
@@ -28,26 +28,26 @@ from diagvib.training.protocol import Protocol, out_of_memory
 from diagvib.training.run import Job, dataset_metadata, load_batches, make_tracker
 from diagvib.training.trainer import Tracker, Trainer
 
-# Of an entry in config/baselines, in the order in which they stand there.
+# Keys of an entry in config/baselines, in the order in which they are written.
 ENTRY_KEYS = ("model", "method", "optimiser", "batch_size", "normalise", "augment", "selection", "max_epochs",
               "origin")
 
 
 class Candidate(Interface):
-    """Settings to try; as text, what they are. file: a name for what is kept of it."""
+    """Settings to try; as text, a description. file: a name for its stored results."""
 
     @property
     def file(self) -> str: ...
 
     def applied(self, settings: dict) -> dict:
-        """A baseline's settings with these."""
+        """A baseline's settings with those of the candidate."""
 
 
 @dataclass(frozen=True)
 class Task:
     """What is tuned. settings: the baseline's, as in config/baselines; tuning: the configuration's section; datasets:
-    the study's, by binding; out: folder of the results; kept: folder of finished and unfinished trainings; prepared:
-    the scene's prepared sources; weights: folder of published weights."""
+    the study's, by binding; out: folder for the results; kept: folder for finished and unfinished training runs;
+    prepared: the scene's prepared sources; weights: folder with published weights."""
 
     baseline: str
     settings: dict
@@ -61,13 +61,13 @@ class Task:
     weights: Path | None = None
 
     def baseline_settings(self) -> dict:
-        """The baseline's, with as many epochs as the tuning has."""
+        """The baseline's settings, with as many epochs as the tuning has."""
         fewer = {"max_epochs": self.tuning["max_epochs"]} if self.tuning["max_epochs"] else {}
         return {**self.settings, **fewer}
 
 
 class Trials:
-    """Every candidate on every dataset of a task. sizes: the key of the configuration that says the batch sizes."""
+    """Every candidate on every dataset of a task. sizes: the configuration key for batch sizes, for messages."""
 
     def __init__(self, task: Task, candidates: Sequence[Candidate], sizes: str):
         self.task, self.candidates, self.sizes = task, candidates, sizes
@@ -85,16 +85,16 @@ class Trials:
 
     @property
     def images(self) -> dict:
-        """Of the first dataset's training images, what its file says."""
+        """The metadata of the first dataset's training images."""
         return self.made_from[self.runs[0]]["train"]
 
     def datasets(self) -> str:
-        """What was trained on, for an entry's origin."""
+        """The datasets trained on, for an entry's origin."""
         samples = ", ".join(map(str, self.task.tuning["samples"]))
         return f"{self.study} ({', '.join(self.task.datasets)}; dataset sample {samples})"
 
     def made(self, train_images: int) -> str:
-        """With how much was trained, for an entry's origin."""
+        """The amount of training, for an entry's origin."""
         epochs = self.settings.get("max_epochs", self.task.protocol.max_epochs)
         return (f"{train_images} training images of {self.images['image_shape'][0]} pixels from "
                 f"{self.images['sources']} sources and {epochs} epochs")
@@ -103,7 +103,7 @@ class Trials:
         """Each training with its outcome: val_loss, selected_epoch, epochs, seconds, train_images, status (ok |
         diverged | out of memory), and history, the epochs of the last phase.
 
-        A dataset's images are loaded once, and only if a candidate is not finished yet. DiagvibError if a batch is
+        A dataset's images are loaded once, and only if some candidate is not finished. DiagvibError if a batch is
         larger than the training data.
         """
         for run in self.runs:
@@ -121,7 +121,7 @@ class Trials:
                 if outcome.get("digest") != made_by:
                     loaded = loaded or self._load(run)
                     outcome = {"digest": made_by, **self._train(run, candidate, settings, loaded, checkpoint)}
-                    if outcome["status"] != "out of memory":  # which may be another process's doing
+                    if outcome["status"] != "out of memory":  # another process may be to blame
                         write_json(result, outcome)
                 checkpoint.remove()
                 yield run, candidate, outcome
@@ -140,7 +140,7 @@ class Trials:
 
     def _train(self, run: Run, candidate: Candidate, settings: dict, loaded: tuple[Batches, Batches, Tracker | None],
                checkpoint: Checkpoint) -> dict:
-        """One training's outcome. seconds: those since it was started or continued."""
+        """One training's outcome. seconds: since it was started or continued."""
         number = self.runs.index(run) * len(self.candidates) + list(self.candidates).index(candidate) + 1
         name = f"{run.name}, {candidate} ({number} of {len(self.runs) * len(self.candidates)})"
         train, val, tracker = loaded
@@ -170,7 +170,7 @@ class Trials:
 
 
 def write_tuned(task: Task, table: pd.DataFrame, best: Candidate, origin: str) -> None:
-    """The table of all trainings, and the best settings as an entry for config/baselines."""
+    """Write the table of all training runs, and the best settings as an entry for config/baselines."""
     entry = shortened({**best.applied(task.settings), "origin": origin})
     entry = {key: entry[key] for key in ENTRY_KEYS if key in entry}
     write_text(task.out / f"{task.baseline}.csv", table.to_csv(index=False))

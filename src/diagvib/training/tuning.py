@@ -23,7 +23,7 @@ class Candidate:
     lr: float
 
     def applied(self, settings: dict) -> dict:
-        """A baseline's settings with these."""
+        """A baseline's settings with those of the candidate."""
         return {**settings, "batch_size": self.batch_size, "optimiser": {**settings["optimiser"], "lr": self.lr}}
 
     @property
@@ -40,11 +40,11 @@ def tune(task: Task) -> Candidate:
 
     A candidate's loss on a dataset is that of the weights which a run with these settings would keep, hence of the last
     phase. For vae and factor_vae this is the classifier's cross entropy on the codes, not the reconstruction, and `lr`
-    is the encoder's, while `head_lr` stays: an encoder is judged by what can be read from its code, as the benchmark
+    is the encoder's, while `head_lr` is fixed: an encoder is judged by what can be read from its code, as the benchmark
     will judge it. For asr it is the classifier's on lensed images.
 
-    A tuning that was killed continues, and one with more candidates trains only these. A candidate that diverges, or
-    does not fit into the GPU's memory, is the worst. DiagvibError if a batch is larger than the training data, or all
+    A killed tuning continues, and one with more candidates trains only the new ones. A candidate that diverges, or
+    does not fit into the GPU's memory, ranks last. DiagvibError if a batch is larger than the training data, or if all
     diverge.
     """
     tuning, baseline = task.tuning, task.baseline
@@ -60,13 +60,13 @@ def tune(task: Task) -> Candidate:
 
 
 def rank_candidates(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per candidate, best first: batch_size, lr, mean_loss, mean_rank, failed (trainings without a number).
+    """One row per candidate, best first: batch_size, lr, mean_loss, mean_rank, failed (training runs without a number).
 
-    The mean validation loss over all datasets decides. It weighs a factor by how much there is to lose on it, so hard
-    factors (texture, shape) speak louder than those that every candidate learns; mean_rank, the place among the
+    The mean validation loss over all datasets decides. It weighs a factor by how much can be lost on it, so hard
+    factors (texture, shape) count more than those that every candidate learns; mean_rank, the rank among the
     candidates averaged over datasets (1 is best), gives each the same weight and decides between equal means. Then the
-    larger batch comes first, which is faster, then the smaller learning rate. A training that gave no number has an
-    infinite loss and shares the last place.
+    larger batch, which is faster, comes first, then the smaller learning rate. A training without a number has an
+    infinite loss and shares the last rank.
     """
     loss = table["val_loss"].astype(float).fillna(math.inf)
     rank = loss.groupby([table["target"], table["sample"]]).rank()
@@ -85,7 +85,7 @@ def _best(ranking: pd.DataFrame, baseline: str) -> Candidate:
 
 
 def _origin(trials: Trials, table: pd.DataFrame, ranking: pd.DataFrame) -> str:
-    """Where the values come from, for config/baselines; the same for the same tuning."""
+    """The origin of the values, for config/baselines; the same for the same tuning."""
     batch_sizes, rates = (", ".join(f"{v:g}" for v in table[c].unique()) for c in ("batch_size", "lr"))
     return (f"diagvib tune; lowest mean validation loss ({ranking.iloc[0]['mean_loss']:.4g}) on {trials.datasets()} "
             f"among batch sizes {batch_sizes} and learning rates {rates}, with "
@@ -93,7 +93,7 @@ def _origin(trials: Trials, table: pd.DataFrame, ranking: pd.DataFrame) -> str:
 
 
 def _print_ranking(trials: Trials, table: pd.DataFrame, ranking: pd.DataFrame, now: Candidate) -> None:
-    """Every candidate with its validation loss on each factor (mean over dataset samples), and what decided."""
+    """Print every candidate with its validation loss on each factor (mean over dataset samples), and the choice."""
     loss = table.assign(val_loss=table["val_loss"].astype(float).fillna(math.inf)).pivot_table(
         values="val_loss", index=["batch_size", "lr"], columns="target", sort=False)
     shown = Table(title=f"{table['baseline'][0]}: validation loss on {trials.study}, lowest mean first",
@@ -113,16 +113,16 @@ def _text(loss: float) -> str:
 
 
 def _remarks(trials: Trials, ranking: pd.DataFrame) -> list[str]:
-    """Which candidate is chosen, whether ranks agree, and whether better ones may lie outside of the grid."""
+    """Which candidate is chosen, whether ranks agree, and whether better ones may be outside the grid."""
     best = _best(ranking, trials.task.baseline)
-    lines = [f"chosen: {best}, of lowest mean validation loss"]
+    lines = [f"chosen: {best}, with the lowest mean validation loss"]
     by_rank = ranking.loc[ranking["mean_rank"].idxmin()]
     other = Candidate(int(by_rank["batch_size"]), float(by_rank["lr"]))
-    lines.append("it has the lowest mean rank too" if other == best else
-                 f"the lowest mean rank has {other}: the factors do not agree, the hard ones decide the mean")
+    lines.append("it also has the lowest mean rank" if other == best else
+                 f"{other} has the lowest mean rank: the factors disagree, and the hard ones decide the mean")
     for what, value, tried in (("lr", best.lr, [c.lr for c in trials.candidates]),
                                ("batch", best.batch_size, [c.batch_size for c in trials.candidates])):
         if len(set(tried)) > 1 and value in (min(tried), max(tried)):
             end = "lowest" if value == min(tried) else "highest"
-            lines.append(f"{what} {value:g} is the {end} tried: a better one may lie beyond")
+            lines.append(f"{what} {value:g} is the {end} tried: a better one may be outside the grid")
     return lines

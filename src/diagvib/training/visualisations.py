@@ -1,4 +1,4 @@
-"""Pictures of what a trained method makes of a few test images, kept with the run in their own file."""
+"""Pictures of what a trained method sees in a few test images, kept with the run in a separate file."""
 
 import io
 from collections.abc import Iterable
@@ -17,15 +17,15 @@ from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol, autocast, deterministic
 
-# Test images that are shown, evenly over groups, classes and cells.
+# Number of test images shown, spread evenly over groups, classes and cells.
 SHOWN = 12
-# A picture is kept exactly where that takes at most so many bytes, as it does for every input, else as a good WebP of
-# this quality: a file of a hundred pictures then stays below 300 kB.
+# A picture is stored losslessly if that takes at most this many bytes, as for every input; otherwise as WebP of this
+# quality: a file of a hundred pictures then stays below 300 kB.
 _EXACT_BYTES, _QUALITY = 2500, 90
 
 
 def visualisation_schema(factors: Iterable[str]) -> pa.Schema:
-    """Columns of a file of visualisations. factors: of the scene."""
+    """Columns of a file of visualisations. factors: the scene's."""
     return pa.schema([
         ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
         ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
@@ -34,10 +34,11 @@ def visualisation_schema(factors: Iterable[str]) -> pa.Schema:
 
 def write_visualisations(path: Path, method: Method, batches: Batches, test: Images, run: Run,
                          protocol: Protocol) -> None:
-    """The visualisations of a few of the test images, drawn and written; no rows where the method offers none.
+    """Draw and write the visualisations of a few of the test images; no rows if the method offers none.
 
     batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown), dimension, kl and
-    value (of a latent dimension, else empty), prediction (where asked), group and classes of the image, picture (WebP).
+    value (of a latent dimension, else empty), prediction (if asked for), group and classes of the image, picture
+    (WebP).
     """
     shown = shown_images(test, run)
     drawn = _draw(method, batches, torch.tensor(shown), protocol)
@@ -49,8 +50,8 @@ def write_visualisations(path: Path, method: Method, batches: Batches, test: Ima
 
 
 def shown_images(test: Images, run: Run) -> np.ndarray:
-    """Which test images are shown, int64[at most SHOWN]: of each group equally many of each target class, of as many
-    cue classes as there are; sorted by group and classes, the first of their kind in the file."""
+    """Which test images are shown, int64[at most SHOWN]: equally many per group and target class, with as many cue
+    classes as possible; sorted by group and classes, the first of their kind in the file."""
     factors = [run.target, *run.cues]
     frame = test.table.select(["group", *factors]).to_pandas()
     groups, parts = sorted(set(frame["group"])), []
@@ -74,7 +75,7 @@ def _draw(method: Method, batches: Batches, index: torch.Tensor, protocol: Proto
 
 
 def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
-    """The inverse of the z-scoring, for showing what a network made of an image; clipped to 0..255."""
+    """The inverse of z-scoring, to show what a network made of an image; clipped to 0..255."""
     mean, std = (torch.tensor(values, device=device).view(-1, 1, 1) for values in (scaling.mean, scaling.std))
 
     def denormalise(inputs: torch.Tensor) -> torch.Tensor:

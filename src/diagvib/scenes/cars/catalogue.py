@@ -1,4 +1,4 @@
-"""What is prepared: which photos there are, of which class, and the one split that each belongs to."""
+"""What is prepared: the photos, their classes, and the split that each belongs to."""
 
 import hashlib
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from diagvib.scenes.cars.geometry import FACTORS
 from diagvib.scenes.prepared import mismatch, read_description
 
 CATALOGUE = "catalogue.parquet"
-# A row for each photo; of each factor they are numbered from 0, as in its pack.
+# A row for each photo; the photos of each factor are numbered from 0, as in its pack.
 SCHEMA = pa.schema([(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")])
 _KEYS = ("sources", "comparable", "canvas", "digest", "catalogue_digest", "packs")
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """classes, splits: factor -> str[N], for every photo of the factor. canvas: pixels that they are prepared for.
+    """classes, splits: factor -> str[N], for every photo of the factor. canvas: image size that they are prepared for.
 
-    comparable: whether results may be held against the paper's. digest: of all photos, their classes and splits.
+    comparable: whether results can be compared with the paper's. digest: of all photos, their classes and splits.
     """
 
     classes: Mapping[str, np.ndarray]
@@ -36,7 +36,7 @@ class Catalogue:
     def choose(self, factor: str, names: np.ndarray, split: str, generator: np.random.Generator) -> np.ndarray:
         """A photo of a factor for each image, none twice: int64[N], given the class of each.
 
-        DiagvibError, saying what number of images would do, if a class has too few in the split.
+        DiagvibError, with a number of images that would fit, if a class has too few in the split.
         """
         chosen = np.empty(len(names), dtype=np.int64)
         for name in np.unique(names.astype(str)):
@@ -52,7 +52,7 @@ class Catalogue:
 
 
 def load_catalogue(folder: Path) -> Catalogue:
-    """What stands in a prepared folder. DiagvibError if it is absent, or is not what its digest says."""
+    """The content of a prepared folder. DiagvibError if it is missing, or does not match its digest."""
     described, table = describe(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
     if table.schema.remove_metadata() != SCHEMA or catalogue_digest(table) != described["catalogue_digest"]:
         raise photo_mismatch(folder)

@@ -1,4 +1,4 @@
-"""What drawn stand-ins have in common: outlines, colours, light, and the grain of things."""
+"""What drawn stand-ins have in common: outlines, colours, light, and grain."""
 
 from collections.abc import Sequence
 
@@ -8,12 +8,12 @@ from PIL import Image, ImageDraw
 Points = Sequence[tuple[float, float]]
 Colour = Sequence[float]
 
-# Drawn so many times larger than shown, so that edges are smooth.
+# Drawn this many times larger than shown, so that edges are smooth.
 OVERSAMPLING = 4
 
 
 class Sketch:
-    """A transparent sheet, drawn on in units of its width; y points upwards from its lower edge."""
+    """A transparent sheet to draw on, in units of its width; y points upwards from its lower edge."""
 
     def __init__(self, width: int, height: float = 1.0):
         """width: pixels; height: in units."""
@@ -47,7 +47,7 @@ def _rgba(colour: Colour) -> tuple[int, ...]:
 
 
 def rounded(points: Points, times: int = 2, cut: float = 0.25) -> list[tuple[float, float]]:
-    """A closed outline, its corners cut off by a share of the sides, again and again (Chaikin, 1974)."""
+    """A closed outline with its corners cut off by a share of the sides, repeatedly (Chaikin, 1974)."""
     outline = np.asarray(points, dtype=float)
     for _ in range(times):
         following = np.roll(outline, -1, 0)
@@ -57,19 +57,20 @@ def rounded(points: Points, times: int = 2, cut: float = 0.25) -> list[tuple[flo
 
 
 def jittered(points: Points, generator: np.random.Generator, size: float) -> list[tuple[float, float]]:
-    """Each point a little elsewhere."""
+    """Each point, slightly displaced."""
     return [tuple(point) for point in np.asarray(points) + generator.normal(0, size, (len(points), 2))]
 
 
 def shade(colour: Colour, factor: float) -> np.ndarray:
-    """A colour in another light."""
+    """A colour in different light."""
     return np.asarray(colour, dtype=float) * factor
 
 
 def grain(generator: np.random.Generator, height: int, width: int, coarse: int, fine: int = 1) -> np.ndarray:
     """Noise of zero mean and unit deviation, float32[height, width].
 
-    Of smooth patches of `coarse` down to `fine` pixels, each half as large and two thirds as strong as those before.
+    The sum of smooth patches from `coarse` down to `fine` pixels, each half as large and two thirds as strong as the
+    last.
     """
     total, patch, strength = np.zeros((height, width), np.float32), coarse, 1.0
     while patch >= fine:
@@ -81,9 +82,9 @@ def grain(generator: np.random.Generator, height: int, width: int, coarse: int, 
 
 def lit(pixels: np.ndarray, generator: np.random.Generator, roughness: float, coarse: int = 16,
         from_below: float = 0.75) -> np.ndarray:
-    """A drawing as a photo shows it: darker below, warmer or cooler, grainy.
+    """A drawing as a photo would show it: darker at the bottom, warmer or cooler, grainy.
 
-    pixels: uint8[H, W, 3 or 4]. roughness: how strong the grain is, of 1; from_below: the light at the lower edge.
+    pixels: uint8[H, W, 3 or 4]. roughness: strength of the grain, at most 1; from_below: the light at the lower edge.
     """
     height, width = pixels.shape[:2]
     light = np.linspace(1.08, from_below, height, dtype=np.float32)[:, None] * generator.uniform(0.8, 1.15)
@@ -95,5 +96,5 @@ def lit(pixels: np.ndarray, generator: np.random.Generator, roughness: float, co
 
 
 def mirrored(pixels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Half of the drawings look the other way."""
+    """Half of the drawings are mirrored."""
     return pixels[:, ::-1] if generator.random() < 0.5 else pixels

@@ -1,4 +1,5 @@
-"""Where a car may be: streets, alleys and crossings; fields, deserts and forests. All have the same skies and light."""
+"""Backgrounds for cars: streets, alleys and crossings; fields, deserts and forests. All share the same skies and
+light."""
 
 import numpy as np
 from PIL import Image
@@ -6,13 +7,13 @@ from PIL import Image
 from diagvib.scenes.cars.drawing import Colour, Sketch, grain, jittered, lit, rounded, shade
 
 _Generator = np.random.Generator
-_TIMES = 2  # backgrounds are drawn so many times larger
+_TIMES = 2  # backgrounds are drawn this many times larger
 _SKIES = np.array([(150, 190, 226), (196, 204, 212), (120, 150, 190), (226, 190, 150), (170, 176, 186)])
 _WALLS = np.array([(158, 92, 70), (190, 170, 140), (140, 140, 146), (206, 196, 180), (112, 96, 90), (176, 130, 96)])
 
 
 def _sky(generator: _Generator, size: int, horizon: float) -> Sketch:
-    """A sheet with a sky down to the horizon, in units from below, with clouds."""
+    """A sheet with a sky, with clouds, down to the horizon, in units from below."""
     sheet, colour = Sketch(size), _SKIES[generator.integers(len(_SKIES))] + generator.normal(0, 8, 3)
     width, rows = size // _TIMES, round(size // _TIMES * (1 - horizon)) + 1
     pale = np.linspace(0, 0.6, rows, dtype=np.float32)[:, None]
@@ -23,7 +24,7 @@ def _sky(generator: _Generator, size: int, horizon: float) -> Sketch:
 
 
 def _lay(sheet: Sketch, colours: np.ndarray, row: int) -> None:
-    """Lay colours float32[h, w, 3] over the whole width of a sheet, from a row on; both in finished pixels."""
+    """Put colours float32[h, w, 3] across a sheet, from a row on; both in finished pixels."""
     image = Image.fromarray(colours.clip(0, 255).astype(np.uint8))
     sheet.image.paste(image.resize((_TIMES * image.width, _TIMES * image.height), Image.Resampling.NEAREST),
                       (0, _TIMES * row))
@@ -46,7 +47,7 @@ def _finished(sheet: Sketch, generator: _Generator, side: int) -> np.ndarray:
 
 
 def _windows(sheet: Sketch, generator: _Generator, corners, rows: int, columns: int, wall: Colour) -> None:
-    """A grid of windows on a wall that may lead into the depth. corners: its lower left, lower right, upper right and
+    """A grid of windows on a wall, possibly in perspective. corners: its lower left, lower right, upper right and
     upper left point."""
     a, b, c, d = (np.array(corner) for corner in corners)
 

@@ -7,16 +7,16 @@ import numpy as np
 
 from diagvib.scenes.cars.drawing import OVERSAMPLING, Points, Sketch, grain, jittered, lit, mirrored, rounded, shade
 
-# Red, green, blue; of all bodies alike.
+# Red, green, blue; the same for all bodies.
 _PAINTS = np.array([(235, 235, 232), (190, 193, 196), (120, 124, 130), (42, 43, 48), (168, 30, 32), (34, 66, 140),
                     (30, 92, 64), (205, 190, 150), (214, 120, 32), (220, 190, 50), (96, 62, 44), (110, 160, 200)])
 _GLASS, _RUBBER, _METAL = (58, 70, 82), (26, 26, 28), (170, 172, 176)
 
 
 class Body(NamedTuple):
-    """A car that looks to the right, in units of its length.
+    """A car facing right, in units of its length.
 
-    body, windows: outlines from the rear to the front; wheels: where they stand; radius: of a wheel; bed: of a pick-up,
+    body, windows: outlines from the rear to the front; wheels: their positions; radius: of a wheel; bed: of a pick-up,
     where its loading area begins and ends.
     """
 
@@ -89,7 +89,7 @@ def draw_car(body: Body, generator: np.random.Generator, side: int) -> np.ndarra
 
 
 def _details(sketch: Sketch, body: Body, paint: np.ndarray, fitted) -> None:
-    """Doors, handles, lights and bumpers; of a pick-up the shadow in its loading area."""
+    """Doors, handles, lights and bumpers; for a pick-up, the shadow in its loading area."""
     if body.bed:
         (left, right), rim = body.bed, 0.225
         inside = [(left, rim), (right, rim), (right, rim - 0.018), (left, rim - 0.018)]
@@ -116,7 +116,7 @@ def _wheel(sketch: Sketch, x: float, radius: float, generator: np.random.Generat
 
 
 def _reflecting(pixels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The sky in the upper part of the paint, and the ground in the lower."""
+    """Adds the sky in the upper part of the paint, and the ground in the lower."""
     height, width = pixels.shape[:2]
     row = np.linspace(0, 1, height, dtype=np.float32)[:, None] + 0.02 * grain(generator, height, width, width // 4, 16)
     glow = 30 * np.exp(-((row - generator.uniform(0.5, 0.6)) / 0.06)**2) - 25 * (row > 0.78)

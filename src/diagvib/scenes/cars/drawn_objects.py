@@ -1,4 +1,4 @@
-"""What stands beside a car: hydrants, signs, parking meters and traffic lights; cows, horses and sheep."""
+"""Objects next to a car: hydrants, signs, parking meters and traffic lights; cows, horses and sheep."""
 
 from functools import cache
 
@@ -43,7 +43,7 @@ def _text(words: str, height: int) -> Image.Image:
 
 
 def _write(sheet: Sketch, words: str, x: float, y: float, height: float, colour: tuple[int, int, int]) -> None:
-    """Words around a point."""
+    """Text centred at a point."""
     image = _text(words, round(height * sheet.unit))
     at = round(x * sheet.unit - image.width / 2), round((sheet.height - y) * sheet.unit - image.height / 2)
     sheet.image.paste(colour, at, image)
@@ -103,7 +103,7 @@ def _traffic_light(generator: _Generator, side: int) -> np.ndarray:
 
 
 def _legs(sheet: Sketch, at: Points, width: float, colour: np.ndarray, hoof: float) -> None:
-    """Legs from a place of the body down to the ground; those at the back first, darker."""
+    """Legs from a point of the body down to the ground; the far ones first, darker."""
     for number, (x, top) in enumerate(at):
         tone = shade(colour, 0.7 if number < len(at) // 2 else 1.0)
         sheet.polygon([(x - width, top), (x + width, top), (x + 0.6 * width, 0.02), (x - 0.6 * width, 0.02)], tone)
@@ -146,7 +146,7 @@ def _cow(generator: _Generator, side: int) -> np.ndarray:
 
 
 def _outlined(sheet: Sketch, outline: Points) -> Image.Image:
-    """What lies in an outline, as a mask for a sheet."""
+    """The area within an outline, as a mask for a sheet."""
     mask = Sketch(sheet.unit, sheet.height)
     mask.polygon(outline, (255, 255, 255))
     return mask.image.getchannel("A")

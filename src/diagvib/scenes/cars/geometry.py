@@ -1,17 +1,17 @@
-"""Where things stand in an image: a car in the middle of a background, a further object at the right (Li et al., 2023).
+"""The layout of an image: a car in the middle of a background, another object on the right (Li et al., 2023).
 
 At 256 pixels the car's longer side is 128 and the object's 64; their centres are (128, 128) and (128, 224), row and
-column. Other sizes in proportion, rounded down. Each stands in the middle of a square tile of its longer side, so that
-a tile has the same place in every image.
+column. Other sizes are in proportion, rounded down. Each is centred in a square tile with its longer side, so that
+a tile has the same position in every image.
 """
 
 FACTORS = ("car", "background", "object")
 CLASSES = ("urban", "country")
-# In the order of pasting; whatever comes later hides what is there.
+# In the order of pasting; later ones cover earlier ones.
 PASTED = ("object", "car")
-# The canvas that photos are prepared for.
+# The image size that photos are prepared for.
 CANVAS = 256
-# From this value on alpha, or a mask, is the object.
+# From this value on, alpha or a mask counts as the object.
 OPAQUE = 128
 
 _PART = {"car": 2, "background": 1, "object": 4}

@@ -1,6 +1,6 @@
 """Photos of one size in one file, which rendering maps into memory instead of reading it.
 
-A pack holds N photos: uint8[N, side, side, 3] of backgrounds, and of what is pasted uint8[N, 2, side, side, 3], their
+A pack holds N photos: for backgrounds uint8[N, side, side, 3], and for pasted parts uint8[N, 2, side, side, 3], their
 layers (`tiles.layers`).
 """
 
@@ -29,25 +29,25 @@ def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, ...])
 
 
 class Pack:
-    """The photos of a pack at a size of one's choice: as they are stored, or scaled when they are first asked for.
+    """The photos of a pack at any size: as they are stored, or scaled when they are first needed.
 
-    DiagvibError if the file is absent or of another shape.
+    DiagvibError if the file is missing or has another shape.
     """
 
     def __init__(self, path: Path, shape: tuple[int, ...], side: int):
         try:
-            stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of arrays that cannot be
+            stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of read-only arrays
         except (OSError, ValueError, EOFError):
             raise photo_mismatch(path) from None
         if stored.shape != shape or stored.dtype != np.uint8:
             raise photo_mismatch(path)
         self._stored, self._side, as_stored = stored, side, side == shape[-2]
         self._ready = np.full(len(stored), as_stored)
-        # Of what is never asked for no memory is taken.
+        # Photos that are never needed take no memory.
         self.pixels = torch.from_numpy(stored if as_stored else np.empty((*shape[:-3], side, side, 3), np.uint8))
 
     def prepare(self, rows: np.ndarray) -> None:
-        """See to it that `pixels`, a pack of the wanted side, holds these photos."""
+        """Make sure that `pixels`, a pack of the wanted size, contains these photos."""
         for row in np.unique(rows[~self._ready[rows]]):
             self.pixels[row] = torch.from_numpy(scaled(self._stored[row], self._side))
             self._ready[row] = True

@@ -1,7 +1,7 @@
-"""Stage prepare: cars and objects cut out, cropped and scaled, backgrounds scaled, all packed; and a catalogue of them.
+"""Stage prepare: cars and objects cut out, cropped and scaled, backgrounds scaled, all packed; and their catalogue.
 
-data/prepared/cars/ holds a pack of each factor's photos (car.npy, ...), catalogue.parquet, and sources.json, written
-last, which says what the rest was made from and carries its digest.
+data/prepared/cars/ contains a pack of each factor's photos (car.npy, ...), catalogue.parquet, and sources.json, written
+last, which says what the rest was made from and contains its digest.
 """
 
 import hashlib
@@ -27,12 +27,12 @@ from diagvib.scenes.photos.listing import read_listed, read_listing
 from diagvib.scenes.prepared import DESCRIPTION
 
 _KINDS = ("official", "embedded")
-# Of a class's photos of a factor so many tenths are for validation, and as many for the test.
+# Tenths of the photos of each class and factor for validation, and as many for the test.
 _TENTHS = {"official": 1, "embedded": 2}
 
 
 class Photo(NamedTuple):
-    """A photo before it is decoded; mask_sha256 is empty where its alpha channel is the mask."""
+    """A photo before it is decoded; mask_sha256 is empty if its alpha channel is the mask."""
 
     name: str
     path: str
@@ -41,7 +41,7 @@ class Photo(NamedTuple):
 
 
 class Sources(NamedTuple):
-    """photos: factor -> its photos. pixels: of a factor's photo, as its pack has them."""
+    """photos: factor -> its photos. pixels: makes the pixels of a factor's photo for its pack."""
 
     canvas: int
     photos: dict[str, list[Photo]]
@@ -49,14 +49,14 @@ class Sources(NamedTuple):
 
 
 def prepare(raw: Path, out: Path, sources: str) -> None:
-    """Make `out` from the photos listed in `raw` (sources `official`), or from ones that are drawn (`embedded`).
+    """Make `out` from the photos listed in `raw` (sources `official`), or from drawn ones (`embedded`).
 
-    DiagvibError if nothing is listed, or a photo is no longer the one that was.
+    DiagvibError if nothing is listed, or a photo has changed.
     """
     if sources not in _KINDS:
         raise unknown_name("value of sources", sources, _KINDS)
     found = _official(raw) if sources == "official" else _embedded()
-    (out / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
+    (out / DESCRIPTION).unlink(missing_ok=True)  # the old description must not vouch for new files
     packs, rows = {}, []
     for factor in FACTORS:
         photos, side = found.photos[factor], tile_side(factor, found.canvas)
@@ -75,9 +75,10 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
 
 
 def assign_splits(photos: list[Photo], tenths: int) -> list[str]:
-    """The split of each photo of a factor: of every class's so many tenths val, as many test, at least one, else train.
+    """The split of each photo of a factor: this many tenths of every class val, as many test, at least one, the rest
+    train.
 
-    Which ones, their content decides: none changes splits for another name or folder, and few where photos are added.
+    It depends on the photos' content: none changes splits when renamed or moved, and few when photos are added.
     """
     splits = dict.fromkeys(photos, "train")
     for name in CLASSES:

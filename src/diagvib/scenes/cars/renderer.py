@@ -1,4 +1,4 @@
-"""Recipes in, composed images out: a background, a further object on it, and the car over both, without blending."""
+"""Recipes in, composed images out: a background, an object on it, and the car over both, without blending."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from diagvib.scenes.cars.catalogue import describe, load_catalogue, photo_mismat
 from diagvib.scenes.cars.geometry import FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.cars.pack import Pack
 
-# Images composed at a time: on a CPU few enough to stay in its cache from one pasting to the next; elsewhere so many
-# that a call is worth its start, but whose photos fit into memory.
+# Images composed at a time: on a CPU few enough to stay in its cache from one pasting to the next; elsewhere enough
+# to make a call worthwhile, while their photos still fit into memory.
 _CHUNK, _CHUNK_OTHERS = 8, 1024
 
 
 class Renderer:
-    """`scenes.scene.Renderer` of photos prepared in a folder, which are composed on `device`.
+    """`scenes.scene.Renderer` for photos prepared in a folder, composed on `device`.
 
-    Photos stay on disk until they are needed. DiagvibError if the folder is not whole.
+    Photos stay on disk until they are needed. DiagvibError if the folder is incomplete.
     """
 
     def __init__(self, prepared: Path, size: int, device: torch.device):
@@ -49,7 +49,7 @@ class Renderer:
 
     def _compose(self, images: torch.Tensor, rows: dict[str, torch.Tensor]) -> None:
         """Fill images, uint8[B, size, size, 3]; rows: factor -> int64[B]."""
-        # index_select copies whole photos; indexing in brackets takes them byte by byte.
+        # index_select copies complete photos; indexing in brackets copies them byte by byte.
         backgrounds = self._packs["background"].pixels
         if images.device == backgrounds.device:
             torch.index_select(backgrounds, 0, rows["background"], out=images)

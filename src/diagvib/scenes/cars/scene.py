@@ -1,4 +1,4 @@
-"""The scene of UrbanCars (Li et al., 2023): a car on a background with a further object, each urban or country."""
+"""The scene of UrbanCars (Li et al., 2023): a car on a background with another object, each urban or country."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _EXAMPLE_SIZE = 128
 
 
 class Cars:
-    """`scenes.scene.Scene` of composed photos. Modules that decode or need torch are imported when they are used."""
+    """`scenes.scene.Scene` for composed photos. Modules that decode or need torch are imported when they are used."""
 
     name = "cars"
     factors: ClassVar = dict.fromkeys(FACTORS, CLASSES)
     columns = pa.schema([(f"{factor}_photo", pa.int32()) for factor in FACTORS])
     replicates = "seeds"
-    # Measured on composed photos; and of a tile of each factor.
+    # Measured on composed photos; and for a tile of each factor.
     bytes_per_pixel, source_bytes_per_image = 2.5, 3 * 256**2 + 6 * 128**2 + 6 * 64**2
-    # Classes in their order for every factor, so that an urban car is at home on an urban background.
+    # Every factor has the classes in the same order, so that urban cars go with urban backgrounds.
     published_samples = ({**dict.fromkeys(FACTORS, CLASSES), "added_cue": (1, 2, 0)},)
 
     def state(self, mirror: Path | None) -> str:
@@ -45,11 +45,11 @@ class Cars:
         return [*(f"{factor}.npy" for factor in FACTORS), CATALOGUE, DESCRIPTION]
 
     def fetch(self, raw: Path, mirror: Path | None) -> None:
-        """The photos stay where they are, `cars/` in the mirror; `raw` gets a list of them."""
+        """List the photos in `cars/` of the mirror; they stay there, and `raw` gets the list."""
         from diagvib.scenes.cars.sources import PLACES, list_sources
         from diagvib.scenes.photos.listing import write_listing
         if mirror is None:
-            raise DiagvibError(f"mirror: {self.name} are photos of your own; set it to a folder that holds "
+            raise DiagvibError(f"mirror: {self.name} are photos of your own; set it to a folder with "
                                f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
                                "`sources: embedded`")
         folder = Path(mirror) / self.name
@@ -79,12 +79,12 @@ class Cars:
         return recipes
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
-        """The square in the middle of whose sides a car fills one."""
+        """The square in the middle with the car's longer side."""
         (top, left), side = tile_corner("car", size), tile_side("car", size)
         return np.tile(np.array([top, left, top + side, left + side], dtype=np.int64), (len(recipes), 1))
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
-        """Every class is shown by its first photo of the test split; what does not matter is urban."""
+        """Every class is shown by its first photo of the test split; everything else is urban."""
         import torch
 
         catalogue = load_catalogue(prepared)

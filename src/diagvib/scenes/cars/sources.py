@@ -1,7 +1,7 @@
-"""The photos of cars, backgrounds and further objects in a user's folder: `cars/urban/...`, each with what cuts it out.
+"""The photos of cars, backgrounds and objects in a user's folder: `cars/urban/...`, each with what cuts it out.
 
-A car or object is an image with an alpha channel (PNG or WebP), or a photo beside which a mask of the same name stands:
-`name.jpg` and `name.mask.png`, white where the object is. The mask goes before an alpha channel.
+A car or object is an image with an alpha channel (PNG or WebP), or a photo with a mask of the same name next to it:
+`name.jpg` and `name.mask.png`, white where the object is. The mask takes precedence over an alpha channel.
 """
 
 from pathlib import Path
@@ -19,10 +19,10 @@ PLACES = {f"{folder}/{name}": (factor, name) for factor, folder in FOLDERS.items
 
 
 def list_sources(folder: Path) -> pa.Table:
-    """The photos and masks in a folder that can be used, as `photos.listing.list_photos`; what cannot is named.
+    """The usable photos and masks in a folder, as from `photos.listing.list_photos`; unusable ones are named.
 
-    That is, beside what no photo could be: a mask without its photo, of another size or empty; a car or object that
-    nothing cuts out; and a photo that is there twice. DiagvibError if nothing is left of a class.
+    Unusable are also: a mask without its photo, of another size or empty; a car or object that nothing
+    cuts out; and a duplicate photo. DiagvibError if nothing is left of a class.
     """
     from diagvib.scenes.photos.decoding import in_threads
     table = list_photos(folder, tuple(PLACES))
@@ -30,7 +30,7 @@ def list_sources(folder: Path) -> pa.Table:
     photos = [row for row in table.to_pylist() if not row["path"].endswith(MASK)]
     masks = {row["path"]: mask_of(row["path"]) for row in photos if mask_of(row["path"]) in paths}
     for path in sorted(path for path in paths if path.endswith(MASK) and path not in masks.values()):
-        leave_out(folder / path, f"as it is the mask of no photo; NAME.jpg and NAME{MASK} belong together")
+        leave_out(folder / path, f"because there is no photo for this mask; NAME.jpg and NAME{MASK} belong together")
     cut = [row["path"] for row in photos if PLACES[row["place"]][0] in PASTED]
     wrong = dict(zip(cut, in_threads(lambda path: _why_not_cut_out(folder, path, masks.get(path)), cut), strict=True))
     kept: dict[str, str] = {}
@@ -39,7 +39,7 @@ def list_sources(folder: Path) -> pa.Table:
         if why:
             leave_out(folder / masks.get(path, path), why)
         elif row["sha256"] in kept:
-            leave_out(folder / path, f"as it is the same photo as {kept[row['sha256']]}")
+            leave_out(folder / path, f"because it is the same photo as {kept[row['sha256']]}")
         else:
             kept[row["sha256"]] = path
     used = set(kept.values())
@@ -49,12 +49,12 @@ def list_sources(folder: Path) -> pa.Table:
 
 
 def mask_of(path: str) -> str:
-    """Where the mask of a photo stands."""
+    """The path of the mask of a photo."""
     return str(Path(path).with_suffix(MASK))
 
 
 def _why_not_cut_out(folder: Path, path: str, mask: str | None) -> str | None:
-    """Why a photo's object cannot be cut out, if so."""
+    """Why a photo's object cannot be cut out; None if it can."""
     from diagvib.scenes.cars.tiles import cut_out
     from diagvib.scenes.photos.decoding import open_photo
     try:

@@ -1,4 +1,4 @@
-"""Stand-ins for photos, drawn and seeded, at half the size: cars, what stands beside them, and where they are.
+"""Stand-ins for photos, drawn and seeded, at half the size: cars, objects next to them, and backgrounds.
 
 They need no download. Colours and light are shared by both classes, so that shapes and textures tell them apart.
 """
@@ -13,22 +13,22 @@ from diagvib.scenes.cars.geometry import tile_side
 from diagvib.scenes.cars.tiles import cut_out_tile, layers
 
 CANVAS = 128
-# Of each factor and class.
+# For each factor and class.
 COUNT = 300
 
-# Factor -> class -> kind -> what draws it: function(generator, side) -> uint8[side, side, 3] for a background, else an
-# object on a transparent ground, uint8[H, W, 4].
+# Factor -> class -> kind -> drawing function: function(generator, side) -> uint8[side, side, 3] for a background, else
+# an object on a transparent ground, uint8[H, W, 4].
 _KINDS = {"car": CARS, "background": BACKGROUNDS, "object": OBJECTS}
 
 
 def names(factor: str, name: str) -> list[str]:
-    """What the drawings of a factor's class are called: `urban/sedan-000`; its kinds take turns."""
+    """The names of the drawings of a factor's class: `urban/sedan-000`; its kinds alternate."""
     kinds = list(_KINDS[factor][name])
     return [f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}" for number in range(COUNT)]
 
 
 def draw(factor: str, drawing: str) -> np.ndarray:
-    """The drawing of a name, always the same, as its pack has it."""
+    """The drawing with a name, always the same, as in its pack."""
     name, _, numbered = drawing.partition("/")
     side, generator = tile_side(factor, CANVAS), named_generator("stand-ins", factor, drawing)
     drawn = _KINDS[factor][name][numbered.rpartition("-")[0]](generator, side)

@@ -15,17 +15,17 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
     """
     opaque = (photo[..., 3] if mask is None else mask) >= OPAQUE
     if opaque.shape != photo.shape[:2]:
-        raise ValueError("as its {} x {} pixels are not the photo's {} x {}".format(*opaque.shape, *photo.shape[:2]))
+        raise ValueError("because the mask has {} x {} pixels and the photo {} x {}".format(*opaque.shape, *photo.shape[:2]))
     if not opaque.any():
-        raise ValueError(f"as {'its mask' if mask is None else 'the mask'} is empty")
+        raise ValueError(f"because {'its mask' if mask is None else 'the mask'} is empty")
     if mask is None and opaque.all():
-        raise ValueError("as nothing cuts its object out: it has no alpha channel, and no NAME.mask.png stands beside "
-                         "it, which `diagvib cutout` would make")
+        raise ValueError("because nothing cuts its object out: it has no alpha channel and no NAME.mask.png next to "
+                         "it, which `diagvib cutout` can make")
     return photo[..., :3], opaque
 
 
 def cut_out_tile(photo: np.ndarray, mask: np.ndarray | None, side: int) -> np.ndarray:
-    """A photo's object on a tile, uint8[side, side, 4], of which its longer side fills one; alpha is 0 or 255.
+    """A photo's object on a tile, uint8[side, side, 4], as large as its longer side; alpha is 0 or 255.
 
     photo: uint8[H, W, 4]; mask: uint8[H, W] instead of its alpha channel. Cropped to the mask's box; colours are scaled
     bilinearly with antialiasing, the mask to the nearest pixel. ValueError if nothing is cut out.
@@ -33,7 +33,8 @@ def cut_out_tile(photo: np.ndarray, mask: np.ndarray | None, side: int) -> np.nd
     colours, opaque = cut_out(photo, mask)
     rows, columns = (np.flatnonzero(opaque.any(axis)) for axis in (1, 0))
     box = slice(rows[0], rows[-1] + 1), slice(columns[0], columns[-1] + 1)
-    # Where an alpha channel cuts out, colours beyond it are nobody's, and lend none; a photo's are its surroundings'.
+    # With an alpha channel, colours beyond the object are undefined and must not bleed in; a photo's are its
+    # surroundings.
     crop = np.ascontiguousarray((colours if mask is not None else photo)[box])
     factor = side / max(crop.shape[:2])
     height, width = (max(1, round(factor * length)) for length in crop.shape[:2])
@@ -55,8 +56,8 @@ def background_tile(photo: np.ndarray, side: int) -> np.ndarray:
 
 
 def layers(tile: np.ndarray) -> np.ndarray:
-    """A cut-out tile uint8[side, side, 4] as what pasting needs, uint8[2, side, side, 3]: the colours, 0 beyond the
-    object; and what stays of what is below, 255 there and 0 on the object.
+    """A cut-out tile uint8[side, side, 4] as needed for pasting, uint8[2, side, side, 3]: the colours, 0 beyond the
+    object; and a mask for what is below, 255 where it stays visible and 0 on the object.
     """
     beyond = np.where(tile[..., 3:] >= OPAQUE, 0, 255).astype(np.uint8).repeat(3, 2)
     return np.stack([tile[..., :3] & ~beyond, beyond])
@@ -65,7 +66,7 @@ def layers(tile: np.ndarray) -> np.ndarray:
 def scaled(photo: np.ndarray, side: int) -> np.ndarray:
     """A photo uint8[s, s, 3], or the `layers` of a cut-out, at another size.
 
-    What is beyond a cut-out lends it no colour, and its edges stay sharp.
+    Colours from beyond a cut-out do not bleed into it, and its edges stay sharp.
     """
     cut = photo.ndim == 4
     image = Image.fromarray(np.dstack([photo[0], ~photo[1, ..., :1]]) if cut else photo)

@@ -1,9 +1,9 @@
 """The renderer as one compiled loop over images, for CPUs (benchmark section 3).
 
-`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that every path makes the same integers of
-it. An object is resized along its columns, turned, then resized along its rows, so that the inner loops of both passes
-run over neighbouring numbers, which the compiler turns into vector instructions. Only the pixels that the digit can
-reach are computed. Images share no arithmetic: neither threads nor the rest of the batch change a pixel.
+`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that every path derives the same integers
+from it. An object is resized along its columns, transposed, then resized along its rows, so that the inner loops of
+both passes run over adjacent numbers, which the compiler turns into vector instructions. Only the pixels that the digit
+can reach are computed. Images share no arithmetic: neither threads nor the rest of the batch change a pixel.
 """
 
 import os
@@ -17,7 +17,7 @@ from numba import njit
 from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
 
 PIECE = 64  # images that a thread draws before it takes more
-LANES = 8  # rows and columns are computed in multiples of this, so that no vector is left half empty
+LANES = 8  # rows and columns are computed in multiples of this, so that no vector is half empty
 
 
 class CpuKernel:
@@ -28,7 +28,7 @@ class CpuKernel:
 
     def __init__(self, masks: torch.Tensor, textures: torch.Tensor, size: int):
         self.size = self.largest_side = size
-        # columns first, as the first pass wants them
+        # columns first, as the first pass needs them
         turned = [np.ascontiguousarray(stack.numpy().transpose(0, 2, 1)) for stack in (masks, textures)]
         self.sources = [*turned, mask_boxes(masks.numpy()), *resize_tables(size)]
 
@@ -51,9 +51,9 @@ class CpuKernel:
 
 @cache
 def _threads(count: int) -> ThreadPoolExecutor:
-    """Threads of Python's own, kept from call to call.
+    """Python's own threads, kept from call to call.
 
-    draw_images lets go of the interpreter's lock, and unlike numba's threads they may be given work from several
+    draw_images releases the interpreter's lock, and unlike numba's threads, these may be given work from several
     threads at once.
     """
     return ThreadPoolExecutor(count, "draw")
@@ -64,7 +64,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def mask_boxes(masks: np.ndarray) -> np.ndarray:
-    """The rows and columns, each from and to below, that hold a mask: int64[D, 4]; zeros where it is empty."""
+    """The rows and columns, each as start and end, that a mask occupies: int64[D, 4]; zeros if it is empty."""
     spans = []
     for used in (masks.any(2), masks.any(1)):
         some = used.any(1)
@@ -73,7 +73,7 @@ def mask_boxes(masks: np.ndarray) -> np.ndarray:
 
 
 def resize_tables(largest: int) -> tuple[np.ndarray, ...]:
-    """A_n for every n up to `largest`, where its weights stand, and what a source pixel reaches.
+    """A_n for every n up to `largest`, the positions of its weights, and what a source pixel reaches.
 
     Returns matrices, float32[largest + 1, largest + 1, 40]: row y of A_n at [n, y]; first, int64[largest + 1,
     largest + 1]: the first source pixel of row y; taps, int64[largest + 1]: how many a row has; reach, int64[largest +
@@ -94,19 +94,19 @@ def resize_tables(largest: int) -> tuple[np.ndarray, ...]:
     return matrices, first, taps, reach
 
 
-# A helper that is part of the loop that calls it. As calls, two for every row, they nearly doubled an image's time.
+# A helper that is inlined into the loop that calls it. As calls, two per row, they nearly doubled an image's time.
 inlined = njit(inline="always", fastmath={"contract"}, error_model="numpy")
 
 
 def compiled(function):
-    """Compile on the first call; kept in a file beside this module, or in the user's cache folder, for later ones.
+    """Compile on the first call; kept in a file next to this module, or in the user's cache folder, for later ones.
 
-    Numba looks at this file alone to tell whether that is stale: constants of other modules must come as arguments.
+    Numba checks only this file to tell whether that is stale: constants of other modules must come as arguments.
     """
     how = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     try:
         return njit(function, cache=True, **how)
-    except RuntimeError:  # neither folder can be written
+    except RuntimeError:  # neither folder is writable
         return njit(function, **how)
 
 
@@ -160,13 +160,13 @@ def draw_images(images, masks, textures, boxes, matrices, first, taps, reach, di
     size, square = images.shape[1], masks.shape[1]
     widest = 4 * (size + LANES)
     source, narrow = np.empty((square, 4 * square), np.float32), np.empty((size, 4 * square), np.float32)
-    # zeros: the lanes beyond an object are computed too, and should not be slowed by what memory happens to hold
+    # zeros: the lanes beyond an object are computed too, and should not be slowed down by whatever memory contains
     turned, done = np.zeros((square, widest), np.float32), np.empty(widest, np.float32)
     planes = np.empty((3, size + LANES), np.uint8)
     for i in range(len(images)):
         image, n, (top, left), box = images[i], side[i], corner[i], boxes[digit[i]]
         image[:] = np.uint8(canvas)
-        # the object's pixels that the digit reaches and the image holds, and the source pixels that they come from
+        # the object's pixels within the digit's reach and the image, and the source pixels that they come from
         y0, y1 = max(reach[n, 0, box[0]], -top), min(reach[n, 1, box[1] - 1], size - top)
         x0, x1 = max(reach[n, 0, box[2]], -left), min(reach[n, 1, box[3] - 1], size - left)
         if box[1] == 0 or y0 >= y1 or x0 >= x1:

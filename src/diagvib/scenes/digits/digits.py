@@ -12,9 +12,9 @@ from diagvib.foundation.seeding import named_generator
 
 RAW_SIZE = 28
 DIGIT_SIZE = 40
-# the larger side of a prepared digit: floor(40 / sqrt 2), so that it would fit however it were rotated
+# the larger side of a prepared digit: floor(40 / sqrt 2), so that it would fit under any rotation
 FITTED_SIZE = 28
-# pixels above this belong to the digit when its bounding box is sought
+# pixels above this belong to the digit when its bounding box is computed
 BOX_THRESHOLD = 100
 TRAIN_FRACTION = 0.8
 
@@ -23,7 +23,8 @@ _IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
 
 @dataclass(frozen=True)
 class RawDigits:
-    """Digits as their source gives them: images uint8[N, 28, 28], labels int64[N], places int32[N] in `file`."""
+    """Digits as in their source: images uint8[N, 28, 28], labels int64[N], places int32[N], their positions in
+    `file`."""
 
     file: str
     images: np.ndarray
@@ -34,7 +35,7 @@ class RawDigits:
 def prepare_digit(digit: np.ndarray) -> np.ndarray:
     """A digit uint8[28, 28], cropped, enlarged and centred: uint8[40, 40].
 
-    Truncation and offsets are the published generator's. DiagvibError if no pixel is above 100: there is no digit then.
+    Truncation and offsets are the published generator's. DiagvibError if no pixel is above 100: then there is no digit.
     """
     from skimage.transform import rescale
 
@@ -51,7 +52,7 @@ def prepare_digit(digit: np.ndarray) -> np.ndarray:
 
 
 def prepare_digits(raw: RawDigits) -> np.ndarray:
-    """All digits of a file: uint8[N, 40, 40]. DiagvibError, naming file and place, for an image without a digit."""
+    """All digits of a file: uint8[N, 40, 40]. DiagvibError, naming file and position, for an image without a digit."""
     prepared = np.empty((len(raw.images), DIGIT_SIZE, DIGIT_SIZE), dtype=np.uint8)
     for n, image in enumerate(raw.images):
         try:
@@ -62,7 +63,7 @@ def prepare_digits(raw: RawDigits) -> np.ndarray:
 
 
 def split_by_class(labels: np.ndarray, fraction: float, name: str) -> np.ndarray:
-    """Choose `fraction` of each class at random: bool[N]. The choice depends on the labels and on `name` only."""
+    """Choose `fraction` of each class at random: bool[N]. The choice depends only on the labels and on `name`."""
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
@@ -78,7 +79,7 @@ def split_names(training: RawDigits, test: RawDigits) -> np.ndarray:
 
 
 def read_mnist(folder: Path) -> tuple[RawDigits, RawDigits]:
-    """MNIST's training and test file. DiagvibError if a file is absent, truncated or not what its name says."""
+    """MNIST's training and test files. DiagvibError if a file is missing, truncated or not what its name says."""
     return _read_pair(Path(folder), "train", "train"), _read_pair(Path(folder), "t10k", "test")
 
 

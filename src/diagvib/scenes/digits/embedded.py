@@ -1,6 +1,6 @@
-"""Sources that need no download: scikit-learn's handwritten digits, and textures that are computed.
+"""Sources that need no download: scikit-learn's handwritten digits, and computed textures.
 
-They stand in for MNIST and the published textures. What is made from them is not comparable to the paper.
+They replace MNIST and the published textures. Results made from them are not comparable to the paper.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ DIGITS_NAME = "sklearn.datasets.load_digits"
 LICENCES = [("CC-BY-4.0", "E. Alpaydin and C. Kaynak. Optical Recognition of Handwritten Digits. UCI Machine Learning "
                           "Repository, 1998; as scikit-learn ships them"),
             ("Apache-2.0", "textures computed by diagvib")]
-# Strokes of 8 x 8 digits are mere shades; without more contrast the renderer's threshold would break them apart.
+# Strokes of 8 x 8 digits are only shades; without more contrast the renderer's threshold would break them apart.
 STROKE_GAIN = 1.6
 
 _Generator = np.random.Generator
@@ -23,7 +23,7 @@ _ROWS, _COLUMNS = np.mgrid[:TEXTURE_SIZE, :TEXTURE_SIZE].astype(np.float64)
 
 
 def embedded_digits() -> tuple[RawDigits, RawDigits]:
-    """scikit-learn's 1,797 digits (8 x 8, 0..16), enlarged to 28 x 28; of each class 80 % training, 20 % test."""
+    """scikit-learn's 1,797 digits (8 x 8, 0..16), enlarged to 28 x 28; 80 % of each class training, 20 % test."""
     from skimage.transform import resize
     from sklearn.datasets import load_digits
 

@@ -1,4 +1,4 @@
-"""Stage fetch: bring the source files to data/raw/, from the network or from a local folder, held to their hashes."""
+"""Stage fetch: bring the source files to data/raw/, from the network or a local folder, and check their hashes."""
 
 import shutil
 import sys
@@ -9,22 +9,22 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, whole_file
 from diagvib.scenes.sources import Source, read_sources
 
-# All URLs of a file are tried in turn, and then all of them again this many times: many failures pass.
+# All URLs of a file are tried in turn, and then all of them again this many times: many failures are temporary.
 RETRIES = 2
 PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30
 
 
 def load_sources(definitions: Path | None = None) -> list[Source]:
-    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as `read_sources`."""
+    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as in `read_sources`."""
     return read_sources(Path(definitions or definition_path("sources.yaml")))
 
 
 def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None) -> list[Path]:
-    """Bring every source file to `raw`; afterwards each is there with the right sha256. Returns their paths.
+    """Bring every source file to `raw`; afterwards each exists with the right sha256. Returns their paths.
 
     mirror: a local folder to take them from (as `mirror/path` or `mirror/filename`) instead of the network.
-    Files that are there and right are kept. DiagvibError if a file is not to be had, or is not the expected one.
+    Existing correct files are kept. DiagvibError if a file is not available, or is not the expected one.
     """
     raw, sources = Path(raw), load_sources(definitions)
     for source in sources:
@@ -87,7 +87,7 @@ def _try_url(url: str, sha256: str, temporary: Path) -> str | None:
     import pooch
     import requests
 
-    # 64 KiB: the default of 1 KiB costs more time than the transfer
+    # 64 KiB: the default of 1 KiB takes more time than the transfer
     downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS)
     try:
         downloader(url, str(temporary), None)

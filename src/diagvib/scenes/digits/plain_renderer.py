@@ -1,4 +1,4 @@
-"""One image at a time with scikit-image, as the paper's method is naturally written (benchmark section 3).
+"""One image at a time with scikit-image, as one would naturally write the paper's method (benchmark section 3).
 
 Slow on purpose: the yardstick for the batched renderer's speed, and an independent check of its pixels.
 """

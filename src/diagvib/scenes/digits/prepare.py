@@ -1,7 +1,7 @@
-"""Stage prepare: from the source files to the digits and textures that images are rendered from, and back from disk.
+"""Stage prepare: from the source files to the digits and textures that images are rendered from, and reading them.
 
-data/prepared/ holds digits.parquet (row number = digit index), textures/{name}.png, and sources.json, written last,
-which says what the rest was made from and carries its digest.
+data/prepared/ contains digits.parquet (row number = digit index), textures/{name}.png, and sources.json, written last,
+which says what the rest was made from and contains its digest.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ _SOURCES_KEYS = ("sources", "comparable", "digest", "files")
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Which digits there are: label int64[D] and split str[D] (train, val, test); row number = digit index.
+    """The available digits: label int64[D] and split str[D] (train, val, test); row number = digit index.
 
-    comparable: whether results may be held against the paper's. digest: of all prepared pixels, labels and splits.
+    comparable: whether results can be compared with the paper's. digest: of all prepared pixels, labels and splits.
     """
 
     label: np.ndarray
@@ -50,8 +50,8 @@ class Prepared(Catalogue):
 def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None) -> None:
     """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies (`embedded`).
 
-    definitions: the list that says which files these are (default: config/sources.yaml). DiagvibError if a source file
-    is absent, is not the one with the listed sha256, or holds what cannot be used.
+    definitions: the list of these files (default: config/sources.yaml). DiagvibError if a source file
+    is missing, does not have the listed sha256, or has unusable content.
     """
     if sources not in _KINDS:
         raise unknown_name("value of sources", sources, _KINDS)
@@ -61,7 +61,7 @@ def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None)
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
     described = {"sources": sources, "comparable": sources == "official",
                  "digest": _digest(digits, labels, splits, textures), "files": files}
-    (out / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
+    (out / DESCRIPTION).unlink(missing_ok=True)  # the old description must not vouch for new files
     for name, texture in zip(classes("texture"), textures, strict=True):
         write_texture(_texture_path(out, name), texture)
     write_table(out / "digits.parquet", _digit_table(digits, labels, splits, training, test),
@@ -70,7 +70,7 @@ def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None)
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """Everything in a prepared folder. DiagvibError if it is absent, incomplete, or not what its digest says."""
+    """Everything in a prepared folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
     folder = Path(folder)
     described = read_description(folder, _SOURCES_KEYS)
     table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
@@ -132,7 +132,7 @@ def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, tra
 
 
 def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
-    """The binary column `digit` as uint8[D, 40, 40], by its buffers: 70,000 rows at once instead of one by one."""
+    """The binary column `digit` as uint8[D, 40, 40], via its buffers: 70,000 rows at once instead of one by one."""
     try:
         parts = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
     except ValueError:

@@ -3,7 +3,7 @@
 Every image is one textured digit on a grey canvas. The digit's mask and the coloured texture crop, both 40 x 40, are
 resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X A_n^T. Images are therefore sorted by n
 and rendered in chunks of equal n, each a pair of matrix products. Digits leave a margin of their 40 x 40 empty, and
-where no digit reaches the canvas stays: only a window of the object is computed (`Window`). Where their compilers are
+where no digit reaches, the canvas remains: only a window of the object is computed (`Window`). If their compilers are
 installed, `cpu_kernel.py` (numba) and on CUDA `kernel.py` (Triton) do all this image by image, several times faster.
 """
 
@@ -23,9 +23,10 @@ from diagvib.scenes.digits.resizing import (
     resize_matrix,
 )
 
-# Large enough to outweigh the cost of a call, small enough for a CPU's caches (about 50 KB an image) or a GPU's memory.
+# Large enough to outweigh the cost of a call, small enough for a CPU's caches (about 50 KB per image) or a GPU's
+# memory.
 _CHUNK = {"cpu": 128, "cuda": 4096}
-# Pixels; whatever is further away is as far as this. Keeps absurd positions within 32-bit integers.
+# Pixels; anything further away counts as this far. Keeps absurd positions within 32-bit integers.
 _FAR = 2**20
 
 
@@ -34,7 +35,8 @@ def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
 
     hue: float64[N] in degrees; lightness: float64[N]. Returns float64[N, 3].
     """
-    # (l + 1) - l is not always 1 in floating point, and the truncation below shows it: the order of operations matters
+    # (l + 1) - l is not always 1 in floating point, and the truncation below reveals it: the order of operations
+    # matters
     high = torch.where(lightness <= 0.5, 2 * lightness, (lightness + 1) - lightness)
     low = 2 * lightness - high
     shift = torch.arange(1, -2, -1, dtype=hue.dtype, device=hue.device) / 3
@@ -46,16 +48,16 @@ def hls_to_rgb(hue: torch.Tensor, lightness: torch.Tensor) -> torch.Tensor:
 
 
 def placement(position: torch.Tensor, scale: torch.Tensor, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where objects stand in an image of `size` pixels: their sides int64[N], and the (row, column) of their top left
-    pixels, int64[N, 2], which may lie outside. position: float64[N, 2]; scale: float64[N]."""
+    """Where objects are in an image of `size` pixels: their sides int64[N], and the (row, column) of their top left
+    pixels, int64[N, 2], which may be outside. position: float64[N, 2]; scale: float64[N]."""
     side = (OBJECT_SIDE * size / PAPER_SIZE * scale).round().clamp(1, _FAR).long()
     return side, ((size - 1) * position - (side[:, None] - 1) / 2).clamp(-_FAR, _FAR).trunc().long()
 
 
 class Window(NamedTuple):
-    """What must be computed of an object of n x n pixels: output rows (and columns) that a digit can reach.
+    """The part of an object of n x n pixels that must be computed: output rows (and columns) that a digit can reach.
 
-    matrix: float32[m, k], the part of A_n that makes the m output rows from `start` on out of the k source rows from
+    matrix: float32[m, k], the part of A_n that makes the m output rows from `start` on from the k source rows from
     `source` on; crops: every k x k crop of every texture as a view, uint8[T, rows, columns, k, k].
     """
 
@@ -70,7 +72,7 @@ class Renderer:
 
     digits: uint8[D, 40, 40]; textures: uint8[T, H, W] with H, W >= 40; size: side of the images in pixels, 64 to 256.
     At sizes other than 128 objects keep their size relative to the image. Raises DiagvibError for other shapes.
-    fused: render by the device's kernel (CPU: numba, CUDA: Triton), not by torch's operations; default: where its
+    fused: render with the device's kernel (CPU: numba, CUDA: Triton), not with torch's operations; default: if its
     compiler is installed.
     """
 
@@ -167,7 +169,7 @@ class Renderer:
             table = tensor.reshape(n, len(shape))
             good = (table >= 0) & (table < self._limits[name]) if name in index else table.isfinite()
             wrong[name] = ~good.all(1)
-        # one look at all of them, since every look waits for a GPU
+        # all of them are checked at once, since every check waits for a GPU
         if torch.stack(list(wrong.values())).any():
             name = next(k for k, v in wrong.items() if v.any())
             row = int(wrong[name].nonzero()[0, 0])
@@ -203,17 +205,17 @@ def _chunks(side: torch.Tensor, largest: int) -> tuple[torch.Tensor, list[int], 
 def _canvas(n: int, size: int, device: torch.device) -> torch.Tensor:
     if device.type != "cpu":
         return torch.full((n, size, size, 3), CANVAS, dtype=torch.uint8, device=device)
-    # NumPy asks the system for huge pages, torch does not: a third of the time for memory that is new
+    # NumPy asks the system for huge pages, torch does not: new memory takes a third of the time
     return torch.from_numpy(np.full((n, size, size, 3), CANVAS, dtype=np.uint8))
 
 
 def _take(crops: torch.Tensor, *at: torch.Tensor) -> torch.Tensor:
-    # NumPy copies whole rows of a view here, torch single elements
+    # NumPy copies full rows of a view here, torch single elements
     return torch.from_numpy(crops.numpy()[tuple(i.numpy() for i in at)]) if crops.device.type == "cpu" else crops[at]
 
 
 def _place_by_slices(images: torch.Tensor, rows: torch.Tensor, corner: torch.Tensor, objects: torch.Tensor) -> None:
-    """Copy each object into its image, clipped at the border. One small copy an image: best on a CPU."""
+    """Copy each object into its image, clipped at the border. One small copy per image: best on a CPU."""
     target, source = images.numpy(), objects.numpy()
     size, n = target.shape[1], source.shape[1]
     for row, (top, left), pixels in zip(rows.tolist(), corner.tolist(), source, strict=True):
@@ -225,7 +227,7 @@ def _place_by_slices(images: torch.Tensor, rows: torch.Tensor, corner: torch.Ten
 
 
 def _place_by_gather(images: torch.Tensor, rows: torch.Tensor, corner: torch.Tensor, objects: torch.Tensor) -> None:
-    """The same without a loop: every pixel of the image asks which pixel of the object, if any, covers it."""
+    """The same without a loop: for every pixel of the image, finds the object's pixel, if any, that covers it."""
     size, n = images.shape[1], objects.shape[1]
     at = torch.arange(size, device=images.device) - corner[:, :, None]  # [B, 2, size]
     inside = (at >= 0) & (at < n)
@@ -235,7 +237,7 @@ def _place_by_gather(images: torch.Tensor, rows: torch.Tensor, corner: torch.Ten
 
 
 def _used_interval(masks: torch.Tensor) -> tuple[int, int]:
-    """The smallest interval of rows, and of columns, that holds every mask; everything if all are empty."""
+    """The smallest interval of rows, and of columns, that contains every mask; everything if all are empty."""
     if not masks.any():
         return 0, OBJECT_SIDE
     used = masks.amax(0)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from diagvib.scenes.digits.renderer import Renderer as BatchedRenderer
     from diagvib.scenes.scene import Renderer
 
-# What stands still in an example while another factor changes.
+# Values that are fixed in an example while another factor changes.
 _USUAL = {"position": "center-center", "hue": "blue", "lightness": "brighter", "scale": "large", "shape": "5",
           "texture": "wood"}
 _CROP = (108, 108)  # the middle of a 256 x 256 texture
@@ -34,7 +34,7 @@ _BY_NUMBERS = ("position", "hue", "lightness", "scale")
 
 
 class Digits:
-    """`scenes.scene.Scene` of the digits. Modules that read sources or need torch are imported when they are used."""
+    """`scenes.scene.Scene` for the digits. Modules that read sources or need torch are imported when they are used."""
 
     name = "digits"
     factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012
@@ -104,7 +104,7 @@ class Digits:
         return recipes
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
-        """The square that a digit is drawn in, with its margin, as far as it lies in the image."""
+        """The square that a digit is drawn in, including its margin, as far as it is inside the image."""
         import torch
 
         from diagvib.scenes.digits.renderer import placement
@@ -137,14 +137,14 @@ _PublishedSample = create_model(
 def read_published_samples(path: Path) -> list[dict]:
     """Dataset samples from a file: three classes of each factor, and the cue class added to each target class.
 
-    DiagvibError, naming file, entry and key, for whatever is wrong with them.
+    DiagvibError, naming file, entry and key, for any error in them.
     """
     entries = validated(Annotated[list[_PublishedSample], Field(min_length=1)], read_yaml(path), str(path))
     return [entry.model_dump() for entry in entries]
 
 
 class RecipeRenderer:
-    """`scenes.scene.Renderer` on the batched renderer of digits."""
+    """`scenes.scene.Renderer` based on the batched renderer of digits."""
 
     def __init__(self, renderer: BatchedRenderer):
         self._render, self.size, self.device = renderer.render, renderer.size, renderer.device

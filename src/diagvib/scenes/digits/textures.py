@@ -1,4 +1,4 @@
-"""Textures as the Renderer needs them: grey, 256 x 256, with a flat histogram (paper, Sec. 3.1)."""
+"""Textures as the renderer needs them: grey, 256 x 256, with a flat histogram (paper, Sec. 3.1)."""
 
 from pathlib import Path
 
@@ -14,8 +14,9 @@ def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
     """A texture image, uint8[H, W] grey or uint8[H, W, 3 or 4] colour, as uint8[256, 256] with a flat histogram.
 
     A grey image of 256 x 256 counts as prepared and is returned unchanged, as the published ones must be. Others are
-    centre-cropped to a square, resized, turned grey and histogram-equalised; an alpha channel is ignored.
-    DiagvibError, naming `name`, if the image is no such array, smaller than 256 pixels a side, or of one level.
+    centre-cropped to a square, resized, made grey and histogram-equalised; an alpha channel is ignored.
+    DiagvibError, naming `name`, if the image is not such an array, smaller than 256 pixels per side, or of a single
+    level.
     """
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
         raise DiagvibError(f"{name}: a texture must be an 8-bit grey or colour image, this is {image.dtype} of shape "
@@ -30,7 +31,7 @@ def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
 
 
 def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
-    """A grey image float[H, W] as uint8[H, W] with a flat histogram that reaches from 0 to 255."""
+    """A grey image float[H, W] as uint8[H, W] with a flat histogram from 0 to 255."""
     from skimage.exposure import equalize_hist
 
     if grey.min() == grey.max():
@@ -40,7 +41,7 @@ def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
 
 
 def read_texture(path: Path) -> np.ndarray:
-    """An image file as uint8[H, W] if it is grey, else as uint8[H, W, 3]. DiagvibError if it cannot be read."""
+    """An image file as uint8[H, W] if it is grey, otherwise as uint8[H, W, 3]. DiagvibError if it cannot be read."""
     from PIL import Image
 
     try:

@@ -1,7 +1,7 @@
-"""The renderer as one Triton kernel: one program an image, every image finished in one launch (benchmark section 3).
+"""The renderer as one Triton kernel: one program per image, all images finished in one launch (benchmark section 3).
 
-`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both make the same integers of it; here
-an object pixel is computed as A_n X A_n^T is defined, from the few source pixels that have a weight in it.
+`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both derive the same integers from it;
+here an object pixel is computed as A_n X A_n^T is defined, from the few source pixels that have a weight in it.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ class Kernel:
 
 
 def resize_tables(largest: int, used: tuple[int, int]) -> tuple[np.ndarray, ...]:
-    """A_n for every n up to `largest`, and where its weights stand.
+    """A_n for every n up to `largest`, and the positions of its weights.
 
     Returns matrices, float32[largest + 1, largest + 1, 40]: row y of A_n at [n, y]; first, int32[largest + 1,
     largest + 1]: the first source pixel of row y; span, int32[largest + 1, 3]: how many source pixels a row of A_n has,
@@ -67,7 +67,7 @@ def render_image(images, masks, textures, matrices, first, span, digit, texture,
     for at in range(0, size * size * 3, fill):
         offset = at + tl.arange(0, fill)
         tl.store(image + offset, tl.full((fill,), canvas, tl.uint8), mask=offset < size * size * 3)
-    tl.debug_barrier()  # the object goes over bytes that other threads of this program have just filled
+    tl.debug_barrier()  # the object overwrites bytes that other threads of this program have just filled
 
     n = tl.load(side + i)
     taps, start, stop = tl.load(span + n * 3), tl.load(span + n * 3 + 1), tl.load(span + n * 3 + 2)

@@ -1,6 +1,6 @@
-"""A dog of one of four breeds, seen from the side, as stand-in photos have it: rods with thickness, melted together.
+"""A dog of one of four breeds, seen from the side, for stand-in photos: rods with thickness, merged smoothly.
 
-Lengths are in heights of a labrador's back, give or take; x points to where the dog looks, y up, and 0 is the ground.
+Lengths are roughly in heights of a labrador's back; x points to where the dog faces, y up, and 0 is the ground.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,9 @@ Point = tuple[float, float, float]  # x, y, radius
 
 @dataclass(frozen=True)
 class Breed:
-    """A body. leg: to where a leg joins the body, with its thickness above; length: from rump to chest; rump, waist,
-    chest, skull: radii; neck: from the chest to the skull's middle; muzzle: to its tip, with the radii of both ends;
-    ear: its joint at the skull, its tip from there, radii of both ends; tail: its tip from the rump and radii."""
+    """A body. leg: height at which a leg joins the body, and its thickness there; length: from rump to chest; rump,
+    waist, chest, skull: radii; neck: from the chest to the skull's middle; muzzle: to its tip, with the radii of both
+    ends; ear: its joint at the skull, its tip from there, radii of both ends; tail: its tip from the rump and radii."""
 
     leg: tuple[float, float]
     length: float
@@ -32,7 +32,7 @@ class Breed:
     tail: tuple[float, float, float, float]
     two_ears: bool = False
     jowl: float = 0.0
-    bib: float = 0.0  # how much of chest and muzzle is white, of a coat that has such marks
+    bib: float = 0.0  # how much of chest and muzzle is white, for coats with such marks
     fluff: float = 0.008
 
 
@@ -61,7 +61,7 @@ POSES = ("standing", "sitting", "running")
 
 @dataclass(frozen=True)
 class _Look:
-    """How fur is coloured: in shade and in light, its marks', and which kinds of marks there are."""
+    """How fur is coloured: its colours in shade and in light, those of its marks, and the kinds of marks."""
 
     shade: np.ndarray
     bright: np.ndarray
@@ -72,7 +72,7 @@ class _Look:
 
 
 class Dog:
-    """One dog on a canvas: where its joints are, and how it is painted."""
+    """One dog on a canvas: the positions of its joints, and how it is painted."""
 
     def __init__(self, canvas: Canvas, breed: str, coat: str, horizon: float, light: np.ndarray):
         self.canvas, self.light, draw = canvas, light, canvas.generator
@@ -145,7 +145,8 @@ class Dog:
                 (*self.nose, body.muzzle[3])]
 
     def _stance(self) -> list[tuple[np.ndarray, float, bool]]:
-        """Of each leg, the far ones first: its joint, how far its foot is ahead of it, and whether it is a hind leg."""
+        """For each leg, the far ones first: its joint, how far its foot is ahead of it, and whether it is a hind
+        leg."""
         draw, body = self.canvas.generator, self.breed
         hind, fore = self.hip - _by(0.15 * body.rump, 0), self.shoulder + _by(0.1 * body.chest, -0.25 * body.chest)
         swing = {"standing": 0.1, "sitting": 0.06, "running": 0.75}[self.pose] * (body.leg[0] + 0.12)
@@ -168,7 +169,7 @@ class Dog:
         return [(*joint, top), (*knee, thick), (*foot, 0.72 * thick), (foot[0] + 0.8 * thick, foot[1], 0.62 * thick)]
 
     def _fur(self, chains: Sequence[list[Point]], dim: float = 1.0, marks: bool = False, soft: bool = False) -> None:
-        """Chains of rods as one lit body. soft: without a hard edge above, where a leg joins the body."""
+        """Chains of rods as one lit body. soft: without a hard upper edge, for a leg that joins the body."""
         look, part = self.look, self._part([point for chain in chains for point in chain])
         canvas = Canvas(self.canvas.pixels[part], self.canvas.generator, self.canvas.size)
         x, y = self.x[part], self.y[part]
@@ -204,7 +205,7 @@ class Dog:
         return slice(top, max(bottom + 1, top + 3)), slice(left, max(right + 1, left + 3))
 
     def _marked(self, x: np.ndarray, y: np.ndarray, patches: np.ndarray) -> np.ndarray:
-        """Where fur has the colour of its marks: patches anywhere, and the breed's white on chest and muzzle."""
+        """Where fur has the colour of its marks: random patches, and the breed's white on chest and muzzle."""
         body, look = self.breed, self.look
         marked = (patches * 3 - look.patches).clip(0, 1)
         if look.has_bib and body.bib:
@@ -216,13 +217,13 @@ class Dog:
 
     def _ear(self, offset: tuple[float, float], dim: float = 0.0) -> None:
         ear = self.breed.ear
-        dim = dim or (0.9 if self.breed.two_ears else 0.66)  # a hanging one has its back to the light
+        dim = dim or (0.9 if self.breed.two_ears else 0.66)  # a hanging ear has its back to the light
         joint = self.head + self.tilt @ (np.array(ear[:2]) + offset)
         tip = joint + self.tilt @ np.array(ear[2:4])
         around, _ = capsule(self.x, self.y, (*joint, ear[4]), (*tip, ear[5]))
         self.canvas.paint(self.canvas.inside((around - 0.014) * self.scale, 3) * 0.45, self.look.shade * 0.5)
         self._fur([[(*joint, ear[4]), (*tip, ear[5])]], dim=dim)
-        if self.breed.two_ears:  # they stand up, so one sees into them
+        if self.breed.two_ears:  # they are upright, so their inside is visible
             inner, _ = capsule(self.x, self.y, (*(joint + 0.2 * (tip - joint)), 0.45 * ear[4]),
                                (*(joint + 0.75 * (tip - joint)), 0.3 * ear[5]))
             self.canvas.paint(self.canvas.inside(inner * self.scale, 2) * 0.55, (0.75, 0.52, 0.47))
@@ -261,7 +262,7 @@ def _by(right: float, up: float) -> np.ndarray:
 
 
 def _varied(breed: Breed, draw: np.random.Generator) -> Breed:
-    """The same breed a little longer, stouter or taller, as no two dogs are alike."""
+    """The same breed a little longer, stouter or taller, since no two dogs are alike."""
     stout, long = draw.normal(1, 0.05), draw.normal(1, 0.05)
     return replace(breed, length=breed.length * long, rump=breed.rump * stout, waist=breed.waist * stout,
                    chest=breed.chest * stout, leg=(breed.leg[0] * draw.normal(1, 0.06), breed.leg[1] * stout),

@@ -1,7 +1,7 @@
-"""The prepared photos, back from disk: what they show, and their pixels by number.
+"""Reads the prepared photos: what they show, and their pixels by number.
 
-data/prepared/ holds photos.arrow, the photos as WebP, each read without the others (Parquet gives rows in groups only);
-and catalogue.parquet, a row a photo in the same order, whose metadata say what they were made from.
+data/prepared/ contains photos.arrow, the photos as WebP, each readable on its own (Parquet gives rows only in groups);
+and catalogue.parquet, a row per photo in the same order, whose metadata say what they were made from.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ _SHOWN = ("breed", "background", "copy")
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Which photos there are: breed, background and copy str[N]; row number = a photo's number.
+    """The available photos: breed, background and copy str[N]; row number = a photo's number.
 
-    comparable: whether results may be held against the paper's. digest: of all prepared pixels and what they show.
+    comparable: whether results can be compared with the paper's. digest: of all prepared pixels and what they show.
     """
 
     breed: np.ndarray
@@ -37,14 +37,15 @@ class Catalogue:
 
 
 def resized(photo: np.ndarray, size: int) -> np.ndarray:
-    """A photo uint8[H, W, 3] as uint8[size, size, 3]: the whole of it, as in the published loader, bilinearly."""
+    """A photo uint8[H, W, 3] as uint8[size, size, 3]: the full photo, as in the published loader, bilinearly."""
     if photo.shape[:2] == (size, size):
         return photo
     return np.asarray(Image.fromarray(photo).resize((size, size), Image.Resampling.BILINEAR))
 
 
 def load_catalogue(folder: Path) -> Catalogue:
-    """What a prepared folder holds, without its photos. DiagvibError if it is absent, or not what its digest says."""
+    """The content of a prepared folder, without its photos. DiagvibError if it is missing, or does not match its
+    digest."""
     path = Path(folder) / CATALOGUE
     check_prepared(path)
     noted, table = read_metadata(path), read_table(path, [*_SHOWN, "pixels"])
@@ -55,7 +56,7 @@ def load_catalogue(folder: Path) -> Catalogue:
 
 
 class Photos:
-    """The photos of a prepared folder, by their numbers. DiagvibError if they are absent or not those catalogued."""
+    """The photos of a prepared folder, by their numbers. DiagvibError if they are missing or not those catalogued."""
 
     def __init__(self, folder: Path):
         self.catalogue, self._path = load_catalogue(folder), Path(folder) / PACKED
@@ -82,7 +83,7 @@ class Photos:
 
 
 def catalogue_digest(table: pa.Table) -> str:
-    """Of what the photos show and of their pixels, in their order."""
+    """A digest of what the photos show and of their pixels, in order."""
     digest = hashlib.sha256()
     for name in (*_SHOWN, "pixels"):
         digest.update("\n".join(table[name].to_pylist()).encode())

@@ -1,7 +1,7 @@
-"""Six places that a dog may stand in, as stand-in photos have them.
+"""Six backgrounds for dogs in stand-in photos.
 
-They show what the published photos were asked to show: rocky mountains, a desert with cactuses, a park with puddles,
-bushes and dirt, a beach with a pier, snow with a cabin, and a jungle (Lynch et al., 2023).
+They show what the prompts for the published photos asked for: rocky mountains, a desert with cactuses, a park with
+puddles, bushes and dirt, a beach with a pier, snow with a cabin, and a jungle (Lynch et al., 2023).
 """
 
 from collections.abc import Callable

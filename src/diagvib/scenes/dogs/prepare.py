@@ -1,4 +1,4 @@
-"""Stage prepare: every photo decoded, brought to one size and kept without loss. What comes of it: photos.py."""
+"""Stage prepare: every photo decoded, brought to one size and stored losslessly. photos.py reads the result."""
 
 import hashlib
 import os
@@ -19,13 +19,13 @@ from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, catalogue_digest, resi
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
 from diagvib.scenes.photos.listing import read_listed, read_listing
 
-# As published: pixels a side, and photos of each breed, background and copy.
+# As published: pixels per side, and photos of each breed, background and copy.
 SIZE, PUBLISHED = 224, 3168
 
-# Without loss; of what `benchmarks/codecs.py` measures the smallest but for one that takes twenty times as long.
+# Lossless; of the codecs in `benchmarks/codecs.py` the smallest, except one that takes twenty times as long.
 _WEBP = {"format": "WEBP", "lossless": True, "quality": 0, "method": 0}
 _BATCH = 256
-# Stand-ins that make up for the start of a process.
+# With fewer stand-ins, starting another process takes longer than it saves.
 _WORTH = 200
 
 
@@ -38,9 +38,9 @@ class _Photo:
 
 
 def prepare(raw: Path, out: Path, sources: str) -> None:
-    """Make `out` from the photos that `raw` lists (sources `official`) or from stand-ins (`embedded`).
+    """Make `out` from the photos listed in `raw` (sources `official`) or from stand-ins (`embedded`).
 
-    DiagvibError if nothing is listed, or a listed photo is gone or is another one.
+    DiagvibError if nothing is listed, or a listed photo is missing or has changed.
     """
     if sources not in ("official", "embedded"):
         raise unknown_name("value of sources", sources, ("official", "embedded"))
@@ -94,7 +94,7 @@ def _pack(out: Path, photos: Iterable[_Photo]) -> dict[str, list[str]]:
                     file.write(pa.record_batch([waiting], schema=schema))
                     waiting = []
             file.write(pa.record_batch([waiting], schema=schema))
-        (out / CATALOGUE).unlink(missing_ok=True)  # the old one must not vouch for new photos
+        (out / CATALOGUE).unlink(missing_ok=True)  # the old catalogue must not vouch for new photos
     return found
 
 

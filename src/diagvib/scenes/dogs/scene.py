@@ -1,4 +1,4 @@
-"""The scene of Spawrious: photos of dogs of four breeds in six places, each taken as it is (Lynch et al., 2023)."""
+"""The scene of Spawrious: photos of dogs of four breeds on six backgrounds, used unchanged (Lynch et al., 2023)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from diagvib.scenes.scene import Renderer
 
 COPIES = ("0", "1")
-_EXAMPLE = 128  # pixels a side
+_EXAMPLE = 128  # pixels per side
 
 
 class Dogs:
-    """`scenes.scene.Scene` of the published photos. Modules that decode or draw are imported when they are used."""
+    """`scenes.scene.Scene` for the published photos. Modules that decode or draw are imported when they are used."""
 
     name = "dogs"
     factors = {  # noqa: RUF012
@@ -34,10 +34,10 @@ class Dogs:
         "background": ("desert", "jungle", "dirt", "mountain", "snow", "beach")}
     columns = pa.schema([("photo", pa.int32())])
     replicates = "seeds"
-    # As benchmarks/codecs.py measures photos, raw with zstd and as WebP. Studies share photos, so several need less
+    # As measured by benchmarks/codecs.py, raw with zstd and as WebP. Studies share photos, so several need less
     # than their sum.
     bytes_per_pixel, source_bytes_per_image = 2.34, 67_600
-    # All classes, in the order in which studies number them; nothing is added to them.
+    # All classes, in the order in which studies number them; there are no others.
     published_samples = ({**factors, "added_cue": (1, 2, 0)},)
 
     def state(self, mirror: Path | None) -> str:
@@ -50,7 +50,7 @@ class Dogs:
         return ["photos.arrow", "catalogue.parquet"]
 
     def fetch(self, raw: Path, mirror: Path | None) -> None:
-        """List what stands in the mirror's folder `dogs`: {copy}/{background}/{breed}/*, as the archives unpack."""
+        """List the photos in the mirror's folder `dogs`: {copy}/{background}/{breed}/*, as in the unpacked archives."""
         if mirror is None:
             raise DiagvibError("dogs: the photos cannot be downloaded; unpack the published archives into a folder "
                                "`dogs`, as docs/spawrious.md says, and set `mirror:` to the folder that holds it, or "
@@ -59,15 +59,15 @@ class Dogs:
         for copy in COPIES:
             places = [f"{background}/{breed}" for background, breed in product(*reversed(self.factors.values()))]
             there = [place for place in places if (folder / copy / place).is_dir()]
-            if there:  # an archive of one study has some of them
+            if there:  # an archive of one study has only some of them
                 listed = list_photos(folder / copy, there)
                 for name in ("place", "path"):
                     inside = pa.array([f"{copy}/{value}" for value in listed[name].to_pylist()], pa.string())
                     listed = listed.set_column(listed.column_names.index(name), name, inside)
                 found.append(listed)
         if not found:
-            raise DiagvibError(f"{folder}: no photos; it should hold folders 0 and 1 of the published archives, "
-                               "as 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones")
+            raise DiagvibError(f"{folder}: no photos; it should contain the folders 0 and 1 of the published archives, "
+                               "e.g. 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones")
         write_listing(raw, pa.concat_tables(found), folder)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
@@ -88,9 +88,9 @@ class Dogs:
 
     def share_out(self, recipes: pd.DataFrame, catalogue: Catalogue, generator: np.random.Generator
                   ) -> dict[str, np.ndarray]:
-        """Each training environment takes its photos of a breed and background from a copy of its own while there is
-        one, in the environments' order; those that are only tested then take what is left, copy by copy. So the
-        published studies read the copies that their authors' code reads."""
+        """Each training environment takes its photos of a breed and background from a separate copy while there is
+        one, in the environments' order; environments that are only tested then take what is left, copy by copy. So the
+        published studies use the same copies as their authors' code."""
         environment = recipes["environment"] if "environment" in recipes else pd.Series("", recipes.index)
         trained = sorted(environment[recipes["split"] == "train"].unique())
         order = [*trained, *sorted(set(environment.unique()) - set(trained))]
@@ -115,7 +115,7 @@ class Dogs:
         return PhotoRenderer(Photos(prepared), size, device)
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
-        """The first photo of the classes that are asked for; grey where there is none."""
+        """The first photo of the requested classes; grey if there is none."""
         from diagvib.scenes.dogs.photos import Photos
         photos = Photos(prepared)
         known = photos.catalogue
@@ -129,7 +129,7 @@ class Dogs:
 
 @dataclass(frozen=True)
 class PhotoRenderer:
-    """`scenes.scene.Renderer` of photos that are taken as they are."""
+    """`scenes.scene.Renderer` for photos that are used unchanged."""
 
     photos: Photos
     size: int
@@ -141,7 +141,7 @@ class PhotoRenderer:
 
 
 def _take(whole: list[np.ndarray], begun: list[np.ndarray], count: int) -> np.ndarray:
-    """So many numbers, off a list that nobody has begun as long as there is one, then off what others have left."""
+    """This many numbers, from an unused list while there is one, then from what others have left."""
     taken = [np.empty(0, np.int64)]
     while count:
         lot = (whole or begun).pop(0)
@@ -158,5 +158,5 @@ def _too_few(recipes: pd.DataFrame, short: Mapping[tuple[str, str], tuple[np.nda
     needed = ", ".join(f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items())
     share = max(there - 3, 0) / len(rows)  # the share of a cell may be rounded up in each split
     fitting = ", ".join(f"{part}: {int(n * share)}" for part, n in parts.value_counts().sort_index().items())
-    return DiagvibError(f"dogs: {len(rows):,} photos of {breed} in {background} are needed ({needed}), none twice, and "
+    return DiagvibError(f"dogs: {len(rows):,} different photos of {breed} in {background} are needed ({needed}), but "
                         f"there are {there:,}" + (f"; counts: {{{fitting}}} would fit" if share else ""))

@@ -1,4 +1,5 @@
-"""Photos from files, whatever camera or program wrote them: always an array of one kind, or a line that says why."""
+"""Photos from files, whatever camera or program wrote them: always the same kind of array, or an error that says
+why."""
 
 import os
 import warnings
@@ -14,7 +15,7 @@ from PIL import Image, ImageOps
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
-# An image of so many pixels takes 400 MB; a file of a few bytes may claim more than any memory holds.
+# An image of this many pixels takes 400 MB; a file of a few bytes may claim more than any memory can hold.
 MOST_PIXELS = 100_000_000
 _AT_A_TIME = 512
 
@@ -28,37 +29,37 @@ warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MO
 def open_photo(path: Path, mode: _Mode = "RGB") -> np.ndarray:
     """A photo as uint8[H, W, 3], upright as its EXIF says; with mode RGBA uint8[H, W, 4], with mode L uint8[H, W].
 
-    Grey, palette, CMYK and 16-bit images are converted; where an image has no alpha it is 255. DiagvibError, naming the
-    file, for one that is absent, damaged, no image, or of more than MOST_PIXELS.
+    Grey, palette, CMYK and 16-bit images are converted; an image without alpha gets 255. DiagvibError, naming the
+    file, if it is missing, damaged, not an image, or has more than MOST_PIXELS.
     """
     with _decoding(path) as image:
         return _converted(ImageOps.exif_transpose(image), mode)
 
 
 def decode_photo(data: bytes, path: Path, mode: _Mode = "RGB") -> np.ndarray:
-    """`open_photo` of a file whose bytes have been read. path: for messages."""
+    """`open_photo` for a file whose bytes have been read. path: for messages."""
     with _decoding(path, data) as image:
         return _converted(ImageOps.exif_transpose(image), mode)
 
 
 def check_photo(data: bytes, path: Path) -> None:
-    """DiagvibError as `open_photo` unless a file's bytes are an image that can be decoded to its end."""
+    """DiagvibError, as from `open_photo`, unless a file's bytes are an image that can be fully decoded."""
     with _decoding(path, data) as image:
-        image.draft("L", (64, 64))  # a JPEG is decoded several times faster at reduced size, and no less completely
+        image.draft("L", (64, 64))  # a JPEG is decoded several times faster at reduced size, and just as completely
         image.load()
 
 
 def in_threads(function: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
-    """function(thing) for each of the things, in their order, on all cores: reading, hashing and decoding let them run
-    side by side. The first error ends it."""
+    """function(thing) for each of the things, in order, on all cores: reading, hashing and decoding release the
+    interpreter's lock. The first error ends it."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, len(things), _AT_A_TIME):  # what is done waits in memory for the one who asks
+        for start in range(0, len(things), _AT_A_TIME):  # finished results wait in memory for the caller
             yield from pool.map(function, things[start:start + _AT_A_TIME])
 
 
 @contextmanager
 def _decoding(path: Path, data: bytes | None = None) -> Iterator[Image.Image]:
-    """An image, opened but not yet decoded; whatever goes wrong with it in the block is a DiagvibError."""
+    """An image, opened but not yet decoded; any error with it in the block becomes a DiagvibError."""
     try:
         with Image.open(path if data is None else BytesIO(data)) as image:
             width, height = image.size
@@ -74,14 +75,14 @@ def _decoding(path: Path, data: bytes | None = None) -> Iterator[Image.Image]:
         raise DiagvibError(f"{path}: the image has far more than {MOST_PIXELS // 10**6} million pixels, the most that "
                            "are read; make it smaller") from None
     except Image.UnidentifiedImageError:
-        raise DiagvibError(f"{path}: not an image, or of a kind that cannot be read") from None
-    except Exception as error:  # a decoder meets damage with whatever it likes
+        raise DiagvibError(f"{path}: not an image, or of a type that cannot be read; use JPEG, PNG or WebP") from None
+    except Exception as error:  # a decoder may raise anything for a damaged file
         raise DiagvibError(f"{path}: damaged, not readable as an image ({one_line(error, 160)})") from None
 
 
 def _converted(image: Image.Image, mode: _Mode) -> np.ndarray:
     if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
         image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-    elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # not every mode turns into every other
+    elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # not every mode can be converted directly
         image = image.convert("RGBA" if "transparency" in image.info else "RGB")
     return np.asarray(image if image.mode == mode else image.convert(mode))

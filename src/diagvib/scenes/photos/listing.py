@@ -1,6 +1,6 @@
-"""The photos in a user's folder: listed, checked and hashed where they are, and known again when they change.
+"""The photos in a user's folder: listed, checked and hashed without copying them, and checked for changes later.
 
-Nothing is copied. `fetch` writes the list, `prepare` reads the photos in it and takes no others.
+`fetch` writes the list, `prepare` reads the photos in it and no others.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ _SCHEMA = pa.schema([("place", pa.string()), ("path", pa.string()), ("bytes", pa
 
 
 def state(folder: Path | None) -> str:
-    """A digest of the names, sizes and times of all files in a folder; of none where there is no folder.
+    """A digest of the names, sizes and times of all files in a folder; of an empty list if there is no folder.
 
-    No file is read. Files of a hidden name do not count.
+    No file is read. Hidden files do not count.
     """
     digest = hashlib.sha256()
     for path, status in sorted(_files(folder)) if folder and Path(folder).is_dir() else ():
@@ -32,12 +32,12 @@ def state(folder: Path | None) -> str:
 
 
 def list_photos(folder: Path, places: Sequence[str], extensions: Sequence[str] = EXTENSIONS) -> pa.Table:
-    """The photos that stand in any of some places of a folder, sorted by path.
+    """The photos in any of some subfolders of a folder, sorted by path.
 
-    places: folders within it, as `cars/urban`. Columns place, path (relative to the folder), bytes, sha256. A file that
-    cannot be used is left out, with a line on standard error that names it and says why: an empty or damaged one, one
-    that is no image or is not named like one, one that stands elsewhere. Files of a hidden name (`.DS_Store`) are no
-    photos of anybody's and are passed over. DiagvibError if there is no such folder, or no photo in one of the places.
+    places: subfolders, such as `cars/urban`. Columns place, path (relative to the folder), bytes, sha256. Unusable
+    files are left out, with a line on standard error that names the file and says why: empty or damaged ones, ones that
+    are not images or not named like images, ones in another folder. Hidden files (`.DS_Store`) are ignored.
+    DiagvibError if there is no such folder, or no photo in one of the places.
     """
     from diagvib.scenes.photos.decoding import in_threads
     folder = Path(folder)
@@ -60,7 +60,7 @@ def list_photos(folder: Path, places: Sequence[str], extensions: Sequence[str] =
 
 def check_places(folder: Path, places: Sequence[str], found: Container[str],
                  extensions: Sequence[str] = EXTENSIONS) -> None:
-    """DiagvibError, naming the first, if places hold no photo. found: those that hold one."""
+    """DiagvibError, naming the first, if places have no photo. found: those that have one."""
     empty = [place for place in places if place not in found]
     if empty:
         raise DiagvibError(f"{folder / empty[0]}: no photo that can be used ({', '.join(extensions)})"
@@ -68,9 +68,9 @@ def check_places(folder: Path, places: Sequence[str], found: Container[str],
 
 
 def write_listing(raw: Path, photos: pa.Table, folder: Path) -> None:
-    """Write what `list_photos` found in a folder to the folder `raw`; a list that is there already stays as it is.
+    """Write what `list_photos` found in a folder to the folder `raw`; an identical list is left unchanged.
 
-    Where the photos stand is kept beside the list: whoever moves them has the same list.
+    The location of the photos is stored next to the list, so that moving them does not change the list.
     """
     if not (raw / LISTING).exists() or read_table(raw / LISTING).replace_schema_metadata(None) != photos:
         write_table(raw / LISTING, photos, {})
@@ -87,12 +87,12 @@ def read_listing(raw: Path) -> tuple[pa.Table, Path]:
             raise DiagvibError(f"{raw / name}: no such file; run `diagvib fetch` first")
     table, place = read_table(raw / LISTING).replace_schema_metadata(None), read_json(raw / _PLACE).get("folder")
     if table.schema != _SCHEMA or not isinstance(place, str):
-        raise DiagvibError(f"{raw / LISTING}: no list of photos, or not with its {_PLACE}; run `diagvib fetch` again")
+        raise DiagvibError(f"{raw / LISTING}: not a list of photos, or without its {_PLACE}; run `diagvib fetch` again")
     return table, Path(place)
 
 
 def read_listed(path: Path, sha256: str) -> bytes:
-    """The bytes of a listed photo. DiagvibError, naming it, if it is gone or is not the one that was listed."""
+    """The bytes of a listed photo. DiagvibError, naming it, if it is missing or has changed."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -103,7 +103,7 @@ def read_listed(path: Path, sha256: str) -> bytes:
 
 
 def leave_out(path: Path, why: str) -> None:
-    """Say on standard error that a file is left out, and why."""
+    """Report on standard error that a file is left out, and why."""
     print(f"{path}: left out, {why}", file=sys.stderr, flush=True)
 
 
@@ -120,13 +120,13 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
 
 
 def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> str | None:
-    """Why a file cannot be a photo, by its name alone."""
+    """Why a file cannot be a photo, judging by its name; None if it can."""
     place, _, name = path.rpartition("/")
     if place not in places:
-        return f"as it stands in none of the folders {_some(places)}"
+        return f"because it is in none of the folders {_some(places)}"
     if not name.lower().endswith(tuple(extensions)):
-        return f"as its name is not that of a photo ({', '.join(extensions)})"
-    return None if name.isprintable() else "as its name cannot be printed"
+        return f"because its name is not that of a photo ({', '.join(extensions)})"
+    return None if name.isprintable() else "because its name cannot be printed"
 
 
 def _facts(path: Path) -> dict | str:
