@@ -2,7 +2,8 @@
 
     python benchmarks/publish.py outputs/laptop docs/results/laptop
 
-The root must be complete and recorded, so that its `config.yaml` says what was run.
+The root must be complete and recorded (docs/data.md), so that its config.yaml says what was run, and its dvc.lock, copied
+as well, the hash of everything that came out.
 """
 
 import csv
@@ -21,6 +22,7 @@ sys.path.insert(0, str(REPOSITORY / "src"))
 from diagvib.bench.results import machine  # noqa: E402
 from diagvib.foundation.errors import DiagvibError  # noqa: E402
 from diagvib.foundation.files import read_json, write_json  # noqa: E402
+from diagvib.operations.dvc import lock_of  # noqa: E402
 from diagvib.operations.ledger import verify  # noqa: E402
 from diagvib.operations.root_stages import config_of  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
@@ -34,9 +36,9 @@ FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix
 
 
 def publish(root: Path, folder: Path) -> dict:
-    """Copy tables (CSV), figures (PNG) and the report; returns what is written to about.json beside them."""
-    if not config_of(str(root)).exists():
-        raise DiagvibError(f"{config_of(str(root))}: no such file; run `diagvib record --config FILE` first")
+    """Copy tables (CSV), figures (PNG), report and ledger; returns what is written to about.json beside them."""
+    if not lock_of(str(root)).exists():
+        raise DiagvibError(f"{lock_of(str(root))}: no such file; run `diagvib record --config FILE` first")
     if changed := verify(str(root))["modified"]:
         raise DiagvibError(f"{changed[0]}: changed since it was recorded; run `snakemake` first")
     config, layout = load_config(config_of(str(root))), Layout(root)
@@ -46,7 +48,8 @@ def publish(root: Path, folder: Path) -> dict:
         _copy(path, folder / path.name)
     for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
         _copy(path, folder / f"{path.parent.name}_{path.name}" if path.stem != path.parent.name else folder / path.name)
-    _copy(layout.report, folder / "report.html")
+    for path in (layout.report, config_of(str(root)), lock_of(str(root))):
+        _copy(path, folder / path.name)
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
         "runs": len(runs), "expected": len(expected_runs(config)), "date": date.today().isoformat(),
