@@ -200,7 +200,7 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     shutil.copy2(urban / "000.png", urban / "twin.png")
     CARS.fetch(tmp_path / "raw", own)
     lines = capsys.readouterr().err.splitlines()
-    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "the mask has 5 x 5 pixels and the photo",
+    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "the mask is 5 x 5 pixels and the photo",
               "005.jpg": "`diagvib cutout` can make", "orphan.mask.png": "there is no photo for this mask",
               "twin.png": "the same photo as cars/urban/000.png"}
     assert len(lines) == len(wanted)

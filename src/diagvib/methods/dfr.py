@@ -103,7 +103,7 @@ class Dfr(Method):
 
 def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
     """Weights and, last, bias of every class that occurs, float64[classes, D + 1]: L1 logistic regressions with C = c
-    of each class against the rest; with two classes, half of one each, so that their difference is the regression's.
+    of each class against the rest; with two classes, each gets half, so that their difference is the regression's.
 
     features: float64[N, D]; labels: int64[N].
     """

@@ -50,8 +50,8 @@ class Scene(Protocol):
     ABILITIES are optional methods:
     exchange(recipes, factor, donors) -> recipes: `factor`, its class and all columns that realise it, are taken from
     the donor in the same row; the rest is unchanged. object_boxes(recipes, size) -> int64[N, 4]: a box around the
-    object in an image of that size: first row, first column, and those after the last. licences(sources) -> [(SPDX
-    identifier, citation)], of what its images are made from, for data cards.
+    object in an image of that size: first row, first column, and those after the last.
+    licences(sources) -> [(SPDX identifier, citation)], of what its images are made from, for data cards.
 
     A scene whose official sources are in a folder of the user's also has state(mirror) -> str, a digest of that
     folder (`photos.listing.state`): when it changes, they are fetched anew. A scene may also say what a

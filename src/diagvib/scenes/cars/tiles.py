@@ -15,7 +15,8 @@ def cut_out(photo: np.ndarray, mask: np.ndarray | None) -> tuple[np.ndarray, np.
     """
     opaque = (photo[..., 3] if mask is None else mask) >= OPAQUE
     if opaque.shape != photo.shape[:2]:
-        raise ValueError("because the mask has {} x {} pixels and the photo {} x {}".format(*opaque.shape, *photo.shape[:2]))
+        raise ValueError("because the mask is {} x {} pixels and the photo {} x {}".format(
+            *opaque.shape, *photo.shape[:2]))
     if not opaque.any():
         raise ValueError(f"because {'its mask' if mask is None else 'the mask'} is empty")
     if mask is None and opaque.all():
