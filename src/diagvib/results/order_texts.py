@@ -16,7 +16,7 @@ ORDERS_NOTE = (
     "are Spearman's. p is exact: the share of all ways to exchange the factors' names that give as much agreement; it "
     "is not corrected for the number of rows. The 95 % interval takes the factors as drawn from many like them, and "
     "counts one observation a factor, so it is rather too wide. The order of the factors in a single study has none: "
-    "of six it would hold most values.")
+    "of six it would hold most values. Pairs are ordered where every pair of a study has run.")
 _METRICS = {"faavg": "FAAvg", "famin": "FAMin"}
 # Of more baselines the table alone says how any two are alike.
 _FEW = 3
