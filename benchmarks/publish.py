@@ -2,8 +2,8 @@
 
     python benchmarks/publish.py outputs/laptop docs/results/laptop
 
-The root must be complete and recorded (docs/data.md), so that its config.yaml says what was run, and its dvc.lock, copied
-as well, the hash of everything that came out.
+The root must be complete and recorded (docs/data.md): its config.yaml says what was run, its dvc.lock has the hash of
+everything that came out; both are copied, too.
 """
 
 import csv
