@@ -1,8 +1,7 @@
 """The real benchmark at tiny counts: real MNIST and textures, all nine studies, two baselines, through every stage."""
 
 import json
-import subprocess
-import sys
+import os
 
 import numpy as np
 import pandas as pd
@@ -11,17 +10,14 @@ import pytest
 from diagvib.foundation.files import definition_path
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs
-from test_workflow import copy_of_the_repository, environment
+from test_workflow import copy_of_the_repository, snakemake
 
 
 @pytest.fixture(scope="module")
 def root(mirror, tmp_path_factory):
     """`config/ci.yaml` run by Snakemake in a copy of the repository."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("grid"))
-    done = subprocess.run([sys.executable, "-m", "snakemake", "--cores", "all", "--configfile", "config/ci.yaml",
-                           "--config", f"mirror={mirror}"], cwd=folder, env=environment(folder), capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake(folder, "--configfile", "config/ci.yaml", "--config", f"mirror={mirror}", cores=os.cpu_count())
     return folder / load_config(definition_path("ci.yaml"))["root"]
 
 
@@ -70,7 +66,5 @@ def test_the_report_names_sources_and_settings(root):
 
 def test_nothing_depends_on_the_mirror_afterwards(root):
     folder = root.parents[1]
-    done = subprocess.run([sys.executable, "-m", "snakemake", "-n", "--configfile", "config/ci.yaml", "--config",
-                           "mirror=elsewhere"], cwd=folder, env=environment(folder), capture_output=True, text=True,
-                          check=False)
-    assert "Nothing to be done" in done.stdout + done.stderr
+    said = snakemake(folder, "-n", "--configfile", "config/ci.yaml", "--config", "mirror=elsewhere")
+    assert "Nothing to be done" in said

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -20,7 +19,8 @@ from diagvib.imagenet_w.settings import STAGES, load_config, models, resolve, st
 from diagvib.imagenet_w.workflow import photo_state, stage_code
 from imagenet_w_photos import cjk_font
 from test_house import KEYS
-from test_workflow import count, environment
+from test_workflow import command, count, environment
+from warm import programs
 
 RULES = REPOSITORY / "rules" / "imagenet_w.smk"
 SMALL = {"name": "diagvib.imagenet_w.small_net:small_net", "weights": "toy/data/small_net.pt", "size": 64}
@@ -31,8 +31,8 @@ TOY = {"root": "toy", "stand_ins": {"train": 30, "val": 10}, "threads": 1, "devi
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "snakemake", "--snakefile", str(RULES), "--cores", "2", *arguments],
-                          cwd=folder, env=environment(REPOSITORY), capture_output=True, text=True, check=False)
+    done = subprocess.run(command("--snakefile", str(RULES), *arguments, python=programs() / "python"), cwd=folder,
+                          env=environment(REPOSITORY), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -3,8 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +13,7 @@ from PIL import Image
 from diagvib.foundation.files import read_table
 from diagvib.scenes import load_scene
 from photo_folders import blob, make_photos
-from test_workflow import copy_of_the_repository, environment
+from test_workflow import copy_of_the_repository, toy
 
 # Three of each class, one for each split; some are grey, and one gets an alpha channel.
 SHIPPED = {
@@ -81,16 +79,9 @@ def test_real_photos_become_images(mirror, tmp_path, capsys):
     assert cars.renderer(tmp_path / "prepared", 64, torch.device("cpu")).size == 64
 
 
-def snakemake(folder: Path, *arguments: str) -> str:
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--configfile", "toy.yaml"]
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 def planned(folder: Path) -> set[str]:
     """The stages with a job to do, up to the recipes."""
-    return set(re.findall(r"^Job \d+: (\w+)", snakemake(folder, "--dry-run", "recipes"), re.M))
+    return set(re.findall(r"^Job \d+: (\w+)", toy(folder, "--dry-run", "--", "recipes", cores=1), re.M))
 
 
 def test_a_photo_less_runs_again_what_it_must(tmp_path):
@@ -99,14 +90,14 @@ def test_a_photo_less_runs_again_what_it_must(tmp_path):
     cars = make_photos(folder / "photos" / "cars", 50) / "cars" / "urban"
     (cars / "notes.txt").write_text("no photo")
     assert planned(folder) == {"fetch", "prepare", "draw"}
-    snakemake(folder, "recipes")
+    toy(folder, "--", "recipes", cores=1)
     assert "photos/cars/cars/urban/notes.txt: left out" in (folder / "out/logs/fetch/cars.log").read_text()
     (cars / ".hidden").touch()
     assert planned(folder) == set()
     os.utime(cars / "notes.txt", (0, 0))
     assert planned(folder) == {"fetch", "prepare", "draw"}, "until it is listed again"
-    snakemake(folder, "fetched")
+    toy(folder, "--", "fetched", cores=1)
     assert planned(folder) == set(), "the same photos are on the list"
     (cars / "000.png").unlink()
-    snakemake(folder, "fetched")
+    toy(folder, "--", "fetched", cores=1)
     assert planned(folder) == {"prepare", "draw"}

@@ -203,17 +203,31 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
     assert losses(continued) == losses(tune(whole))
 
 
-def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, capsys):
-    """alexnet, since nothing in it normalises what the largest learning rate blows up."""
-    small = ["tuning.batch_sizes=[16]", "tuning.factors=[hue]"]
-    table = tune(root, "tuning.learning_rates=[1000.0, 1.0e-4]", *small, baseline="alexnet")
+DEEP = """
+from torch import nn
+
+def make(n_classes, image_size):
+    return nn.Sequential(nn.AvgPool2d(image_size // 4), nn.Flatten(), nn.Linear(48, 16),
+                         *(nn.Linear(16, 16) for _ in range(16)), nn.Linear(16, n_classes))
+"""
+
+
+def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, capsys):
+    """A product of many matrices, which nothing normalises, is beyond all numbers at the largest learning rate."""
+    (root / "deep_net.py").write_text(DEEP)
+    (root / "deep.yaml").write_text("deep: {model: 'deep_net:make', method: erm, batch_size: 16, origin: test, "
+                                    "optimiser: {name: adam, lr: 1.0e-3}}")
+    monkeypatch.chdir(root)
+    monkeypatch.syspath_prepend(root)
+    small = ["baselines_from=[deep.yaml]", "baselines=[deep]", "tuning.batch_sizes=[16]", "tuning.factors=[hue]"]
+    table = tune(root, "tuning.learning_rates=[1000.0, 1.0e-4]", *small, baseline="deep")
     diverged = table[table["lr"] == 1000]
     assert set(diverged["status"]) == {"diverged"} and diverged["val_loss"].isna().all()
     assert set(table[table["lr"] == 1e-4]["status"]) == {"ok"}
-    assert chosen_entry(root, "alexnet")["optimiser"]["lr"] == 1e-4
+    assert chosen_entry(root, "deep")["optimiser"]["lr"] == 1e-4
     assert "no number" in capsys.readouterr().out
-    with pytest.raises(DiagvibError, match="tune alexnet: no candidate ends with a validation loss"):
-        tune(root, "tuning.learning_rates=[1000.0]", *small, baseline="alexnet")
+    with pytest.raises(DiagvibError, match="tune deep: no candidate ends with a validation loss"):
+        tune(root, "tuning.learning_rates=[1000.0]", *small, baseline="deep")
 
 
 def test_a_vae_is_judged_by_its_classifier(root):

@@ -3,8 +3,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +14,7 @@ from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
 from diagvib.results.known_studies import SHIPPED
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import expected_runs
-from test_workflow import copy_of_the_repository, environment
+from test_workflow import copy_of_the_repository, snakemake
 
 STUDY, BINDING = "urbancars", "car-background-object"
 
@@ -59,18 +57,14 @@ def test_the_protocol_is_the_papers(config):
 def finished(tmp_path_factory) -> Path:
     """The demo with fewer images, epochs and baselines, run to its report."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("demo"))
-    snakemake(folder)
+    demo(folder)
     return folder
 
 
-def snakemake(folder: Path, *arguments: str) -> str:
+def demo(folder: Path, *arguments: str) -> str:
     changes = ["samples=2", "baselines=[erm,lle]", "counts={train: 40, val: 16, test: 24}",
                "training={max_epochs: 1, track_test: true}"]
-    command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile", "config/urbancars_demo.yaml",
-               *arguments, "--config", *changes]
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return snakemake(folder, "--configfile", "config/urbancars_demo.yaml", *arguments, "--config", *changes)
 
 
 def test_stand_ins_run_to_their_report(finished):
@@ -89,4 +83,4 @@ def test_stand_ins_run_to_their_report(finished):
 
 
 def test_nothing_is_done_twice(finished):
-    assert "Nothing to be done" in snakemake(finished, "--dry-run")
+    assert "Nothing to be done" in demo(finished, "--dry-run")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from diagvib.foundation.code import syntax_tree
+
 _LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -17,17 +19,18 @@ def program_digest(path: Path) -> str:
     date. In other files, and in invalid Python, every byte counts.
     """
     content = path.read_bytes()
-    if path.suffix == ".py":
+    tree, error = syntax_tree(path) if path.suffix == ".py" else (None, "no Python")
+    if not error:
         with suppress(SyntaxError, ValueError, tokenize.TokenError):
-            content = _program(path).encode()
+            content = _program(path, tree).encode()
     return hashlib.sha256(content).hexdigest()
 
 
-def _program(path: Path) -> str:
+def _program(path: Path, tree: ast.Module) -> str:
     """The lines of the program, each up to its comment."""
     with tokenize.open(path) as file:
         lines = file.readlines()
-    docstrings, rows, ends = set(_docstrings(ast.parse("".join(lines)))), set(), {}
+    docstrings, rows, ends = set(_docstrings(tree)), set(), {}
     for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
         row, column = token.start
         if token.type == tokenize.COMMENT:
@@ -37,9 +40,11 @@ def _program(path: Path) -> str:
     return "\n".join(lines[row - 1][:ends.get(row)].rstrip(" \n" if row in ends else "\n") for row in sorted(rows))
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, int]]:
+def _docstrings(node: ast.AST) -> Iterator[tuple[int, int]]:
     """Where each docstring begins: line and column. One that shares its line with other code is read with that line."""
-    for node in ast.walk(tree):
-        if (isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-                and ast.get_docstring(node, clean=False) is not None):
-            yield node.body[0].lineno, node.body[0].col_offset
+    if (isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            and ast.get_docstring(node, clean=False) is not None):
+        yield node.body[0].lineno, node.body[0].col_offset
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.expr):  # most of a tree, and without any
+            yield from _docstrings(child)
