@@ -229,7 +229,7 @@ def test_colour_alone_tells_no_breed_of_stand_ins():
 @pytest.mark.parametrize("method", ["lle", "cf_f"])
 def test_methods_that_need_more_than_photos_are_refused(method):
     needs = {"lle": "exchange a factor between images", "cf_f": "say where an image's object is"}[method]
-    with pytest.raises(DiagvibError, match=f"method: {method} needs a scene that can {needs}, and dogs cannot"):
+    with pytest.raises(DiagvibError, match=f"method: {method} needs a scene that can {needs}, but dogs cannot"):
         load_config(definition_path("spawrious.yaml"), [f"baselines=[{method}]"])
 
 

@@ -245,7 +245,7 @@ def test_what_cannot_be_measured_is_said(tmp_path, font, make, arguments, says):
 
 def test_a_thousand_classes_need_a_thousand_folders(tmp_path, font, monkeypatch):
     monkeypatch.setattr(classifiers, "load_weights", lambda *_: None)
-    with pytest.raises(DiagvibError, match=r"resnet18 knows 1,000 classes, but the validation folder has 4 class"):
+    with pytest.raises(DiagvibError, match=r"resnet18 has 1,000 classes, but the validation folder has 4 class"):
         load_classifier("resnet18", None, 4, CPU)
 
 
