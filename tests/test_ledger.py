@@ -115,19 +115,26 @@ def deterministic(folder: Path) -> dict[str, bytes]:
             if path.is_file() and path.name != "run.json"}
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> Path:
-    """A repository with the toy configuration as its default, run once, committed, pushed. Not to be changed."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("recorded"))
+def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> Path:
+    """A copy of the repository in git and DVC, with a remote and a configuration file; nothing has been run."""
+    copy_of_the_repository(folder)
     for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy2(REPOSITORY / name, folder / name)
-    (folder / "config/config.yaml").write_text(TOY)
+    (folder / configuration).write_text(text)
     add_baseline(folder, "other", "small_cnn")
     git(folder, "init")
-    dvc(folder, "remote", "add", "--default", "store", str(tmp_path_factory.mktemp("remote")))
+    dvc(folder, "remote", "add", "--default", "store", str(store))
     git(folder, "add", ".")
     git(folder, "commit", "-m", "code")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory) -> Path:
+    """A repository with the toy configuration as its default, run once, committed, pushed. Not to be changed."""
+    folder = dvc_repository(tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"),
+                            "config/config.yaml", TOY)
     (folder / "said.txt").write_text(snakemake(folder))
     git(folder, "add", "dvc.lock", "results/metrics")
     git(folder, "commit", "-m", "results")

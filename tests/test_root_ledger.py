@@ -15,8 +15,8 @@ from diagvib.operations.ledger import record
 from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text
 from diagvib.settings.config import load_config, resolve
-from test_ledger import TOY, diagvib, dvc, flip_a_bit, git, replace, snakemake
-from test_workflow import copy_of_the_repository, count
+from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
+from test_workflow import count
 
 ROOT = "outputs/mine"
 RUN = f"{ROOT}/results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
@@ -25,16 +25,9 @@ RUN = f"{ROOT}/results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
     """A repository with a configuration of its own root, run once, committed, pushed. Not to be changed."""
-    folder = copy_of_the_repository(tmp_path_factory.mktemp("recorded"))
-    for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copy2(REPOSITORY / name, folder / name)
-    (folder / "mine.yaml").write_text(TOY.replace("root: .", f"root: {ROOT}").replace("zso, zgo", "zgo").replace(
-        "[small_cnn, {name: other, studies: [zgo]}]", "[{name: small_cnn, max_epochs: 1}]"))
-    git(folder, "init")
-    dvc(folder, "remote", "add", "--default", "store", str(tmp_path_factory.mktemp("remote")))
-    git(folder, "add", ".")
-    git(folder, "commit", "-m", "code")
+    text = TOY.replace("root: .", f"root: {ROOT}").replace("zso, zgo", "zgo").replace(
+        "[small_cnn, {name: other, studies: [zgo]}]", "[{name: small_cnn, max_epochs: 1}]")
+    folder = dvc_repository(tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"), "mine.yaml", text)
     (folder / "said.txt").write_text(mine(folder))
     git(folder, "add", ROOT)
     git(folder, "commit", "-m", "results")
