@@ -11,8 +11,9 @@ import pytest
 
 REPOSITORY = Path(__file__).parent.parent
 MIRROR = REPOSITORY.parent / "shared" / "data"
-LONGEST = ("test_workflow", "test_ledger", "test_slurm", "test_remotes", "test_baselines", "test_scheduler",
-           "test_dependencies", "test_own_baseline", "test_methods", "test_tuning", "test_locks", "test_own_scene")
+LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",
+           "test_imagenet_w_workflow", "test_learning", "test_methods", "test_scheduler", "test_locks", "test_tuning",
+           "test_dependencies", "test_urbancars", "test_own_baseline", "test_own_scene", "test_dogs", "test_bench")
 
 
 @pytest.fixture(scope="session")

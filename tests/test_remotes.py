@@ -247,11 +247,11 @@ def _moved(said: str) -> int:
 def _kill_in_between(repository: Repository, remote: Remote, command: str) -> None:
     """Kill -9 of a push or pull when half of it has been transferred."""
     if remote.line is None:
-        code, said = repository.run(sys.executable, "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command)
+        code, said = repository.run(programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command)
         assert code == -signal.SIGXFSZ, said
         return
     remote.line.hold_after(IN_BETWEEN)
-    process = repository.start(sys.executable, "-m", "dvc", command, *JOBS)
+    process = repository.start(programs() / "dvc", command, *JOBS)
     reached = remote.line.held.wait(120)
     process.kill()
     said = process.communicate()[0]
@@ -308,7 +308,7 @@ def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(repos
     """DVC takes the half-written index of what to push for complete, reports nothing, and pushes less."""
     repository.use(folder_remote)
     whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
-    code, said = repository.run(sys.executable, "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
+    code, said = repository.run(programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
     assert code == -signal.SIGXFSZ, said
     repository.dvc("push")
     repository.environment["DVC_SITE_CACHE_DIR"] = str(tmp_path / "fresh")

@@ -14,6 +14,7 @@ import pytest
 
 from conftest import REPOSITORY
 from test_workflow import copy_of_the_repository, environment, hashes, snakemake
+from warm import programs
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
 
@@ -27,12 +28,12 @@ bindings: [hue-shape]
 samples: 2
 counts: {train: 64, val: 18, id: 18, ood: 18}
 baselines: [small_cnn]
-training: {max_epochs: 10}
+training: {max_epochs: 20}
 device: cpu
 """
 # The shipped profile, but asking Slurm more often than is polite on a cluster that others use.
-ARGUMENTS = ("--configfile", "toy.yaml", "--profile", "profiles/slurm", "--seconds-between-status-checks", "2",
-             "--slurm-init-seconds-before-status-checks", "2")
+ARGUMENTS = ("--configfile", "toy.yaml", "--profile", "profiles/slurm", "--seconds-between-status-checks", "1",
+             "--slurm-init-seconds-before-status-checks", "1")
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +73,20 @@ def repository(tmp_path) -> Path:
     return folder
 
 
-def submit(cluster: slurm.Slurm, repository: Path, *arguments: str, output: int | None = None) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "snakemake", *ARGUMENTS, *arguments], cwd=repository,
+def submit(cluster: slurm.Slurm, repository: Path, *arguments: str, python: Path | None = None,
+           output: int | None = None) -> subprocess.Popen:
+    """Start Snakemake with the cluster's profile. python: also that of its jobs."""
+    command = [python or programs() / "python", "-m", "snakemake", *ARGUMENTS, *arguments]
+    return subprocess.Popen(command, cwd=repository, start_new_session=True,
                             env={**cluster.environment, **environment(repository), "PATH": cluster.environment["PATH"]},
-                            stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+                            stdout=output, stderr=subprocess.STDOUT, text=True)
 
 
 @contextmanager
-def submitted(cluster: slurm.Slurm, repository: Path) -> Iterator[subprocess.Popen]:
-    """Snakemake with the cluster's profile; killed on leaving if it has not ended. What it says is in head.log."""
+def submitted(cluster: slurm.Slurm, repository: Path, python: Path | None = None) -> Iterator[subprocess.Popen]:
+    """As `submit`; killed on leaving if it has not ended. What it says is in head.log."""
     with (repository / "head.log").open("w") as log:
-        head = submit(cluster, repository, output=log.fileno())
+        head = submit(cluster, repository, python=python, output=log.fileno())
         try:
             yield head
         finally:
@@ -120,7 +124,7 @@ def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float 
 
 
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(cluster, repository, undisturbed):
-    with submitted(cluster, repository) as head:
+    with submitted(cluster, repository, Path(sys.executable)) as head:
         wait_for(head, lambda: len(training_jobs(cluster)) == 2)
         second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
         assert "Directory cannot be locked" in second

@@ -40,6 +40,8 @@ def test_a_program_has_its_own_arguments_folder_environment_and_files_and_none_o
 @pytest.mark.parametrize(("code", "status", "says"), [
     ("pass", 0, ""), ("raise SystemExit(7)", 7, ""), ("raise SystemExit('why')", 1, "why\n"), ("1 / 0", 1, "division"),
     ("import os; os.kill(os.getpid(), 9)", -signal.SIGKILL, ""),
+    ("import os, signal; signal.signal(signal.SIGXFSZ, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGXFSZ)",
+     -signal.SIGXFSZ, ""),
     ("import atexit; atexit.register(print, 'end', flush=True)", 0, "")])
 def test_it_ends_as_it_would(code, status, says):
     done = call("python", "-c", code)
@@ -53,6 +55,25 @@ def test_it_ends_with_whoever_waits_for_it(tmp_path):
     assert int(running.stdout.readline()) != running.pid
     running.kill()
     running.communicate(timeout=120)  # not before the other end of the pipe is closed
+
+
+@pytest.mark.parametrize(("tell", "status"), [
+    (subprocess.Popen.terminate, 3), (lambda running: os.killpg(running.pid, signal.SIGINT), 4)])
+def test_it_gets_the_signals_of_its_group_and_sigterm(tell, status):
+    code = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+try:
+    print("up", flush=True)
+    time.sleep(600)
+except KeyboardInterrupt:
+    sys.exit(4)
+"""
+    with subprocess.Popen([programs() / "python", "-c", code], stdout=subprocess.PIPE, text=True,
+                          process_group=0) as running:
+        assert running.stdout.readline() == "up\n"
+        tell(running)
+        assert running.wait() == status
 
 
 def test_the_real_command_line_runs():

@@ -133,8 +133,9 @@ def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undistur
     toy(repository, "--", "recipes", cores=1)
     (repository / "toy").rename(repository / "recipes")
     (repository / "toy").mkdir()
-    real = command("--configfile", "toy.yaml", "--", cores=1)
-    subprocess.run([*own_disk, FULL, "sh", *real], cwd=repository, env=environment(repository), check=True)
+    real = command("--configfile", "toy.yaml", cores=1)
+    subprocess.run([*own_disk, FULL, "sh", *real, "--config", "studies=[zgo]"], cwd=repository,
+                   env=environment(repository), check=True)
     assert "the disk is full; free some space" in (repository / "full.txt").read_text()
     (repository / "toy").rmdir()
     (repository / "kept").rename(repository / "toy")
@@ -144,13 +145,19 @@ def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undistur
 
 
 def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
-    for seconds, number in ((5, signal.SIGKILL), (9, signal.SIGINT), (12, signal.SIGKILL)):
-        running = subprocess.Popen(command("--configfile", "toy.yaml"), cwd=repository,
-                                   env=environment(repository), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                   start_new_session=True)
-        time.sleep(seconds)
-        os.killpg(running.pid, number)
-        running.wait()
+    """First a new Python, whose hash seed is another than that of the undisturbed run."""
+    warm = programs() / "python"
+    for stage, number, python in (("draw", signal.SIGKILL, sys.executable), ("render", signal.SIGINT, warm),
+                                  ("train", signal.SIGKILL, warm)):
+        with subprocess.Popen(command("--configfile", "toy.yaml", python=python), cwd=repository, process_group=0,
+                              env=environment(repository), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as running:
+            while not list((repository / "toy/logs" / stage).rglob("*.log")):
+                assert running.poll() is None, f"ended before a job of {stage}"
+                time.sleep(0.05)
+            time.sleep(0.3)  # into the job
+            os.killpg(running.pid, number)
+        assert running.returncode
     toy(repository)
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")
     assert not list((repository / "toy").rglob("*.tmp"))
@@ -159,7 +166,7 @@ def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, reposit
 def test_rendering_on_the_training_device_gives_the_same_predictions(undisturbed, finished):
     shutil.rmtree(finished / "toy/data/images")
     shutil.rmtree(finished / "toy/results")
-    toy(finished, "--config", "images=render")
+    toy(finished, "--config", "images=render", "--", "runs")
     runs = [{name: value for name, value in hashes(folder / "toy").items() if name.startswith("results/runs")}
             for folder in (finished, undisturbed)]
     assert runs[0] == runs[1] and len(runs[0]) == 24

@@ -1,8 +1,9 @@
 """Programs in forks of a Python that has loaded the large packages already: what takes most of the time in toy jobs.
 
 Of diagvib nothing is loaded before: every program reads its own code, environment and folder, and ends as any other,
-so that what it makes is what it would make in a new process. Tests of kills, locks and the system use new processes,
-and so do those that compare the results of several: forks share one hash seed.
+so that what it makes is what it would make in a new process. It gets the signals that are sent to its process group,
+or SIGTERM; and is killed with whoever waits for it. Tests of locks and of the system use new processes. Forks share one
+hash seed, so where results of several are compared, some come from new processes.
 """
 
 import atexit
@@ -32,16 +33,23 @@ PACKAGES = (
     "torchvision", "typer")
 # What a program is here: it hands over its arguments, folder, environment and open files, and ends as the fork does.
 CLIENT = """#!{python} -IS
-import _socket, array, marshal, os, sys
+import _signal, _socket, array, marshal, os, sys
+told = _signal.SIGINT, _signal.SIGTERM
+_signal.pthread_sigmask(_signal.SIG_BLOCK, told)
 server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
 server.connect({address!r})
 request = marshal.dumps((sys.argv, os.getcwd(), dict(os.environ), os.getpgrp()))
 server.sendmsg([len(request).to_bytes(8, "little")],
                [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
 server.sendall(request)
+_signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # the program itself gets it, if the group does
+_signal.signal(_signal.SIGTERM, lambda *_: server.send(b"t"))
+_signal.pthread_sigmask(_signal.SIG_UNBLOCK, told)
 answer = server.recv(4)
 status = int.from_bytes(answer, "little", signed=True) if answer else 70
 if status < 0:
+    if -status not in (_signal.SIGKILL, _signal.SIGSTOP):
+        _signal.signal(-status, _signal.SIG_DFL)
     os.kill(os.getpid(), -status)
 sys.exit(status)
 """
@@ -109,9 +117,12 @@ def serve(listener: socket.socket) -> tuple:
             elif key.fileobj == ended:
                 os.read(ended, 1 << 10)
                 answer_ended(running, selector)
-            elif key.data in running:  # nobody waits for it any longer
-                selector.unregister(key.fileobj)
-                os.kill(key.data, signal.SIGKILL)
+            elif key.data in running:
+                if key.fileobj.recv(1):
+                    os.kill(key.data, signal.SIGTERM)
+                else:  # nobody waits for it any longer
+                    selector.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)
 
 
 def answer_ended(running: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
@@ -185,6 +196,8 @@ if __name__ == "__main__":
     for package in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("numba").njit(lambda: None)()  # loads what every compiled function needs
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as waiting:
