@@ -275,7 +275,7 @@ BASELINES = [
     ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
     ("x", model("resnet18", frozen=True), ("x.model.frozen", "needs the key weights")),
     ("x", model("resnet18", weights_file="w.pth"), ("x.model.weights_file", "needs the key weights")),
-    ("x", model("resnet18", weights="V1", weights_sha256="0" * 8), ("x.model.weights_sha256", "needs the key weights_file")),
+    ("x", model("resnet18", weights="V1", weights_sha256="0" * 8), ("x.model.weights_sha256", "the key weights_file")),
     ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "torchvision's")),
     ("x", {"method": "erl"}, ("x.method", "did you mean erm")), ("x", {"method": 3}, "x.method"),
     ("x", {"method": None}, "x.method"), ("x", {"method": {}}, "the key x.method.name is missing"),
