@@ -119,7 +119,7 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
     ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
     ({"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"}, "coral.method.gamma: -1.0 is less than the minimum"),
     ({"ranges": "{coral: {method.gamma: {log10: [1, -1]}}}"}, r"gamma.log10: \[1.0, -1.0\] is in descending order"),
-    ({"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"}, "gamma: one of log10, .*not 2"),
+    ({"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"}, "gamma: exactly one of log10, .*not 2"),
     ({"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"}, "unknown key .*gamma.log9'; did you mean .*log10"),
     ({"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"}, "erm_env.batch_size: must be greater than or equal to 2"),
     ({"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"}, "unknown key 'erm_env.optimiser.momentum'"),
