@@ -31,8 +31,7 @@ from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
 # Of each kind, what is there; tables without rows are left out.
 TABLES = ("overall", "metrics", "p_matrix", "contrasts", "reference", "likeness", "factor_orders", "pair_orders",
           "pair_winners", "closeness", "runs")
-FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix/zso_*.png", "curves/*.png",
-           "training/*.png")
+FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix/zso_*.png", "curves/*.png")
 
 
 def publish(root: Path, folder: Path) -> dict:
@@ -47,14 +46,14 @@ def publish(root: Path, folder: Path) -> dict:
     for path in tables:
         _copy(path, folder / path.name)
     for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
-        _copy(path, folder / f"{path.parent.name}_{path.name}" if path.stem != path.parent.name else folder / path.name)
+        _copy(path, folder / f"{path.parent.name}_{path.name}")
     for path in (layout.report, config_of(str(root)), lock_of(str(root))):
         _copy(path, folder / path.name)
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
         "runs": len(runs), "expected": len(expected_runs(config)), "date": date.today().isoformat(),
         "machine": machine(), "precision": sorted({run["precision"] for run in runs}),
-        "versions": sorted({json.dumps(run["versions"], sort_keys=True) for run in runs}),
+        "versions": {name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]},
         "commits": sorted({run["code"]["git"]["commit"] for run in runs if run["code"]["git"]}),
         "job_hours": round(sum(_seconds(path) for path in (root / "logs/benchmarks").rglob("*.tsv")) / 3600, 2),
         "training_hours": round(sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2)}

@@ -155,6 +155,8 @@ def verdict_sentence(comparison: pd.DataFrame) -> str:
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
     left = [f"{int(counts[name])} are {name}" for name in VERDICTS[len(COMPARED):] if counts.get(name, 0)]
     if not agree + differ + unknown:
+        if counts.get("not run", 0) == len(comparison):
+            left = ["none of its models was run"]
         return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(left)}."
     text = (f"Of {agree + differ + unknown} compared cells {agree} agree with the paper within {100 * MARGIN:.0f} "
             f"points, {differ} differ, and {unknown} are undecided")
