@@ -2,6 +2,7 @@
 
 import re
 
+import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
@@ -48,3 +49,20 @@ def test_the_rooms_that_the_pages_name_are_those_of_the_package():
 
 def test_what_is_no_path_of_the_repository_is_not_looked_for():
     assert paths("`src/absent.py` and `config/x.yaml`, `data/src/x`; src/bare.py") == ["src/absent.py", "config/x.yaml"]
+
+
+def test_the_page_of_results_shows_the_numbers_of_its_tables():
+    page, folder = (REPOSITORY / "docs/results.md").read_text(), REPOSITORY / "docs/results/laptop"
+    reference = pd.read_csv(folder / "reference.csv").query("metric == 'faavg'")
+    names = re.search(r"^\| study \| (.+) \|$", page, re.M)[1].split(" | ")
+    shown = {cells[0].lower(): cells[1:] for cells in re.findall(
+        r"^\| ([A-Z]+(?:-\d+)?) \|" + r" (\d+ / \d+) \|" * len(names), page, re.M)}
+    assert list(shown) == list(reference["study"].unique())
+    for study, own in reference.groupby("study"):
+        own = own.set_index("target")
+        assert shown[study] == tuple(f"{100 * own['ours'][name]:.0f} / {100 * own['paper_resnet18'][name]:.0f}"
+                                     for name in names)
+    winners = pd.read_csv(folder / "pair_winners.csv")
+    assert len(winners) == (winners["verdict"] == "agrees").sum() == 15 and "In all 15 pairs" in page
+    orders = pd.read_csv(folder / "factor_orders.csv").query("metric == 'faavg' and study != study").iloc[0]
+    assert f"{orders['spearman']:.2f}, 95 % interval {orders['low']:.2f} to {orders['high']:.2f}" in page

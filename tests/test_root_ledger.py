@@ -162,3 +162,20 @@ def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch
     with pytest.raises(DiagvibError, match="a/provenance.zip: holds records of other files than those under a"):
         provenance.unpack("a")
     assert others[0].read_text() == '"other"'
+
+
+def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
+    monkeypatch.chdir(pulled)
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
+    from publish import publish
+    about = publish(Path(ROOT), tmp_path / "shown")
+    assert about["runs"] == about["expected"] == 1 and about["job_hours"] == 0, "logs are not pulled"
+    shown = {path.name for path in (tmp_path / "shown").iterdir()}
+    assert {"about.json", "config.yaml", "dvc.lock", "report.html", "p_matrix.csv"} <= shown
+    assert "p_matrix_zgo_small_cnn.png" in shown
+    assert "gaps.csv" not in shown, "it has no rows"
+    flip_a_bit(pulled / RUN)
+    with pytest.raises(DiagvibError, match="changed since it was recorded"):
+        publish(Path(ROOT), tmp_path / "shown")
+    with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
+        publish(Path("nowhere"), tmp_path / "shown")
