@@ -141,7 +141,7 @@ def test_cf_f_adds_three_losses(batches, method):
 
 def test_what_a_scene_cannot_do_is_said_at_planning():
     check_scene({"name": "lle"}, "digits")
-    with pytest.raises(DiagvibError, match="cf_f needs a scene that can say where an image's object is, and "
+    with pytest.raises(DiagvibError, match="cf_f needs a scene that can say where an image's object is, but "
                                            "squares:Squares cannot"):
         check_scene({"name": "cf_f"}, "squares:Squares")
 
