@@ -55,23 +55,34 @@ class Clock(Callback):
         self._last = time.process_time()
 
 
-def images_per_second(case: str, precision: str) -> tuple[float, float]:
-    """Images per second of training and of prediction."""
+def make_trainer(case: str, precision: str = "bf16") -> Trainer:
+    """A trainer of two epochs on random images."""
     model, size, batch_size, count = (int(part) if part.isdigit() else part for part in case.split(":"))
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8, generator=generator)
     known = Annotations(classes=tuple("abcdef"))
     batches = Batches(pixels, torch.arange(count) % CLASSES, CPU, annotations=known)
-    few = Batches(pixels[:32], torch.arange(32) % CLASSES, CPU, batches.scaling, known)
+    few = Batches(pixels[:32], torch.arange(len(pixels[:32])) % CLASSES, CPU, batches.scaling, known)
     settings = complete({"model": model, "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
                          "batch_size": batch_size, "origin": "benchmarks/precision.py"})
     protocol = Protocol(max_epochs=2, patience=None, seed=0, precision=precision)
-    method, clock = make_baseline(settings, CLASSES, size, 0), Clock()
-    fitted = Trainer(method, batches, few, make_run("bench", "bench", "a-b", 0), protocol).fit(callback=clock)
+    method = make_baseline(settings, CLASSES, size, 0)
+    return Trainer(method, batches, few, make_run("bench", "bench", "a-b", 0), protocol)
+
+
+def images_per_second(case: str, precision: str) -> tuple[float, float]:
+    """Images per second of training and of prediction."""
+    trainer, clock = make_trainer(case, precision), Clock()
+    fitted = trainer.fit(callback=clock)
     started = time.process_time()
-    predict(method, batches, protocol)
+    predict(trainer.method, trainer.train, trainer.protocol)
     return (sum(timing.images for timing in fitted.timings) / clock.seconds,
-            count / (time.process_time() - started))
+            len(trainer.train) / (time.process_time() - started))
+
+
+def paired(rates: list[float]) -> list[float]:
+    """The ratio of every second rate to the mean of the two beside it."""
+    return [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
 
 
 def main(case: Annotated[list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH:IMAGES; repeatable.")] = None,
@@ -88,7 +99,7 @@ def main(case: Annotated[list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH
         found.append(images_per_second(name, "fp32"))
         for number, what in enumerate(("train", "predict")):
             rates = [rate[number] for rate in found]
-            ratios = [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
+            ratios = paired(rates)
             rows.append({"what": what, "case": name, "fp32": round(median(rates[::2]), 1),
                          "bf16": round(median(rates[1::2]), 1), "ratio": round(median(ratios), 3),
                          "ratios": [round(ratio, 3) for ratio in ratios]})

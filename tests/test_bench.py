@@ -1,6 +1,7 @@
 """The benchmark command writes a file that others can read; no figure is judged here."""
 
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -153,3 +154,14 @@ def test_an_unknown_baseline_is_named(tmp_path):
 def test_every_script_can_be_asked_how_it_is_used(script):
     done = subprocess.run([programs() / "python", script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "Usage" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not has_bf16(torch.device("cpu")), reason="the script compares bf16 steps")
+def test_variants_of_a_training_step_are_compared_with_the_code(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", ["", *sys.path])  # the script replaces the first entry
+    main = runpy.run_path(str(REPOSITORY / "benchmarks" / "cpu_training.py"))["main"]
+    main(["small_cnn:16:4:8"], ["in one pass", "and bf16 weights", "fp32 masters", "evaluation batch 64"], 1, tmp_path)
+    result = read_json(tmp_path / f"cpu-training-cpu-{date.today().isoformat()}.json")
+    assert [row["identical"] for row in result["rows"]] == [True, True, True, None]
+    assert all(row["ratio"] == row["ratios"][0] > 0 for row in result["rows"])
+    assert result["profiles"]["small_cnn:16:4:8"]["convolution_backward"] > 0
