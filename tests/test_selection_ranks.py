@@ -59,7 +59,7 @@ def test_each_rule_ranks_methods_by_what_it_would_have_got(tmp_path):
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
     markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
-    assert "## How methods rank under each rule of selection" in markdown
+    assert "## How methods rank under each selection rule" in markdown
     assert "| O2O-Easy | a | erm | nothing | shape-hue | 35.0 ± 5.0 (1) |" in markdown
     assert r"35.0 $\pm$ 5.0 (1)" in latex and {"selection_ranks.csv", "selection_ranks.parquet"} <= set(TABLE_FILES)
 

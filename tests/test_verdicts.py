@@ -212,10 +212,10 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert "All compared cells together: reproduced; reproduced: resnet18, " in markdown
     assert "| resnet50 † |" in markdown and "| resnet18 |" in markdown
     assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1
+    assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1 + 3
     assert r"resnet50\_in" in latex and "±" not in latex
     assert (tmp_path / "p_matrix.md").read_text().count("## ") == 81
-    assert len(latex_rows(latex)) == 26
+    assert len(latex_rows(latex)) == 29
     matrices = latex_rows((tmp_path / "p_matrix.tex").read_text())
     assert len(matrices) == 81
     row = tables["p_matrix"].query("study == 'zgo' and baseline == 'resnet18' and target == 'hue' and cue == 'shape' "

@@ -288,8 +288,8 @@ def latex_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPE
 def _latex_table(title: str, heads: list[str], rows: list[list[str]], notes: Sequence[str] = ()) -> list[str]:
     """Lines of a table environment. rows: cells already in LaTeX; notes become comments."""
     return [r"\begin{table}", r"\centering", rf"\caption{{{_latex(title)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", " & ".join(heads) + r" \\", r"\midrule",
-            *(" & ".join(row) + r" \\" for row in rows), r"\bottomrule", r"\end{tabular}",
+            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", " & ".join(map(_latex, heads)) + r" \\",
+            r"\midrule", *(" & ".join(row) + r" \\" for row in rows), r"\bottomrule", r"\end{tabular}",
             *(f"% {line}" for line in notes), r"\end{table}"]
 
 
