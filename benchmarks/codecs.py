@@ -11,23 +11,22 @@ import sys
 import time
 from pathlib import Path
 
-# In place of this folder, where Python would take statistics.py for its own module of that name.
-sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from collections.abc import Callable  # noqa: E402
-from io import BytesIO  # noqa: E402
-from tempfile import TemporaryDirectory  # noqa: E402
-from typing import Annotated  # noqa: E402
+from collections.abc import Callable
+from io import BytesIO
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
-import numpy as np  # noqa: E402
-import pyarrow as pa  # noqa: E402
-import pyarrow.parquet as pq  # noqa: E402
-import typer  # noqa: E402
-from PIL import Image  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import typer
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
 
-from diagvib.bench.results import RESULTS, save_result  # noqa: E402
+from diagvib.bench.results import RESULTS, save_result
 
 SIZE = 224
 PHOTOS = ("astronaut", "chelsea", "coffee", "motorcycle_left", "retina", "rocket", "hubble_deep_field")

@@ -11,39 +11,37 @@ bit for bit. Images are random; one core unless the variant says otherwise.
 import sys
 from pathlib import Path
 
-# In place of this folder, where Python would take statistics.py for its own module of that name; here behind the rest.
-sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
-sys.path.append(str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-import ctypes  # noqa: E402
-import os  # noqa: E402
-import resource  # noqa: E402
-import time  # noqa: E402
-from collections import Counter  # noqa: E402
-from collections.abc import Callable, Iterator  # noqa: E402
-from contextlib import contextmanager, nullcontext  # noqa: E402
-from copy import deepcopy  # noqa: E402
-from dataclasses import replace  # noqa: E402
-from functools import partial  # noqa: E402
-from statistics import median  # noqa: E402
-from typing import Annotated  # noqa: E402
+import ctypes
+import os
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from typing import Annotated
 
-import numba  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import typer  # noqa: E402
-from precision import CPU, make_trainer, paired  # noqa: E402
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+import numba
+import numpy as np
+import torch
+import typer
+from precision import CPU, make_trainer, paired
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from diagvib.bench.results import RESULTS, save_result  # noqa: E402
-from diagvib.foundation.devices import has_bf16  # noqa: E402
-from diagvib.training import batches as batches_module  # noqa: E402
-from diagvib.training.callbacks import Callback  # noqa: E402
-from diagvib.training.optimisers import OPTIMISERS  # noqa: E402
-from diagvib.training.prediction import predict  # noqa: E402
-from diagvib.training.protocol import deterministic  # noqa: E402
+from diagvib.bench.results import RESULTS, save_result
+from diagvib.foundation.devices import has_bf16
+from diagvib.training import batches as batches_module
+from diagvib.training.callbacks import Callback
+from diagvib.training.optimisers import OPTIMISERS
+from diagvib.training.prediction import predict
+from diagvib.training.protocol import deterministic
 
 REPLICATES = 3
 

@@ -13,34 +13,33 @@ import sys
 import time
 from pathlib import Path
 
-# In place of this folder, where Python would take statistics.py for its own module of that name.
-sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from collections import Counter  # noqa: E402
-from functools import cache  # noqa: E402
-from tempfile import TemporaryDirectory  # noqa: E402
-from typing import Annotated  # noqa: E402
+from collections import Counter
+from functools import cache
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import typer  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from rich.table import Table
 
-from diagvib import stages  # noqa: E402
-from diagvib.bench.results import RESULTS, save_result  # noqa: E402
-from diagvib.images.datasets import RenderedRecipes  # noqa: E402
-from diagvib.methods.method import Method, StepOutput, initialised  # noqa: E402
-from diagvib.methods.registry import METHODS, declaration, make_baseline  # noqa: E402
-from diagvib.scenes import load_scene  # noqa: E402
-from diagvib.settings.baselines import complete  # noqa: E402
-from diagvib.settings.grid import Layout, make_run  # noqa: E402
-from diagvib.studies.dataset_sample import dataset_sample  # noqa: E402
-from diagvib.training.batches import Batches  # noqa: E402
-from diagvib.training.callbacks import Callback  # noqa: E402
-from diagvib.training.protocol import Protocol  # noqa: E402
-from diagvib.training.run import load_batches  # noqa: E402
-from diagvib.training.trainer import Trainer  # noqa: E402
+from diagvib import stages
+from diagvib.bench.results import RESULTS, save_result
+from diagvib.images.datasets import RenderedRecipes
+from diagvib.methods.method import Method, StepOutput, initialised
+from diagvib.methods.registry import METHODS, declaration, make_baseline
+from diagvib.scenes import load_scene
+from diagvib.settings.baselines import complete
+from diagvib.settings.grid import Layout, make_run
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.training.batches import Batches
+from diagvib.training.callbacks import Callback
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import load_batches
+from diagvib.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 # Each cue agrees with the target in half of the images; every group of target and cues has some.

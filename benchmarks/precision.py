@@ -11,25 +11,24 @@ import sys
 import time
 from pathlib import Path
 
-# In place of this folder, where Python would take statistics.py for its own module of that name.
-sys.path[:1] = [str(Path(__file__).parent.parent / "src")]
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from statistics import median  # noqa: E402
-from typing import Annotated  # noqa: E402
+from statistics import median
+from typing import Annotated
 
-import torch  # noqa: E402
-import typer  # noqa: E402
+import torch
+import typer
 
-from diagvib.bench.results import RESULTS, save_result  # noqa: E402
-from diagvib.foundation.devices import has_bf16  # noqa: E402
-from diagvib.methods.registry import make_baseline  # noqa: E402
-from diagvib.settings.baselines import complete  # noqa: E402
-from diagvib.settings.grid import make_run  # noqa: E402
-from diagvib.training.batches import Annotations, Batches  # noqa: E402
-from diagvib.training.callbacks import Callback  # noqa: E402
-from diagvib.training.prediction import predict  # noqa: E402
-from diagvib.training.protocol import Protocol  # noqa: E402
-from diagvib.training.trainer import Trainer  # noqa: E402
+from diagvib.bench.results import RESULTS, save_result
+from diagvib.foundation.devices import has_bf16
+from diagvib.methods.registry import make_baseline
+from diagvib.settings.baselines import complete
+from diagvib.settings.grid import make_run
+from diagvib.training.batches import Annotations, Batches
+from diagvib.training.callbacks import Callback
+from diagvib.training.prediction import predict
+from diagvib.training.protocol import Protocol
+from diagvib.training.trainer import Trainer
 
 CPU, CLASSES = torch.device("cpu"), 6
 # Network, pixels per side, batch size, training images per epoch.

@@ -158,7 +158,7 @@ def test_every_script_can_be_asked_how_it_is_used(script):
 
 @pytest.mark.skipif(not has_bf16(torch.device("cpu")), reason="the script compares bf16 steps")
 def test_variants_of_a_training_step_are_compared_with_the_code(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", ["", *sys.path])  # the script replaces the first entry
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     main = runpy.run_path(str(REPOSITORY / "benchmarks" / "cpu_training.py"))["main"]
     main(["small_cnn:16:4:8"], ["in one pass", "and bf16 weights", "fp32 masters", "evaluation batch 64"], 1, tmp_path)
     result = read_json(tmp_path / f"cpu-training-cpu-{date.today().isoformat()}.json")

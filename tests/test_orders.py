@@ -97,7 +97,7 @@ def test_p_of_pairs_is_that_of_all_exchanges():
 
 
 def test_tests_keep_their_level_and_the_interval_holds_the_truth():
-    """A small version of `benchmarks/statistics.py orders`."""
+    """A small version of `benchmarks/simulated_statistics.py orders`."""
     generator = np.random.default_rng(1)
     chance = [designs.scored_pairs(designs.alike_pairs(generator, 0, 0, 0.3, 6)) for _ in range(150)]
     chance += [designs.scored_factors(designs.alike_factors(generator, 0, 0.1, 2, 6)) for _ in range(150)]

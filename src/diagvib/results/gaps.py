@@ -175,7 +175,7 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
     difference = mean gap - mean reference gap, with the t interval of the paired differences, from FEWEST samples on.
     worse: the interval lies below zero, and so does that of the gap itself (where no accuracy is lost, no shortcut is
     taken); better: the interval lies above zero. factor = |gap| / |reference gap| if both are below zero, and its
-    interval, if bounded. How often these contain the true value: `python benchmarks/statistics.py gaps`.
+    interval, if bounded. How often these contain the true value: `python benchmarks/simulated_statistics.py gaps`.
     """
     there = ~np.isnan(gap - reference)
     n = int(there.sum())

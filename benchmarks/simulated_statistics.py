@@ -1,10 +1,10 @@
 """How far the statistics can be trusted, by simulation: see benchmarks/README.md.
 
-    python benchmarks/statistics.py intervals
-    python benchmarks/statistics.py gaps
-    python benchmarks/statistics.py orders
+    python benchmarks/simulated_statistics.py intervals
+    python benchmarks/simulated_statistics.py gaps
+    python benchmarks/simulated_statistics.py orders
     git show 8d853e7:src/diagvib/uncertainty.py > before.py
-    python benchmarks/statistics.py intervals --before before.py     # that code compared with today's
+    python benchmarks/simulated_statistics.py intervals --before before.py     # that code compared with today's
 """
 
 import os
@@ -12,8 +12,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-# In place of this folder, where Python would take this file for its own module `statistics`.
-sys.path[:1] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
+sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 # Threads for matrices this small cost far more than they save.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
