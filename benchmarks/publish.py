@@ -1,9 +1,9 @@
-"""Put what a reader wants of an experiment into docs/: tables, figures, the report, and how and where they were made.
+"""Put what a reader wants of an experiment into docs/: tables, figures, and how and where they were made.
 
     python benchmarks/publish.py outputs/laptop docs/results/laptop
 
 The root must be complete and recorded (docs/data.md): its config.yaml says what was run, its dvc.lock has the hash of
-everything that came out; both are copied, too.
+everything that came out; both are copied, too. The report, a megabyte, stays with the root.
 """
 
 import csv
@@ -35,7 +35,7 @@ FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix
 
 
 def publish(root: Path, folder: Path) -> dict:
-    """Copy tables (CSV), figures (PNG), report and ledger; returns what is written to about.json beside them."""
+    """Copy tables (CSV), figures (PNG) and ledger; returns what is written to about.json beside them."""
     if not lock_of(str(root)).exists():
         raise DiagvibError(f"{lock_of(str(root))}: no such file; run `diagvib record --config FILE` first")
     if changed := verify(str(root))["modified"]:
@@ -47,7 +47,7 @@ def publish(root: Path, folder: Path) -> dict:
         _copy(path, folder / path.name)
     for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
         _copy(path, folder / f"{path.parent.name}_{path.name}")
-    for path in (layout.report, config_of(str(root)), lock_of(str(root))):
+    for path in (config_of(str(root)), lock_of(str(root))):
         _copy(path, folder / path.name)
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
