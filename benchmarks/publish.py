@@ -42,13 +42,14 @@ def publish(root: Path, folder: Path) -> dict:
         raise DiagvibError(f"{changed[0]}: changed since it was recorded; run `snakemake` first")
     config, layout = load_config(config_of(str(root))), Layout(root)
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     tables = [path for name in TABLES for path in sorted(layout.tables.glob(f"{name}.csv")) if _rows(path)]
     for path in tables:
-        _copy(path, folder / path.name)
+        shutil.copyfile(path, folder / path.name)
     for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
-        _copy(path, folder / f"{path.parent.name}_{path.name}")
+        shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
     for path in (config_of(str(root)), lock_of(str(root))):
-        _copy(path, folder / path.name)
+        shutil.copyfile(path, folder / path.name)
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
         "runs": len(runs), "expected": len(expected_runs(config)), "date": date.today().isoformat(),
@@ -64,11 +65,6 @@ def publish(root: Path, folder: Path) -> dict:
 def _rows(path: Path) -> bool:
     with path.open(newline="") as file:
         return len(list(csv.reader(file))) > 1
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
 
 
 def _seconds(path: Path) -> float:

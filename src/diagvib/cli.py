@@ -223,7 +223,8 @@ def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where 
 def record(config: Config = None, root: Root = None) -> None:
     """Record finished results as `snakemake` does: in the root's dvc.lock, or SHA256SUMS where DVC cannot keep it."""
     from diagvib.operations.ledger import record
-    print(record(_ledger_root(config, root), config=load_config(config) if config and not root else None))
+    resolved = load_config(config) if config and not root else None
+    print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved))
 
 
 @app.command()

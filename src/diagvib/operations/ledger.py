@@ -52,6 +52,8 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) ->
     recorded; the ledger is then as it was.
     """
     here = _is_here(root)
+    if not here and config is None and config_of(root).exists():
+        config = load_config(config_of(root))
     # One after the other: Snakemake need not be asked where there is no ledger.
     reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
               or _unfinished(root, config))
@@ -62,7 +64,7 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) ->
         if (Path(root) / SUMS).exists():
             _record_sums(Path(root))  # for what it says of changes
         pack(root)
-        write_root_stages(root, config or load_config(config_of(root)))
+        write_root_stages(root, config)
     for folder in recorded_folders(root):  # also one that a configuration leaves empty, as embedded sources do data/raw
         folder.mkdir(parents=True, exist_ok=True)
     lock = lock_of(root)
@@ -238,8 +240,7 @@ def _unfinished(root: str, config: dict | None) -> str | None:
     if _is_here(root):
         return _left(str(CONFIG), [])
     if config is None:
-        return _left(root, ["--configfile", str(config_of(root))]) if config_of(root).exists() else (
-            f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`")
+        return f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`"
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(configuration_text(config))
         file.flush()

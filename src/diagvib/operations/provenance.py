@@ -5,13 +5,12 @@ there, as dvc.yaml says; those of another root are copied into a file of that ro
 """
 
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, whole_file, write_text
-from diagvib.operations.records import RECORDS, recorded_path
+from diagvib.operations.records import RECORDS, all_records, recorded_path
 
 PROVENANCE = "provenance.zip"
 _METADATA = RECORDS / "metadata"
@@ -20,7 +19,7 @@ _METADATA = RECORDS / "metadata"
 def pack(root: str) -> None:
     """Write the records of a root's data/ and results/ to its file; the same records give the same bytes."""
     with whole_file(Path(root) / PROVENANCE) as temporary, zipfile.ZipFile(temporary, "w") as file:
-        for record in sorted(_records(root)):
+        for record in _records(root):
             name = record.relative_to(_METADATA).as_posix()
             file.writestr(zipfile.ZipInfo(name), record.read_bytes(), zipfile.ZIP_DEFLATED)
     write_text(_noted(root), file_sha256(Path(root) / PROVENANCE))
@@ -40,9 +39,10 @@ def unpack(root: str) -> None:
             content = {_METADATA / name: file.read(name) for name in file.namelist()}
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         raise DiagvibError(f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it") from None
-    if not all(_is_of(record, root) for record in content):
+    if not all(record.is_relative_to(_METADATA) and ".." not in record.parts
+               and (output := recorded_path(record)) and _is_of(output, root) for record in content):
         raise DiagvibError(f"{path}: holds records of other files than those under {root}; delete it")
-    for record in [*_records(root)]:
+    for record in _records(root):
         record.unlink()
     for record, text in content.items():
         record.parent.mkdir(parents=True, exist_ok=True)
@@ -50,15 +50,14 @@ def unpack(root: str) -> None:
     write_text(_noted(root), digest)
 
 
-def _records(root: str) -> Iterator[Path]:
-    return (path for path in _METADATA.rglob("*") if path.is_file() and _is_of(path, root))
+def _records(root: str) -> list[Path]:
+    return [record for record, output in all_records() if _is_of(output, root)]
 
 
-def _is_of(record: Path, root: str) -> bool:
-    output = ".." not in record.parts and recorded_path(record)
+def _is_of(output: Path, root: str) -> bool:
     top = Path(root)
-    return bool(output) and any(output.is_relative_to(top / folder) for folder in ("data", "results")) \
-        and not output.is_relative_to(top / "results/tuning")
+    return (any(output.is_relative_to(top / folder) for folder in ("data", "results"))
+            and not output.is_relative_to(top / "results/tuning"))
 
 
 def _noted(root: str) -> Path:

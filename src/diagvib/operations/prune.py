@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.records import RECORDS, recorded_path
+from diagvib.operations.records import RECORDS, all_records
 from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
 
 
@@ -60,9 +60,8 @@ def find_records(configs: list[dict]) -> list[Path]:
     """Snakemake's records of files in those folders that no configuration asks for, whether or not they exist."""
     needed = {path.resolve() for config in configs for path in _needed(config)}
     tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config["root"]))}
-    records = sorted(record for record in (RECORDS / "metadata").rglob("*") if record.is_file())
-    return [record for record in records if (path := recorded_path(record))
-            and not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
+    return [record for record, path in all_records()
+            if not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
             and needed.isdisjoint(places)]
 
 

@@ -7,6 +7,7 @@ is named by its output's path in URL-safe base64, divided into folders `@...` wh
 
 import base64
 import binascii
+from collections.abc import Iterator
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
@@ -56,6 +57,13 @@ def record_of(kind: str, path: str) -> Path:
     name = base64.urlsafe_b64encode(path.encode()).decode()
     *folders, last = (name[at:at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME))
     return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
+
+
+def all_records() -> Iterator[tuple[Path, Path]]:
+    """Every record in `metadata`, sorted, with the output that it is of."""
+    for record in sorted((RECORDS / "metadata").rglob("*")):
+        if record.is_file() and (output := recorded_path(record)):
+            yield record, output
 
 
 def recorded_path(record: Path) -> Path | None:
