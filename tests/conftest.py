@@ -1,6 +1,7 @@
 """What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
 
 import os
+import sys
 from pathlib import Path
 
 # Tests take turns on the cores already; threads of their own would mostly wait for one another. Before torch is loaded.
@@ -14,6 +15,14 @@ MIRROR = REPOSITORY.parent / "shared" / "data"
 LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",
            "test_imagenet_w_workflow", "test_learning", "test_methods", "test_scheduler", "test_locks", "test_tuning",
            "test_dependencies", "test_urbancars", "test_own_baseline", "test_own_scene", "test_dogs", "test_bench")
+
+
+@pytest.fixture(autouse=True)
+def same_path():
+    """The program adds its current folder to sys.path for good; a later test must not find modules in this one's."""
+    before = sys.path[:]
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,19 @@ def reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {one_line(error)}"
 
 
+def look_here() -> None:
+    """Let Python find modules in the current folder, too, after all others."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def imported(where: str, what: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the current folder.
 
     what: scene, model or method, for messages. DiagvibError if it cannot be imported, or is not callable.
     """
     module_name, _, name = where.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    look_here()
     try:
         found = getattr(importlib.import_module(module_name), name)
     except (Exception, SystemExit) as error:  # importing runs the module, which is not ours

@@ -6,15 +6,13 @@ Neither importing this nor asking what a method declares imports torch: declarat
 import ast
 import importlib
 import importlib.util
-import os
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.code import syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.plug_ins import imported
+from diagvib.foundation.plug_ins import imported, look_here
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
@@ -141,8 +139,7 @@ def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str
 
 
 def _source(module: str, where: str) -> Path:
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    look_here()
     try:
         spec = importlib.util.find_spec(module)
     except (Exception, SystemExit):  # finding a module runs its package, which is not ours
