@@ -1,5 +1,6 @@
 """What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -10,11 +11,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
+from warm import programs
+
+gc.set_threshold(100_000, 50, 100)  # as the program does
 REPOSITORY = Path(__file__).parent.parent
 MIRROR = REPOSITORY.parent / "shared" / "data"
 LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",
            "test_imagenet_w_workflow", "test_learning", "test_methods", "test_scheduler", "test_locks", "test_tuning",
            "test_dependencies", "test_urbancars", "test_own_baseline", "test_own_scene", "test_dogs", "test_bench")
+
+
+def pytest_configure(config):
+    """Where several processes test, their programs are forks of one process."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        os.environ["WARM_PROGRAMS"] = str(programs())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: tests often wait, for files, timers and services."""
+    return os.cpu_count() + 1
 
 
 @pytest.fixture(autouse=True)

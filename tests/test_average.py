@@ -166,9 +166,9 @@ SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
 
 
 @pytest.mark.parametrize(("aliases", "says"), [
-    ("other: mind", "aliases.other: mind is none of the file's studies, mine"),
-    ("zgo: mine", "mine.yaml: aliases.zgo: there is another study of this name"),
-    ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: there is another study of this name"),
+    ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
+    ("zgo: mine", "mine.yaml: aliases.zgo: another study has this name"),
+    ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: another study has this name"),
     ("../x: mine", "names have at most 64 letters")])
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
@@ -185,7 +185,7 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
     told = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
     rows = told["rows"]
     for changed, says in (
-            ({"bound": ["target"]}, "roles: the metrics `average` need 1 bound role beside the target, not 0"),
+            ({"bound": ["target"]}, "roles: the metrics `average` need 1 bound role besides the target, not 0"),
             ({"rows": rows[:2]}, "no row of the split test has the group ood, which the metrics `average` need"),
             ({"rows": [rows[0], {**rows[1], "cells": [[1, 1]]}, rows[2]]},
              "rows: the environment b has no training images of target class 0, which others have")):

@@ -540,7 +540,7 @@ def test_studies(tmp_path, name, definition, says):
 @pytest.mark.parametrize(("more", "says"), [
     ({"title": None}, "title"), ({"titel": "x"}, "did you mean title"), ({"studies": {}}, "studies"),
     ({"studies": ["x"]}, "studies"), ({"studies": None}, "studies"), ({"routes": {"r": ["x"]}}, "routes.r"),
-    ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is none of the file's studies")),
+    ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is not one of the file's studies")),
     ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
     ({"headline": {"without": "x"}}, "headline.shortcut"),
     ({"contrasts": {"c": {"study": "y", "reference": "x", "metric": "m", "title": "t"}}}, ("contrasts.c", "y"))])
@@ -562,7 +562,7 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "changed", "overrides", "says"), [
-    ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study of this name")),
+    ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study has this name")),
     ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
     ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
     ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "cue has 7 classes", "hue only 6")),

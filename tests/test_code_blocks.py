@@ -8,6 +8,7 @@ import ast
 import importlib
 import importlib.util
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -38,11 +39,10 @@ from diagvib.stages import draw, prepare, render
 from diagvib.studies.study import read_study_file
 from test_docs import PAGES
 
-CHECKED = [page for page in PAGES if not page.startswith(("benchmarks", "profiles"))]
 # Words of a block that another test runs -> that test.
 RUN_ELSEWHERE = {"diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"}
 # What the shell, or any machine on which somebody would type these lines, has.
-SYSTEM = {".", "cd", "export", "rm", "mktemp", "ssh"}
+SYSTEM = {".", "cd", "export", "rm", "mktemp", "ssh", "tmux", "sbatch", "squeue", "awk", "xargs"}
 
 # How the checks, and the programs' own parsers, say that something is wrong.
 NOTICED = {"AssertionError", "AttributeError", "DiagvibError", "DvcParserError", "KeyError", "ModuleNotFoundError",
@@ -81,7 +81,7 @@ def blocks_of(page: str, text: str) -> list[Block]:
     return found
 
 
-BLOCKS = [block for page in CHECKED for block in blocks_of(page, (REPOSITORY / page).read_text())]
+BLOCKS = [block for page in PAGES for block in blocks_of(page, (REPOSITORY / page).read_text())]
 SHOWN = {block.file for block in BLOCKS} - {None}
 
 
@@ -89,6 +89,7 @@ SHOWN = {block.file for block in BLOCKS} - {None}
 def folder(tmp_path, monkeypatch) -> Path:
     """The reader's folder, empty; modules in it can be imported while the test runs."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     monkeypatch.syspath_prepend(str(tmp_path))
     known = set(sys.modules)
     yield tmp_path
@@ -102,7 +103,7 @@ def test_a_block_does_what_the_page_says(block, folder):
 
 
 def test_every_fence_is_the_edge_of_a_block():
-    for page in CHECKED:
+    for page in PAGES:
         fences = len(re.findall(r"^ *```", (REPOSITORY / page).read_text(), re.M))
         assert fences == 2 * sum(block.page == page for block in BLOCKS), page
 
@@ -113,7 +114,7 @@ def test_every_fence_is_the_edge_of_a_block():
     ("", "snakemake --core-dump"), ("", "snakemake -n --config bindngs=all"), ("", "snakemake -n --configfile no.yaml"),
     ("", "make tea"), ("", "dvc pull tabulated"), ("", "dvc pull -R outputs/lapdog"),
     ("", "dvc push --quickly"), ("", "dvc remote modify lab colour red"),
-    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "cp tests/absent.py ."),
+    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "python benchmarks/codecs.py --colour red"), ("", "cp tests/absent.py ."),
     ("yaml", "colour: red"), ("yaml", "root: here\nstudies: [zg]"), ("yaml", "own:\n  model: small_cnn\n  colour: red"),
     ("yaml", "title: x\nstudies: {own: {}}"), ("python", "import diagvib.absent"),
     ("python", "import diagvib; diagvib.x"), ("python", "from diagvib import absent"), ("python", "f(")])
@@ -138,7 +139,7 @@ def check(block: Block, folder: Path) -> None:
 
 
 def _write_files(page: str, folder: Path) -> None:
-    """Every file that the page shows, or tells its reader to copy."""
+    """Every file that the page shows, or tells its reader to copy or to write."""
     for block in BLOCKS:
         if block.page == page and block.file:
             (folder / block.file).write_text(block.text)
@@ -146,6 +147,10 @@ def _write_files(page: str, folder: Path) -> None:
             for line in re.findall(r"^cp (.*) \.$", block.text, re.M):
                 for name in line.split():
                     shutil.copy(REPOSITORY / name, folder)
+            for source, copy in re.findall(r"^cp -r (\S+) (\S+)", block.text, re.M):
+                shutil.copytree(REPOSITORY / source, folder / copy)
+            for name in re.findall(r" > ([\w.]+)", block.text):
+                (folder / name).touch()
 
 
 def check_yaml(block: Block, folder: Path) -> None:
@@ -275,7 +280,9 @@ def commands(line: str) -> list[list[str]]:
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
     for word in lexer:
-        if re.fullmatch(r"[();<>|&]+", word):
+        if re.fullmatch(r"[<>]+", word):
+            next(lexer)  # a file
+        elif re.fullmatch(r"[();|&]+", word):
             found.append([])
         elif found[-1] or not re.match(r"[A-Z_]+=", word):
             found[-1].append(word.removeprefix(".venv/bin/"))
@@ -370,8 +377,22 @@ def check_make(arguments: list[str]) -> None:
 def check_interpreter(arguments: list[str]) -> None:
     if arguments[0] == "-m":
         assert importlib.util.find_spec(arguments[1])
+    elif arguments[0].startswith("benchmarks/"):
+        check_script(*arguments)
     assert all(_exists(word) for word in arguments if re.fullmatch(r"[\w./]+\.py", word))
 
 
+def check_script(path: str, *arguments: str) -> None:
+    """The arguments of a program under benchmarks/ are those that it takes."""
+    names = runpy.run_path(str(REPOSITORY / path))
+    program = names.get("app", typer.Typer())
+    if "app" not in names:
+        program.command()(names["main"])
+    command, (*given,) = typer.main.get_command(program), arguments
+    while hasattr(command, "commands"):
+        command = command.commands[given.pop(0)]
+    command.make_context(command.name, given)
+
+
 def check_copy(arguments: list[str]) -> None:
-    assert all(_exists(name) for name in arguments[:-1])
+    assert all(_exists(name) for name in arguments[:-1] if name != "-r")

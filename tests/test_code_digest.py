@@ -77,6 +77,11 @@ def elsewhere(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def unchanged(elsewhere) -> dict[str, str]:
+    return digests(elsewhere)
+
+
 def digests(folder: Path) -> dict[str, str]:
     script = textwrap.dedent("""
         from diagvib.training.code_digest import code_digest
@@ -98,16 +103,17 @@ def digests(folder: Path) -> dict[str, str]:
     ("methods/jtt", {"jtt"}),
     ("scenes/digits/renderer", {"small_cnn", "resnet18", "vae", "factor_vae", "jtt", "tuning"}),
     ("training/tuning", {"tuning"}), ("report/figures", set()), ("foundation/errors", set())])
-def test_a_module_counts_for_those_that_use_it(elsewhere, module, changes):
-    before = digests(elsewhere)
-    with (elsewhere / f"src/diagvib/{module}.py").open("a") as file:
-        file.write("ANOTHER = 1\n")
-    after = digests(elsewhere)
-    assert {name for name in before if before[name] != after[name]} == changes
+def test_a_module_counts_for_those_that_use_it(elsewhere, unchanged, module, changes):
+    path = elsewhere / f"src/diagvib/{module}.py"
+    text = path.read_text()
+    path.write_text(f"{text}ANOTHER = 1\n")
+    changed = digests(elsewhere)
+    path.write_text(text)
+    assert {name for name in unchanged if unchanged[name] != changed[name]} == changes
 
 
-def test_the_place_of_the_code_does_not_count(elsewhere, tmp_path):
-    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again"))) == digests(elsewhere)
+def test_the_place_of_the_code_does_not_count(elsewhere, unchanged, tmp_path):
+    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again"))) == unchanged
 
 
 TRAIN = """

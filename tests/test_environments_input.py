@@ -44,7 +44,7 @@ def mine(tmp_path):
      "baselines: coral: study zgo: method: coral is told environments, but the study has one environment"),
     (["studies=[o2o-easy, zgo]", HUE, "baselines=[erm_env, lisa]"], "lisa: study zgo: method: lisa is told environ"),
     (["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
-     "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has 1 cue only"),
+     "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has only 1 cue"),
     (["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],
      "bindings: study o2o-easy: cue has 6 classes, but scale only 5; bind another factor to it"),
     (["studies=[m2m-hard, whac-95]", "bindings=[shape-position-hue, shape-texture]", "baselines=[erm_env]",

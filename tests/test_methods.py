@@ -259,7 +259,7 @@ def test_coral_of_equal_and_of_known_environments():
 
 @pytest.mark.parametrize(("name", "options", "cues", "environments", "message"), [
     ("group_dro", {}, 0, 2, "is told cues, but the study has no cue"),
-    ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has 1 cue only"),
+    ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has only 1 cue"),
     ("group_dro", {"told": "environments"}, 1, 1, "is told environments, but the study has one environment"),
     ("coral", {}, 1, 1, "is told environments, but the study has one environment"),
 ])

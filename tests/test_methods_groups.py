@@ -97,7 +97,7 @@ def test_an_empty_group_is_named(name):
 
 @pytest.mark.parametrize("name", ["di", "subg", "dfr"])
 def test_a_cue_that_the_study_lacks(name):
-    with pytest.raises(DiagvibError, match=f"method: {name} is told cue-2, but the study has 1 cue only"):
+    with pytest.raises(DiagvibError, match=f"method: {name} is told cue-2, but the study has only 1 cue"):
         made(name, told="cue-2").phases(known([0, 1], [[0], [1]]))
 
 

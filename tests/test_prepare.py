@@ -124,7 +124,7 @@ def test_a_file_that_is_not_the_listed_one_is_refused(raw, definitions, tmp_path
 def test_one_changed_label_of_the_real_digits_is_refused(mirror, tmp_path):
     path = fetch(tmp_path / "raw", mirror)[3]
     _change_a_label(path)
-    with pytest.raises(DiagvibError, match=r"t10k-labels-idx1-ubyte\.gz: not the published file.*expected f7ae60f9"):
+    with pytest.raises(DiagvibError, match=r"t10k-labels-idx1-ubyte\.gz: not the published file: .*expected f7ae60f9"):
         prepare(tmp_path / "raw", tmp_path / "prepared", "official")
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     first = (out / "0/run.json").read_bytes()
     alone = contents(train(root, "runs"))
     assert (out / "0/run.json").read_bytes() == first
-    assert capsys.readouterr().out.count("0: kept, made with the same settings, images and code") == 1
+    assert capsys.readouterr().out.count("0: kept, because it was made with the same settings, images and code") == 1
     assert contents(train(root, "whole")) == alone
     history = out / "0/history.jsonl"
     for change in (lambda: history.write_text("damaged\n"), history.unlink, (out / "0/run.json").unlink,

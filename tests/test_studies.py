@@ -208,7 +208,7 @@ def test_studies_of_ones_own(tmp_path, monkeypatch):
     assert [str(path) for path in study_files(["mine.yaml"])][4:] == ["mine.yaml"]
     assert read_study_file("mine.yaml")[0].title == "Mine"
     write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
-    with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: there is another study of this name"):
+    with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: another study has this name"):
         load_studies(["mine.yaml", "again.yaml"])
 
 
@@ -271,9 +271,9 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
     swapped = [{**rows[0], "group": "no-cue-1"}, {**rows[1], "group": "common"}, *rows[2:]]
     renamed = [*rows[:3], {**rows[3], "group": "both"}]
     for changed, says in (
-            ({"bound": ["target", "place"]}, "roles: the metrics `gaps` need 2 bound roles beside the target, not 1"),
+            ({"bound": ["target", "place"]}, "roles: the metrics `gaps` need 2 bound roles besides the target, not 1"),
             ({"rows": rows[:3]}, "no row of the split test has the group neither, which the metrics `gaps` need"),
             ({"rows": renamed}, "no row of the split test has the group neither"),
-            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, but .* called common")):
+            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, but .* need it in common")):
         with pytest.raises(DiagvibError, match=says):
             parse_study("cars", gaps_study(**changed))

@@ -145,7 +145,7 @@ def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
     if damage == "other digest":
         checkpoint = Checkpoint(checkpoint.path, "e")
     assert fitted(two_phases(), data, checkpoint=checkpoint) == fitted(two_phases(), data)
-    assert f"{checkpoint.path}: ignored this checkpoint" in capsys.readouterr().err
+    assert f"{checkpoint.path}: checkpoint ignored" in capsys.readouterr().err
 
 
 def test_independent_of_threads_outside_and_global_seed(data):

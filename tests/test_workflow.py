@@ -1,5 +1,6 @@
 """The real workflow at toy size, in a copy of the repository: the same result always, whatever happens on the way."""
 
+import compileall
 import hashlib
 import os
 import shutil
@@ -32,15 +33,16 @@ training: {max_epochs: 2}
 
 
 @cache
-def compile_the_renderer() -> None:
-    """Here, for all copies: in each of them it would take longer than all that is rendered there."""
+def compile_everything() -> None:
+    """Here, for all copies: in each of them the renderer would take longer than all that is rendered there."""
+    compileall.compile_dir(REPOSITORY / "src", quiet=1)
     Renderer(np.zeros((1, 40, 40), np.uint8), np.zeros((1, 64, 64), np.uint8)).render(
         [0], [0], [[0, 0]], [0.0], [[0.4, 0.6]], [[0.5, 0.5]], [1.0])
 
 
 def copy_of_the_repository(folder: Path) -> Path:
     """A copy of what the workflow needs, with what is compiled of it, and a toy configuration."""
-    compile_the_renderer()
+    compile_everything()
     for name in ("Snakefile", "rules", "src", "config", "profiles"):
         source = REPOSITORY / name
         if source.is_dir():

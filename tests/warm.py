@@ -57,7 +57,12 @@ sys.exit(status)
 
 @cache
 def programs() -> Path:
-    """A folder with programs named `python`, `diagvib`, `dvc` and `snakemake`, to be had until this process ends."""
+    """A folder with programs named `python`, `diagvib`, `dvc` and `snakemake`, to be had until this process ends.
+
+    WARM_PROGRAMS: that of another process, which outlives this one.
+    """
+    if "WARM_PROGRAMS" in os.environ:
+        return Path(os.environ["WARM_PROGRAMS"])
     folder = Path(tempfile.mkdtemp(prefix="warm-"))
     address = str(folder / "socket")
     with socket.socket(socket.AF_UNIX) as listener:

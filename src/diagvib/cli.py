@@ -1,5 +1,6 @@
 """The command line: a command for each stage, and `plan`, `compare` and others."""
 
+import gc
 import json
 import os
 import re
@@ -266,6 +267,7 @@ def version() -> None:
 
 def main() -> None:
     """Run a command. A user's mistake ends with one line on standard error and exit code 1."""
+    gc.set_threshold(100_000, 50, 100)  # by default, a fifth of the time to import torch goes into looking for garbage
     try:
         app()
     except DiagvibError as error:

@@ -1,7 +1,7 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both give the same."""
 
 import hashlib
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -59,8 +59,8 @@ class ImageFiles:
         path = self.place(sample, split)
         noted = self._digests.get(self.name(sample, split))
         if noted and path.exists() and file_sha256(path) != noted:
-            raise DiagvibError(f"{path}: not the file that was rendered, its sha256 is another than in "
-                               f"{self.folder / DIGESTS_FILE}; delete it and run again, it will be made anew")
+            raise DiagvibError(f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
+                               "sha256; delete it and run again to make a new one")
         return read_images(path)
 
     @cached_property
@@ -88,6 +88,7 @@ class RenderedRecipes:
         self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
             "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
             **pixel_format(size)}
+        self._digest = cache(lambda sample, split: _digest(self.recipes(sample, split)))
         self.renderer = scene.renderer(Path(prepared), size, device)
         self._factors, name = scene.factors, self._noted["study"]
         self._study = parse_study(name, {"title": name, "meaning": name, **self._noted["definition"]})
@@ -100,7 +101,7 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"sample": sample, "split": split, "recipe_digest": _digest(self.recipes(sample, split)),
+        return {"sample": sample, "split": split, "recipe_digest": self._digest(sample, split),
                 **self._shared, "speaks_for": self._speaks_for(sample)}
 
     def _speaks_for(self, sample: int) -> dict[str, dict[str, str]]:

@@ -44,7 +44,7 @@ class Images:
     def factors(self) -> Mapping[str, tuple[str, ...]]:
         """The factors of the images' scene, each with its classes. DiagvibError if there is no such scene."""
         if "scene" not in self.metadata:
-            raise DiagvibError("its metadata do not name the scene; delete it and run again, it will be made anew")
+            raise DiagvibError("its metadata does not name the scene; delete it and run again to make a new one")
         return load_scene(self.metadata["scene"]).factors
 
     def labels(self, factor: str) -> torch.Tensor:
@@ -147,7 +147,7 @@ def _check_shape(shape: object, path: str | Path) -> None:
     square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
     if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:
         raise DiagvibError(f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
-                           "run again, it will be made anew")
+                           "run again to make a new one")
 
 
 def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
@@ -165,4 +165,4 @@ def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.nd
         return from_binary(column, tuple(shape))
     except ValueError:
         raise DiagvibError(f"{path}: holds images that are not {int(np.prod(shape))} bytes long (shape {shape}); "
-                           "delete it and run again, it will be made anew") from None
+                           "delete it and run again to make a new one") from None

@@ -7,6 +7,7 @@ import ast
 import importlib
 import importlib.util
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,12 +71,16 @@ def declaration(name: str, where: str = "method") -> Declaration:
     """The declaration of the method of that name. DiagvibError, beginning with `where`, if there is no such method."""
     if name not in METHODS and ":" not in name:
         raise unknown_name("method", name, [*METHODS, "package.module:Class"], where)
-    module, _, class_name = METHODS.get(name, name).partition(":")
-    found = _read(module, class_name, f"{where}: {name}")
+    found = _shipped(name) if name in METHODS else _read(*name.split(":", 1), f"{where}: {name}")
     if not found.told:
         raise DiagvibError(f"{where}: {name} is not a subclass of diagvib.methods.method.Method, imported with `from "
                            "diagvib.methods.method import Method`")
     return found
+
+
+@cache
+def _shipped(name: str) -> Declaration:
+    return _read(*METHODS[name].split(":"), f"method: {name}")
 
 
 def check_scene(method: dict, scene: str) -> None:

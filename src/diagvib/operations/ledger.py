@@ -105,13 +105,13 @@ def _record_sums(root: Path) -> str:
     changed = [str(root / name) for name, digest in found.items()
                if noted.get(name, digest) != digest and not made_here(str(root / name), since)]
     if changed:
-        raise DiagvibError(f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something else than "
+        raise DiagvibError(f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something other than "
                            "the workflow; delete what is damaged, and `snakemake` makes it again. If all is as it "
                            f"should be, delete {root / SUMS} and record again")
     write_sums(root, {name: found.get(name) or noted[name] for name in names})
     size = sum((root / name).stat().st_size for name in names)
     return (f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root {root}` "
-            "reads them anew")
+            "checks them again")
 
 
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
@@ -144,7 +144,7 @@ def changed_behind(root: str) -> str | None:
     changed = [path for path in modified if not made_here(path)]
     if not changed:
         return None
-    return (f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something else than the workflow. "
+    return (f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something other than the workflow. "
             f"Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` "
             "or `git pull`: `dvc checkout`); or delete the file, and it is made again")
 

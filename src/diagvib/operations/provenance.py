@@ -41,7 +41,7 @@ def unpack(root: str) -> None:
         raise DiagvibError(f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it") from None
     if not all(record.is_relative_to(_METADATA) and ".." not in record.parts
                and (output := recorded_path(record)) and _is_of(output, root) for record in content):
-        raise DiagvibError(f"{path}: holds records of other files than those under {root}; delete it")
+        raise DiagvibError(f"{path}: holds records of files outside {root}; delete it")
     for record in _records(root):
         record.unlink()
     for record, text in content.items():

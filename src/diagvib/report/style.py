@@ -53,12 +53,15 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
     """Write {path}.png and {path}.svg, complete and without dates; returns both paths."""
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     written = []
-    for kind in metadata:
-        target = path.with_name(f"{path.name}.{kind}")
-        with styled(), whole_file(target) as temporary:
-            figure.savefig(temporary, format=kind, metadata=metadata[kind])
-        figure.set_layout_engine("none")  # the layout is final, and computing it again takes half of the time
-        written.append(target)
+    with styled():
+        figure.set_dpi(mpl.rcParams["savefig.dpi"])
+        figure.get_layout_engine().execute(figure)
+        figure.set_layout_engine(None)  # it is final; savefig would draw everything once more to compute it
+        for kind in metadata:
+            target = path.with_name(f"{path.name}.{kind}")
+            with whole_file(target) as temporary:
+                figure.savefig(temporary, format=kind, metadata=metadata[kind])
+            written.append(target)
     return written
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.orders import CLOSE, exchange_p, paper_faavg
-from diagvib.results.paper import interval
+from diagvib.results.paper import METRIC_TITLES, interval
 from diagvib.results.verdicts import MARGIN
 
 ORDERS_TITLE = "In which order?"
@@ -17,7 +17,7 @@ ORDERS_NOTE = (
     "is not corrected for the number of rows. The 95 % interval takes the factors as drawn from many like them, and "
     "counts one observation a factor, so it is rather too wide. The order of the factors in a single study has none: "
     "of six it would hold most values. Pairs are ordered where every pair of a study has run.")
-_METRICS = {"faavg": "FAAvg", "famin": "FAMin"}
+_METRICS = {metric: title.partition(":")[0] for metric, title in METRIC_TITLES.items()}
 # Of more baselines the table alone says how any two are alike.
 _FEW = 3
 # Heads, rows of texts, and sentences.

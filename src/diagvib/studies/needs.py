@@ -29,7 +29,7 @@ def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> Non
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
         noun = "role" if needs.cues == 1 else "roles"
-        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound {noun} beside the target, not "
+        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound {noun} besides the target, not "
                                  f"{len(cues)}")
     needed = needs.groups if cues else needs.groups[:1]
     absent = [group for group in needed if group not in groups]
@@ -38,7 +38,7 @@ def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> Non
                                 f"`{metrics}` need")
     extra = [] if needs.others else [group for group in groups if group not in needs.groups]
     if extra:
-        raise Misplaced("rows", f"the metrics `{metrics}` know the groups {', '.join(needed)}, not "
+        raise Misplaced("rows", f"the metrics `{metrics}` know only the groups {', '.join(needed)}, not "
                                 f"{extra[0]}; choose other metrics")
 
 
@@ -46,5 +46,5 @@ def check_gap_cell(where: str, group: str, cell: Sequence[int], cues: Sequence[i
     """Misplaced unless a test cell is in the group that says which cues mislead. cues: their positions in the cell."""
     named = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
     if group != named:
-        raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but where these cues agree with the "
-                               f"target is called {named} by the metrics `gaps`")
+        raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but by which of its cues agree with the "
+                               f"target, the metrics `gaps` need it in {named}")

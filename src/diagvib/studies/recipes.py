@@ -152,16 +152,16 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
         table = file.read()
     absent = next((key for key in ("study", "binding", "roles", "scene", "definition") if key not in metadata), None)
     if absent:
-        raise DiagvibError(f"{path}: not a recipe file, its metadata lack {absent}; delete it and run again, it will "
-                           "be made anew")
+        raise DiagvibError(f"{path}: not a recipe file, its metadata lacks {absent}; delete it and run again to "
+                           "make a new one")
     scene = load_scene(metadata["scene"])
     rows = validated(_Definition, metadata["definition"], f"{path}: definition").rows
     environments = sorted({row.environment for row in rows})
     schema = recipe_schema(scene, environments != [MAIN])
     if not table.schema.equals(schema):
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; delete it and run again, it will "
-                           "be made anew")
+        raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; delete it and run again to "
+                           "make a new one")
     check_recipes(table, path, {
         "split": SPLITS, **scene.factors, "group": sorted({row.group for row in rows}),
         "environment": environments})
@@ -192,7 +192,7 @@ def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequenc
         if not pc.all(good, min_count=0).as_py():
             row = pc.index(good, False).as_py()
             raise DiagvibError(f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; delete the file "
-                               "and run again, it will be made anew")
+                               "and run again to make a new one")
 
 
 def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path) -> pa.Table:

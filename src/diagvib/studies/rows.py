@@ -56,7 +56,8 @@ def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
         others = [role for role in roles if role != TARGET]
         unknown = next((role for role in row.cells if role not in others), None)
         if unknown is not None:
-            raise Misplaced(where, f"{unknown} is no role beside `{TARGET}`; there is {', '.join(others) or 'none'}")
+            raise Misplaced(where, f"{unknown} is not one of the roles besides `{TARGET}`: "
+                                   f"{', '.join(others) or 'there are none'}")
     else:
         for number, cell in enumerate(row.cells):
             _check_cell(f"{where}.{number}", cell, roles)

@@ -94,22 +94,22 @@ class Study(Strict):
         for number, row in enumerate(self.rows):
             cells, where = self._row_cells(row, added_cue), f"rows.{number}.cells"
             if not cells:
-                raise Misplaced(where, f"`{row.cells}` name no cell" + (
-                    ", as the rows of the train split name all" if row.cells == "others" else ""))
+                raise Misplaced(where, f"`{row.cells}` names no cell" + (
+                    ", because the rows of the train split name them all" if row.cells == "others" else ""))
             twice = next((cell for cell in cells if cells.count(cell) > 1), None)
             if twice:
-                raise Misplaced(where, f"{list(twice)} stands twice, or may by way of `added`; list it once, and "
-                                       "give it a row of its own if it shall weigh more")
+                raise Misplaced(where, f"{list(twice)} is listed twice, or could be through `added`; list it once, "
+                                       "and give it a row of its own if it should have more weight")
             unknown = {cell[0] for cell in cells} - trained
             if unknown:
                 raise Misplaced(where, f"target class {min(unknown)} is in no row of the train split, so "
-                                       "that nothing could learn it; add a training cell of it, or take its cells out")
+                                       "no model could learn it; add a training cell of it, or remove its cells")
             for cell in cells if "test" in row.splits else ():
                 if self.metrics == "gaps":
                     check_gap_cell(where, row.group, cell, [list(self.roles).index(cue) for cue in self.cues])
                 if tested.setdefault(cell, row.group) != row.group:
                     raise Misplaced(where, f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
-                                           "or may be by way of `added`; give it to one of them")
+                                           "or could be through `added`; put it in one of them")
 
     @property
     def cues(self) -> tuple[str, ...]:
@@ -215,7 +215,7 @@ class StudyFile(Strict):
         for where, studies in named.items():
             unknown = next((study for study in studies if study not in self.studies), None)
             if unknown:
-                raise Misplaced(where, f"{unknown} is none of the file's studies, {', '.join(self.studies)}")
+                raise Misplaced(where, f"{unknown} is not one of the file's studies: {', '.join(self.studies)}")
         return self
 
 
@@ -247,7 +247,7 @@ def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
     for path in study_files(further):
         for name, study in read_study_file(path)[1].items():
             if name in found:
-                raise DiagvibError(f"{path}: studies.{name}: there is another study of this name; choose another name")
+                raise DiagvibError(f"{path}: studies.{name}: another study has this name; choose a different one")
             found[name] = study
     return found
 
@@ -258,7 +258,7 @@ def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
     for path in study_files(further):
         for alias, name in read_study_file(path)[0].aliases.items():
             if alias in studies or alias in found:
-                raise DiagvibError(f"{path}: aliases.{alias}: there is another study of this name; choose another name")
+                raise DiagvibError(f"{path}: aliases.{alias}: another study has this name; choose a different one")
             found[alias] = name
     return found
 

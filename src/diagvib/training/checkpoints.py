@@ -29,14 +29,14 @@ class Checkpoint:
         try:
             with zipfile.ZipFile(self.path) as archive:  # torch.load does not check the checksums
                 if archive.testzip():
-                    raise ValueError("a checksum does not fit")
+                    raise ValueError("a checksum does not match")
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             if saved["digest"] == self.digest:
                 return saved["state"]
             reason = "made with other settings, images or code"
         except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {' '.join(str(error).split())[:100]}"
-        print(f"{self.path}: ignored this checkpoint, the run starts anew ({reason})", file=sys.stderr, flush=True)
+        print(f"{self.path}: checkpoint ignored ({reason}); the run starts over", file=sys.stderr, flush=True)
         return None
 
     def write(self, state: dict) -> None:

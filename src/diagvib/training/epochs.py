@@ -32,7 +32,7 @@ def epoch_shape(chosen: Sampling, n: int, size: int) -> tuple[int, int]:
     if isinstance(chosen, list):
         if size < len(chosen):
             raise DiagvibError(f"batch_size {size} is less than the number of sets of images, such as environments, "
-                               f"that every batch has a share of; raise it to {len(chosen)} or more")
+                               f"that every batch draws from; raise it to {len(chosen)} or more")
         return n // size, size - size % len(chosen)
     images = n if chosen is None else len(chosen)
     size = min(size, images)

@@ -90,7 +90,7 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
             own = replace(job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed)))
             checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from)))
             if is_finished(folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights):
-                print(f"{run.name}: kept, made with the same settings, images and code")
+                print(f"{run.name}: kept, because it was made with the same settings, images and code")
                 continue
             # A run that is trained again does not exist until it is complete.
             (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)

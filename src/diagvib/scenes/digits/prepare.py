@@ -104,7 +104,7 @@ def _read_official(raw: Path, definitions: Path | None) -> _Read:
             raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
         found = file_sha256(path)
         if found != source.sha256:
-            raise DiagvibError(f"{path}: not the published file, has sha256 {found}, expected {source.sha256}; run "
+            raise DiagvibError(f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
                                "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
                                f"{definitions or 'config/sources.yaml'}")
     files = [_texture_path(raw, name) for name in classes("texture")]

@@ -35,7 +35,7 @@ def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
     from skimage.exposure import equalize_hist
 
     if grey.min() == grey.max():
-        raise DiagvibError(f"{name}: the texture holds a single grey level; it needs structure to be recognised by")
+        raise DiagvibError(f"{name}: the texture has a single grey level, so it has no structure to recognise")
     flat = equalize_hist(grey, nbins=256)
     return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
 
