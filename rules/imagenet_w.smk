@@ -9,6 +9,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.imagenet_w.settings import TABLE_FILES, Layout, models, stage_settings
 from diagvib.imagenet_w.workflow import photo_state, prepare_workflow, stage_code
+from diagvib.operations.ledger import record_checksums
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -145,3 +146,5 @@ rule compare:
         "compare with the paper"
     shell:
         "diagvib imagenet-w-stage compare --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"
+
+onsuccess: record_checksums(ROOT, [*STAND_INS, *MODELS, *LAST_LAYERS, *TABLES], workflow.touch)

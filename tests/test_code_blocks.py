@@ -114,7 +114,8 @@ def test_every_fence_is_the_edge_of_a_block():
     ("", "snakemake --core-dump"), ("", "snakemake -n --config bindngs=all"), ("", "snakemake -n --configfile no.yaml"),
     ("", "make tea"), ("", "dvc pull tabulated"), ("", "dvc pull -R outputs/lapdog"),
     ("", "dvc push --quickly"), ("", "dvc remote modify lab colour red"),
-    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "python benchmarks/codecs.py --colour red"), ("", "cp tests/absent.py ."),
+    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "cp tests/absent.py ."),
+    ("", "python benchmarks/codecs.py --red"),
     ("yaml", "colour: red"), ("yaml", "root: here\nstudies: [zg]"), ("yaml", "own:\n  model: small_cnn\n  colour: red"),
     ("yaml", "title: x\nstudies: {own: {}}"), ("python", "import diagvib.absent"),
     ("python", "import diagvib; diagvib.x"), ("python", "from diagvib import absent"), ("python", "f(")])

@@ -274,6 +274,6 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
             ({"bound": ["target", "place"]}, "roles: the metrics `gaps` need 2 bound roles besides the target, not 1"),
             ({"rows": rows[:3]}, "no row of the split test has the group neither, which the metrics `gaps` need"),
             ({"rows": renamed}, "no row of the split test has the group neither"),
-            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, but .* need it in common")):
+            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, .* need it in common")):
         with pytest.raises(DiagvibError, match=says):
             parse_study("cars", gaps_study(**changed))

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
@@ -95,9 +95,12 @@ def _is_here(root: str) -> bool:
     return Path(root) == Path(".")
 
 
-def _record_sums(root: Path) -> str:
-    """`record` for a root of its own. What was not written since keeps its digest, so that `verify` finds a change."""
-    names, noted = finished_files(root), read_sums(root)
+def _record_sums(root: Path, names: list[str] | None = None) -> str:
+    """`record` for a root of its own. What was not written since keeps its digest, so that `verify` finds a change.
+
+    names: of the files, relative to the root; None: all finished ones.
+    """
+    names, noted = finished_files(root) if names is None else names, read_sums(root)
     if not names:
         raise DiagvibError(f"{root}: holds no data and no results yet; there is nothing to record")
     since = (root / SUMS).stat().st_mtime if noted else 0.0
@@ -116,11 +119,24 @@ def _record_sums(root: Path) -> str:
 
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded: prints one line."""
-    try:
-        _raise_first("`--touch` vouches for files without making them" if touched else None)
+    def recorded() -> str:
         if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
             pack(config["root"])  # an out of the stages that `dvc repro` runs
-        _say(record(config["root"], wanted, config))
+        return record(config["root"], wanted, config)
+
+    _say_recorded(recorded, touched)
+
+
+def record_checksums(root: str, wanted: Iterable[str], touched: bool) -> None:
+    """`record_run` for a workflow without stages of DVC: the checksums of those of these files that exist."""
+    names = [os.path.relpath(path, root) for path in wanted if os.path.exists(path)]
+    _say_recorded(lambda: _record_sums(Path(root), names), touched)
+
+
+def _say_recorded(recorded: Callable[[], str], touched: bool) -> None:
+    try:
+        _raise_first("`--touch` vouches for files without making them" if touched else None)
+        _say(recorded())
     except DiagvibError as error:
         _say(f"not recorded: {error}")
 
