@@ -58,7 +58,7 @@ def test_recipes_for_other_sources_are_refused(layout, tmp_path):
 def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
     folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
     shutil.copy(folder / "0/val.parquet", folder / "0/train.parquet")
-    with pytest.raises(DiagvibError, match="0/train.parquet: not the file that was rendered.*sha256.json"):
+    with pytest.raises(DiagvibError, match="0/train.parquet: changed since it was rendered: .*sha256.json"):
         ImageFiles(folder).load(0, "train")
 
 

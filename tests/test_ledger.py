@@ -322,10 +322,9 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
 
 
 def start(folder: Path) -> subprocess.Popen:
-    """Snakemake in a process of its own; its jobs are forks."""
-    env = {**environment(folder), "PATH": os.pathsep.join([str(programs()), os.environ["PATH"]])}
-    return subprocess.Popen([sys.executable, "-m", "snakemake", "--cores", "1"], cwd=folder, env=env,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    return subprocess.Popen([programs() / "python", "-m", "snakemake", "--cores", "1"], cwd=folder, text=True,
+                            env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            start_new_session=True)
 
 
 def locks(folder: Path) -> set[tuple[str, int]]:

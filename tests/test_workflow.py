@@ -142,7 +142,8 @@ def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undistur
     (repository / "toy").rmdir()
     (repository / "kept").rename(repository / "toy")
     toy(repository, "--", "runs", cores=1)
-    subprocess.run(real, cwd=repository, env=environment(repository), check=True, capture_output=True)
+    subprocess.run([*real, "--", "tables"], cwd=repository, env=environment(repository), check=True,
+                   capture_output=True)
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")
 
 
@@ -160,7 +161,7 @@ def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, reposit
             time.sleep(0.3)  # into the job
             os.killpg(running.pid, number)
         assert running.returncode
-    toy(repository)
+    toy(repository, "--", "tables")
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")
     assert not list((repository / "toy").rglob("*.tmp"))
 
@@ -186,7 +187,7 @@ def test_only_what_depends_on_a_change_runs_again(finished):
 def test_a_deleted_run_is_made_again_alone(undisturbed, finished):
     shutil.rmtree(finished / "toy/results/runs/small_cnn/zgo")
     assert count(toy(finished, "-n"))["train"] == 1
-    toy(finished)
+    toy(finished, "--", "tables")
     assert hashes(finished / "toy") == hashes(undisturbed / "toy")
 
 
