@@ -273,7 +273,10 @@ def test_stand_ins_run_to_their_report(tmp_path):
     page = (repository / "toy/results/report.html").read_text()
     assert "O2O" not in page and "M2M-Hard" in page
     scratch = "Trained from scratch, not from published weights as in the paper: coral."
-    assert scratch in page and scratch in (repository / "toy/results/tables/tables.md").read_text()
+    texts = {name: (repository / "toy/results/tables" / name).read_text() for name in ("tables.md", "tables.tex")}
+    assert scratch in page and scratch in texts["tables.md"]
+    for text in (page, *texts.values()):
+        assert "over the seeds" in text and "dataset samples" not in text
     predictions = read_table(repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet")
     assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(predictions.column_names)
     images = read_table(repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet")

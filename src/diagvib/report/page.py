@@ -54,8 +54,9 @@ def write_report(tables: Path, figures: Path, out: Path, settings: dict) -> None
     """
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True,
                                      undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    page = environment.get_template("page.html.j2").render(_context(Path(tables), Path(figures), settings))
-    write_text(out, page)
+    context = _context(Path(tables), Path(figures), settings)
+    page = environment.get_template("page.html.j2").render(context)
+    write_text(out, context["known"].about_repetitions(page, context["all_studies"]))
 
 
 def _context(tables: Path, figures: Path, settings: dict) -> dict:
@@ -68,6 +69,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "differences": protocol_differences(settings) if paper else [], "headlines": headlines(p, known),
         "headline": headline, "known": known, "factors": known.factors(runs["study"]),
         "studies": {study: known.studies[study] for study in p["study"].unique()},
+        "all_studies": list(runs["study"].unique()),
         "sheets": _sheets(p, figures, known), "curves": _curves(figures, metrics, known),
         "matrix": matrix_data(frames, example_addresses(figures / "examples"), known),
         "first_study": next((study for study in p["study"].unique() if known.studies[study].cues), ""),

@@ -91,6 +91,13 @@ class KnownStudies:
         return [study for study in dict.fromkeys(studies)
                 if study in self.studies and self.studies[study].metrics == metrics]
 
+    def about_repetitions(self, text: str, studies: Iterable[str]) -> str:
+        """A text that says `dataset samples`, for these studies: their repetitions may differ in their seeds alone."""
+        own = {replicates(load_scene(self.studies[study].scene)) for study in set(studies) & set(self.studies)}
+        if own != {"seeds"}:
+            return text
+        return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
+
     def spoken(self, study: str, factors: Sequence[str], sample: int) -> dict[str, frozenset[str]] | None:
         """Class of a study's first cue -> classes of its target that it points to in training, for the classes of a
         dataset sample; None for a study whose metrics do not need it. factors: as bound, the target first."""

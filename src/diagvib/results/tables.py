@@ -98,10 +98,11 @@ def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | 
     for name, table in {**tables, "cells": collected.cells, "history": history_table(collected)}.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
-    write_text(Path(out) / "tables.md", markdown_tables(tables, note, known))
-    write_text(Path(out) / "tables.tex", latex_tables(tables, note, known))
-    write_text(Path(out) / "p_matrix.md", markdown_matrices(tables["p_matrix"], note, known))
-    write_text(Path(out) / "p_matrix.tex", latex_matrices(tables["p_matrix"], note, known))
+    for name, text in {"tables.md": markdown_tables(tables, note, known),
+                       "tables.tex": latex_tables(tables, note, known),
+                       "p_matrix.md": markdown_matrices(tables["p_matrix"], note, known),
+                       "p_matrix.tex": latex_matrices(tables["p_matrix"], note, known)}.items():
+        write_text(Path(out) / name, known.about_repetitions(text, collected.frame["study"]))
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1,
