@@ -76,13 +76,21 @@ def prepared(tmp_path_factory):
     return folder
 
 
-def test_every_class_of_every_factor_looks_different(prepared):
+def test_every_class_of_every_factor_looks_different_and_is_shown_under_its_name(prepared):
     scene = load_scene("digits")
+    axes, = factor_sheet(scene, prepared).axes
+    sheet, texts = axes.images[0].get_array(), [text for text in axes.texts if not text.get_rotation()]
+    assert [text.get_text() for text in axes.texts if text.get_rotation()] == list(FACTORS)
     for factor in FACTORS:
-        images = scene.examples(prepared, [{factor: name} for name in classes(factor)])
+        images = list(scene.examples(prepared, [{factor: name} for name in classes(factor)]))
         assert len({image.tobytes() for image in images}) == len(classes(factor)), factor
-    shown = [axes for axes in factor_sheet(scene, prepared).axes if axes.images]
-    assert len(shown) == sum(len(classes(factor)) for factor in FACTORS)
+        for name, image in zip(classes(factor), images, strict=True):
+            text, side = texts.pop(0), len(image)
+            (middle, above), top = text.get_position(), round(text.get_position()[1] + 0.05 * side)
+            left = round(middle - side / 2)
+            assert text.get_text() == name and above < top
+            assert (sheet[top:top + side, left:left + side] == image).all(), (factor, name)
+    assert not texts
 
 
 def test_the_examples_of_a_binding_are_its_nine_combinations(prepared, tmp_path):
