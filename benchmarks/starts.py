@@ -14,32 +14,23 @@ import subprocess
 import sys
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Annotated
 
 import typer
 
 REPOSITORY = Path(__file__).parent.parent
-sys.path.insert(0, str(REPOSITORY / "src"))
+sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
 from diagvib.bench.results import RESULTS, save_result
 from diagvib.settings.grid import Layout
+from test_workflow import copy_of_the_repository
 
-TOY = """
-root: toy
-sources: embedded
-studies: [zso, zgo, chgo]
-bindings: [hue-shape]
-samples: 2
-counts: {train: 64, val: 18, id: 18, ood: 18}
-baselines: [small_cnn]
-training: {max_epochs: 2}
-device: cpu
-"""
+TOY = ["--configfile", "toy.yaml", "--config", "device=cpu"]
 TRAINED = str(Layout(Path("toy")).runs("small_cnn", "zgo", "hue-shape"))
-# What is deleted before, and the arguments of Snakemake. Its own start is the same in both; jobs are the difference.
-WORK = {"a training job of 64 images": ([TRAINED], ["--configfile", "toy.yaml", "--", f"{TRAINED}/0/metrics.json"]),
-        "the figures of a toy run": (["toy/results/figures"], ["--configfile", "toy.yaml"]),
+# What is deleted before, and the arguments of Snakemake, whose own start is counted, too.
+WORK = {"a training job of 64 images": ([TRAINED], [*TOY, "--", f"{TRAINED}/0/metrics.json"]),
+        "the figures of a toy run": (["toy/results/figures"], TOY),
         "snakemake -n, the paper's configuration": ([], ["-n"])}
 
 
@@ -49,9 +40,9 @@ def main(before: Annotated[Path, typer.Argument(help="The other checkout.")],
     """Measure all and write the result."""
     load, rows = os.getloadavg()[0], []
     with TemporaryDirectory() as top:
-        folders = [copy(checkout, Path(top) / name) for name, checkout in (("before", before), ("now", REPOSITORY))]
+        folders = [copy_of_the_repository(Path(mkdtemp(dir=top)), checkout) for checkout in (before, REPOSITORY)]
         for folder in folders:
-            cpu_seconds(folder, ["--configfile", "toy.yaml"])
+            cpu_seconds(folder, TOY)
         for what, (deleted, arguments) in WORK.items():
             pairs = [[seconds(folder, deleted, arguments) for folder in folders] for _ in range(rounds)]
             rows.append({"what": what, "device": "cpu", "before_cpu_s": round(median(old for old, _ in pairs), 2),
@@ -59,14 +50,6 @@ def main(before: Annotated[Path, typer.Argument(help="The other checkout.")],
                          "ratio": round(median(old / new for old, new in pairs), 2), "rounds": rounds})
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"), flush=True)
     save_result("starts", "cpu", rows, out, load_before=load)
-
-
-def copy(checkout: Path, folder: Path) -> Path:
-    for name in ("rules", "src", "config", "profiles"):
-        shutil.copytree(checkout / name, folder / name)
-    shutil.copy(checkout / "Snakefile", folder)
-    (folder / "toy.yaml").write_text(TOY)
-    return folder
 
 
 def seconds(folder: Path, deleted: list[str], arguments: list[str]) -> float:

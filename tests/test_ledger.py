@@ -306,12 +306,12 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
     """With images rendered on the training device: the ledger of a configuration without image files."""
     replace(worked_in / "config/config.yaml", "images: parquet", "images: render")
     shutil.rmtree(worked_in / "data/images")
-    first = start(worked_in)
+    first = start(worked_in, sys.executable)
     wait_for(lambda: changed_since(worked_in / RUN, recorded / RUN) or first.poll() is not None)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     left = locks(worked_in)  # those of the first stay until the second has looked behind them
-    second = start(worked_in)
+    second = start(worked_in, programs() / "python")
     wait_for(lambda: locks(worked_in) - left or second.poll() is not None)
     assert "cannot be locked" in snakemake(worked_in, fails=True)
     said = second.communicate()[0]
@@ -321,8 +321,9 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
     assert not any((worked_in / "data/images").iterdir())
 
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen([programs() / "python", "-m", "snakemake", "--cores", "1"], cwd=folder, text=True,
+def start(folder: Path, python: str | Path) -> subprocess.Popen:
+    """python: also that of its jobs."""
+    return subprocess.Popen([python, "-m", "snakemake", "--cores", "1"], cwd=folder, text=True,
                             env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                             start_new_session=True)
 

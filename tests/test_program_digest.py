@@ -49,6 +49,12 @@ def test_what_a_run_could_depend_on_counts(tmp_path, old, new):
     assert digest(tmp_path, PROGRAM.replace(old, new)) != digest(tmp_path, PROGRAM)
 
 
+def test_comments_behind_formatted_strings_do_not_count_unless_a_brace_is_quoted(tmp_path):
+    for text, counts in (('a = f"{x:>{n}} {{#}}"', False), ("""a = f"{'}'}#" """, True)):
+        assert (digest(tmp_path, f"{text}  # one\n") != digest(tmp_path, f"{text}  # two\n")) == counts
+        assert digest(tmp_path, text) != digest(tmp_path, text.replace("#", "-"))
+
+
 def test_a_string_beside_other_code_counts(tmp_path):
     assert digest(tmp_path, 'def f(): "one"; return 1\n') != digest(tmp_path, 'def f(): "one"; return 2\n')
 

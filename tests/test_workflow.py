@@ -33,18 +33,18 @@ training: {max_epochs: 2}
 
 
 @cache
-def compile_everything() -> None:
+def compile_everything(checkout: Path) -> None:
     """Here, for all copies: in each of them the renderer would take longer than all that is rendered there."""
-    compileall.compile_dir(REPOSITORY / "src", quiet=1)
+    compileall.compile_dir(checkout / "src", quiet=1)
     Renderer(np.zeros((1, 40, 40), np.uint8), np.zeros((1, 64, 64), np.uint8)).render(
         [0], [0], [[0, 0]], [0.0], [[0.4, 0.6]], [[0.5, 0.5]], [1.0])
 
 
-def copy_of_the_repository(folder: Path) -> Path:
+def copy_of_the_repository(folder: Path, checkout: Path = REPOSITORY) -> Path:
     """A copy of what the workflow needs, with what is compiled of it, and a toy configuration."""
-    compile_everything()
+    compile_everything(checkout)
     for name in ("Snakefile", "rules", "src", "config", "profiles"):
-        source = REPOSITORY / name
+        source = checkout / name
         if source.is_dir():
             shutil.copytree(source, folder / name)
         else:
