@@ -15,7 +15,7 @@ from diagvib.methods.method import Batch, Optimiser
 from diagvib.methods.mmd import SCALES
 from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.models.network import Network
-from diagvib.settings.baselines import load_baselines
+from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, epoch_seed
@@ -464,6 +464,6 @@ def test_env_mixup_blends_each_environment_with_the_next(environments):
 
 
 def test_every_method_of_domain_generalisation_has_a_baseline():
-    found = {entry["method"]["name"] for entry in load_baselines().values()
+    found = {entry["method"]["name"] for entry in map(load_settings, baseline_names())
              if entry.get("selection") == "val_environment_accuracy"}
     assert {*TOLD, "w2d"} <= found

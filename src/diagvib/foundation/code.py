@@ -237,9 +237,10 @@ def syntax_tree(path: Path) -> tuple[ast.Module, str]:
 
 
 def _version(path: Path) -> tuple[Path, int, int]:
-    """The key under which a parsed file is kept: other content has another size or time."""
+    """The key under which a parsed file is kept, whatever folder it is named from: other content has another size or
+    time."""
     status = path.stat()
-    return path, status.st_mtime_ns, status.st_size
+    return path.absolute(), status.st_mtime_ns, status.st_size
 
 
 @cache

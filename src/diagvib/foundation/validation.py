@@ -3,6 +3,7 @@
 import re
 import reprlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
@@ -64,9 +65,12 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
     where: the file named in messages. DiagvibError for the first violation, naming its key.
     """
     try:
-        return TypeAdapter(kind).validate_python(value)
+        return _adapter(kind).validate_python(value)
     except ValidationError as error:
         raise _readable(error.errors(include_url=False), kind, value, where) from None
+
+
+_adapter = cache(TypeAdapter)
 
 
 def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:

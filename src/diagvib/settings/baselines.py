@@ -128,7 +128,12 @@ def _entries(path: Path) -> dict[str, dict]:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
             raise DiagvibError(f"{path}: {one_line(repr(name), 120)} cannot name a baseline; use at most 64 letters, "
                                "digits, '_', '-' and '.', beginning with a letter or digit")
-    return {name: complete(entry, name, str(path)) for name, entry in entries.items()}
+    return entries
+
+
+@cache
+def _completed(path: Path, name: str) -> dict:
+    return complete(_entries(path)[name], name, str(path))
 
 
 @cache
@@ -136,31 +141,34 @@ def _shipped() -> list[Path]:
     return sorted(definition_path("baselines").glob("*.yaml"))
 
 
-def load_baselines(further: Sequence[str | Path] = ()) -> dict[str, dict]:
-    """The complete settings of every baseline: those in `config/baselines/*.yaml` and in the user's own files.
+def _files(further: Sequence[str | Path]) -> dict[str, Path]:
+    """The file of each baseline: one of `config/baselines/*.yaml`, or the user's own.
 
-    DiagvibError if any entry has an unknown, missing or wrong key, or a name occurs twice.
+    DiagvibError if a name occurs twice, or any entry of the user's has an unknown, missing or wrong key.
     """
-    found: dict[str, dict] = {}
+    found: dict[str, Path] = {}
     for path in (*_shipped(), *(Path(path) for path in further)):
-        for name, entry in _entries(path).items():
+        for name in _entries(path):
+            if path not in _shipped():
+                _completed(path, name)
             if name in found:
                 raise DiagvibError(f"{path}: {name}: this name is already taken; choose another one")
-            found[name] = entry
+            found[name] = path
     return found
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
     """Every baseline defined in `config/baselines` or in further files."""
-    return list(load_baselines(further))
+    return list(_files(further))
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
-    """The complete settings of one baseline. DiagvibError, suggesting a similar name, for an unknown one."""
-    entries = load_baselines(further)
-    if name not in entries:
-        raise unknown_name("baseline", name, entries, "config/baselines")
-    return deepcopy(entries[name])
+    """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar name, and for any
+    unknown, missing or wrong key."""
+    files = _files(further)
+    if name not in files:
+        raise unknown_name("baseline", name, files, "config/baselines")
+    return deepcopy(_completed(files[name], name))
 
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
@@ -219,22 +227,26 @@ def _complete_method(given: dict, where: str, place: str) -> dict:
 
 
 def _check_option(value: JsonValue, schema: dict, place: str) -> None:
-    from jsonschema import Draft202012Validator  # here, so that jobs with complete settings do not need it
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import extend
-    # JSON Schema accepts 1.0 as an integer, and NaN as a number.
-    types = Draft202012Validator.TYPE_CHECKER.redefine_many({
-        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool)
-        and math.isfinite(value)})
+    from jsonschema.exceptions import SchemaError  # here, so that jobs with complete settings do not need it
     try:
-        Draft202012Validator.check_schema(schema)
+        _validator().check_schema(schema)
     except SchemaError as error:
         raise DiagvibError(f"{place}: the method declares an invalid JSON schema: {one_line(error.message)}") from None
-    for error in extend(Draft202012Validator, type_checker=types)(schema).iter_errors(value):
+    for error in _validator()(schema).iter_errors(value):
         dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
         hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 reads 2e-4 as text
         raise DiagvibError(f"{place}: {one_line(error.message)}{hint}")
+
+
+@cache
+def _validator() -> type:
+    """JSON Schema's, which by itself accepts 1.0 as an integer, and NaN as a number."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import extend
+    return extend(Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({
+        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool)
+        and math.isfinite(value)}))
 
 
 def _told_schema(declared: Declaration) -> dict:
