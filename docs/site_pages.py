@@ -128,7 +128,8 @@ def configuration() -> str:
     schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
     lines = ["# Configuration", "",
              "What a file for `--configfile` may contain. Keys that it leaves out are as in `config/config.yaml`, the "
-             "paper's protocol, whose values are in the second column.", "", "| key | there | meaning |", "|---|---|---|"]
+             "paper's protocol, whose values are in the second column.", "", "| key | there | meaning |",
+             "|---|---|---|"]
     return "\n".join([*lines, *_keys(schema, schema["$defs"], usual, "")]) + "\n"
 
 
