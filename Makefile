@@ -37,6 +37,6 @@ schema: .venv/installed
 	touch $@
 
 # Of .snakemake only the logs are removed: the rest records what data/ and results/ were made from, and what is unfinished.
-# Of outputs only what takes minutes to make again.
+# Of outputs, only what can be made again in minutes.
 clean:
 	rm -rf .venv .snakemake/log outputs/*demo* outputs/ci outputs/site

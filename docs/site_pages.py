@@ -96,8 +96,8 @@ def api() -> str:
     """The library and the interfaces, for mkdocstrings to fill in."""
     parts = [f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n"
              for name, where in NAMES.items()]
-    return "\n".join(["# Python", "", "What `import diagvib` offers, and the interfaces that your own code meets.", "",
-                      *parts])
+    return "\n".join(["# Python", "", "What `import diagvib` offers, and the interfaces that your own code implements.",
+                      "", *parts])
 
 
 def commands() -> str:
@@ -127,8 +127,9 @@ def configuration() -> str:
     """Every configuration key with its meaning and the paper's value."""
     schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
     lines = ["# Configuration", "",
-             "What a file for `--configfile` may say. What it leaves out is as in `config/config.yaml`, the paper's "
-             "protocol, whose values stand in the second column.", "", "| key | there | meaning |", "|---|---|---|"]
+             "What a file for `--configfile` may contain. Keys that it leaves out are as in `config/config.yaml`, the "
+             "paper's protocol, whose values are in the second column.", "", "| key | there | meaning |",
+             "|---|---|---|"]
     return "\n".join([*lines, *_keys(schema, schema["$defs"], usual, "")]) + "\n"
 
 

@@ -35,7 +35,7 @@ RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for 
 WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]
 
 
-# Thousands of jobs ask; the answer is the same for all with the same study and baseline.
+# Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
     text = cache(lambda *names: json.dumps(stage_settings(CONFIG, name, *names), sort_keys=True))

@@ -1,6 +1,6 @@
 # ImageNet-W, from folders of photos to its two tables: `snakemake --snakefile rules/imagenet_w.smk --cores all`, by
-# default with config/imagenet_w.yaml. It is a separate workflow, because it has no studies, bindings or baselines, from which
-# the main workflow's rules and configuration are built.
+# default with config/imagenet_w.yaml. It is a separate workflow, because it has no studies, bindings or baselines, on which the
+# main workflow's rules and configuration are built.
 import json
 import shlex
 from pathlib import Path
@@ -22,7 +22,7 @@ ROOT, DEVICE, THREADS = CONFIG["root"], CONFIG["device"], CONFIG["threads"]
 LAYOUT, LOGS, GPU_SHARE = Layout(Path(ROOT)), Path(ROOT) / "logs", 100 if likely_gpu(CONFIG["device"]) else 0
 WEIGHTS = f"--weights-folder {shlex.quote(CONFIG['weights_folder'])}" if CONFIG["weights_folder"] else ""
 METHODS = CONFIG["last_layer"]["methods"] if CONFIG["last_layer"] else []
-# Stand-ins are made here; photos are the user's. Changes in them are noticed by their folders' state, so planning reads none.
+# Stand-ins are made here; photos are the user's. Changes to them are noticed from the state of their folders: planning reads none.
 STAND_INS = [f"{LAYOUT.photos}/{DIGESTS_FILE}", str(LAYOUT.small_net)] if CONFIG["stand_ins"] else []
 STATE = "" if STAND_INS else photo_state(CONFIG["photos"])
 FEATURES = f"{LAYOUT.features}/features.json"
@@ -123,7 +123,7 @@ rule last_layer:
     params:
         settings=stage("last_layer"),
     message:
-        "train the last layer by {wildcards.name}"
+        "train the last layer with {wildcards.name}"
     shell:
         "diagvib imagenet-w-stage last_layer {wildcards.name} --settings {params.settings:q} --root {ROOT:q} "
         "--device {DEVICE} > {log:q} 2>&1"

@@ -1,7 +1,7 @@
 rule plot:
     input:
-        # The pictures of the first dataset sample. Not the images on the sheets: what changes them also changes the tables,
-        # and Snakemake would read all of them each time.
+        # The pictures of the first dataset sample. The images on the sheets are not listed: what changes them also changes
+        # the tables, and Snakemake would read all of them each time.
         TABLES,
         [file for file in RUNS if file.endswith("/0/exhibits.parquet")],
     output:
