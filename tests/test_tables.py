@@ -30,6 +30,12 @@ def complete(tmp_path_factory):
     return runs
 
 
+@pytest.fixture(scope="module")
+def tables(complete):
+    """The tables of the complete runs."""
+    return tables_of(complete)
+
+
 @pytest.fixture
 def runs(complete, tmp_path):
     return shutil.copytree(complete, tmp_path / "runs")
@@ -54,8 +60,7 @@ def acc_array(study, target):
                       for cue in cues] for s in range(3)])
 
 
-def test_aggregates_equal_the_closed_form(runs):
-    tables = tables_of(runs)
+def test_aggregates_equal_the_closed_form(tables):
     acc = acc_array("zgo", "shape")
     for metric, reduced in (("faavg", acc.mean(axis=1)), ("famin", acc.min(axis=1))):
         row = cell(tables["metrics"], study="zgo", baseline="resnet18", target="shape", metric=metric)
@@ -69,15 +74,15 @@ def test_aggregates_equal_the_closed_form(runs):
     assert cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")["mean"] == 0.95
 
 
-def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(runs):
-    row = cell(tables_of(runs)["contrasts"], baseline="small_cnn", target="hue")
+def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
+    row = cell(tables["contrasts"], baseline="small_cnn", target="hue")
     change = (acc_array("chgo", "hue") - acc_array("zgo", "hue")).mean(axis=1)
     assert row["mean"] == pytest.approx(change.mean())
     assert row["std"] == pytest.approx(change.std(ddof=1))
 
 
-def test_the_papers_number_stands_beside_ours_where_it_has_one(runs):
-    metrics = tables_of(runs)["metrics"]
+def test_the_papers_number_stands_beside_ours_where_it_has_one(tables):
+    metrics = tables["metrics"]
     row = cell(metrics, study="zgo", baseline="resnet18", target="shape", metric="faavg")
     assert (row["paper_mean"], row["paper_stderr"]) == (0.41, 0.02)
     assert row["difference"] == pytest.approx(row["mean"] - 0.41)
@@ -151,8 +156,7 @@ def harm(folder, damage):
 
 @pytest.mark.parametrize("damage", ["absent", *(f"no {name}" for name in RUN_FILES), "truncated", "disagrees", "moved",
                                     "not json", "not an object", "history", "exhibits", "another's exhibits"])
-def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage):
-    before = tables_of(runs)
+def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs, damage):
     harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
@@ -165,7 +169,7 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
     assert f"resnet18, zgo: shape-hue sample 1: {row['status']} ({row['reason']})" in markdown
     assert "(n = 2 of 3)" in markdown
 
-    def elsewhere(tables):
+    def elsewhere(found):
         concerned = {"runs": ["baseline", "study", "binding", "sample"],
                      "p_matrix": ["study", "baseline", "target", "cue"],
                      "metrics": ["study", "baseline", "target"], "contrasts": ["baseline", "target"],
@@ -180,8 +184,8 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(runs, damage
                      "run_times": ["baseline", "study", "binding", "sample"]}
         return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
                             ].reset_index(drop=True) if concerned[name] else table[:0]
-                for name, table in tables.items()}
-    for name, table in elsewhere(before).items():
+                for name, table in found.items()}
+    for name, table in elsewhere(tables).items():
         pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)
 
 

@@ -26,11 +26,14 @@ from pathlib import Path
 
 PROGRAMS = {"python": None, "diagvib": "diagvib.cli", "dvc": "dvc.cli", "snakemake": "snakemake.cli"}
 PACKAGES = (
-    "dvc.cli", "dvc.repo", "jinja2", "jsonschema", "matplotlib.backends.backend_agg", "matplotlib.figure", "numba",
-    "pandas", "PIL.Image", "pyarrow.compute", "pyarrow.parquet", "pydantic", "rich.progress", "rich.table",
-    "s3fs", "scipy.ndimage", "scipy.stats", "skimage.color", "skimage.exposure", "skimage.transform",
-    "sklearn.datasets", "sklearn.linear_model", "snakemake.cli", "sshfs", "statsmodels.stats.multitest", "torch",
-    "torchvision", "typer")
+    "dvc.cli.parser", "dvc.repo.datasets", "dvc.repo.index", "dvc.repo.plots", "jinja2", "jsonschema",
+    "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "numba", "pandas",
+    "docutils.parsers.rst.states", "dulwich.porcelain", "PIL.Image", "pyarrow.compute", "pyarrow.dataset",
+    "pyarrow.parquet", "pydantic", "pygit2", "requests", "rich.progress", "rich.table",
+    "s3fs", "scipy.ndimage", "scipy.stats", "scmrepo.git", "scmrepo.git.backend.dulwich", "scmrepo.git.backend.pygit2",
+    "skimage.color", "skimage.exposure", "skimage.transform", "sklearn.datasets", "sklearn.linear_model",
+    "snakemake.cli", "snakemake.report.html_reporter", "sshfs", "statsmodels.stats.multitest", "torch", "torchvision",
+    "typer")
 # What a program is here: it hands over its arguments, folder, environment and open files, and ends as the fork does.
 CLIENT = """#!{python} -IS
 import _signal, _socket, array, marshal, os, sys
