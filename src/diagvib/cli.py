@@ -32,8 +32,8 @@ def _checked_name(given: str | list[str]) -> str | list[str]:
     """A name that becomes a folder name. DiagvibError for one that would lead elsewhere."""
     for name in [given] if isinstance(given, str) else given or []:
         if not _NAME.fullmatch(name):
-            raise DiagvibError(f"{one_line(repr(name), 120)} cannot name a study, binding or baseline; use letters, "
-                               "digits, '_', '-' and '.', beginning with a letter or digit")
+            raise DiagvibError(f"{one_line(repr(name), 120)} is not a valid name of a study, binding or baseline; use "
+                               "letters, digits, '_', '-' and '.', beginning with a letter or digit")
     return given
 
 
@@ -47,7 +47,7 @@ Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads;
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
                                             help="A study of config/studies.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
-                                           help="The factors for the study's roles: TARGET-CUE.")]
+                                           help="The factors that play the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
@@ -157,7 +157,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
          device: Device = None, mirror: Mirror = None) -> None:
     """Choose a baseline's settings by validation, with a grid or random search (`tuning` in the configuration)."""
     if settings is not None and len(baselines) > 1:
-        raise DiagvibError("--settings are for one baseline; name exactly one")
+        raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
     for name, job in tasks.items():
         stages.tune(job.layout, job.settings, name, job.device(device), mirror or job.mirror)
@@ -222,7 +222,7 @@ def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where 
 
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
-    """Record finished results as `snakemake` does: in the root's dvc.lock, or SHA256SUMS where DVC cannot keep it."""
+    """Record finished results as `snakemake` does: in the root's dvc.lock, or in SHA256SUMS if DVC cannot track it."""
     from diagvib.operations.ledger import record
     resolved = load_config(config) if config and not root else None
     print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved))
@@ -248,7 +248,7 @@ def _ledger_root(config: Path | None, root: Path | None) -> str:
 def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Configuration whose files are kept; "
                                                             "repeatable. Default: the paper's.")] = None,
           yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
-          dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list.")] = False) -> None:
+          dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False) -> None:
     """List the recipes, images, checkpoints and runs that no configuration asks for, and delete them if you agree."""
     from diagvib.operations.prune import prune
     prune([load_config(path) for path in config or [None]], yes, dry_run)
@@ -267,7 +267,7 @@ def version() -> None:
 
 def main() -> None:
     """Run a command. A user's mistake ends with one line on standard error and exit code 1."""
-    gc.set_threshold(100_000, 50, 100)  # by default, a fifth of the time to import torch goes into looking for garbage
+    gc.set_threshold(100_000, 50, 100)  # by default, garbage collection takes a fifth of torch's import time
     try:
         app()
     except DiagvibError as error:
