@@ -121,7 +121,7 @@ def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, m
     monkeypatch.chdir(folder)
     said = record("outputs/demo", config={**load_config("mine.yaml"), "root": "outputs/demo"})
     assert "in outputs/demo/SHA256SUMS" in said and said.endswith(
-        "DVC keeps nothing of it: git ignores outputs/demo/dvc.yaml")
+        "DVC tracks none of it: git ignores outputs/demo/dvc.yaml")
 
 
 @pytest.mark.parametrize("name", sorted(
