@@ -202,7 +202,7 @@ def test_rules_choose_trials_by_their_mean_scores():
     assert found["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, "0 and 3 are equal: the former"
     assert found["score"].to_list() == pytest.approx([0.3, 0.8])
     assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
-    with pytest.raises(DiagvibError, match="tune net: no trial ends with a number on every dataset; narrow tuning"):
+    with pytest.raises(DiagvibError, match="tune net: no trial ends with a score on every dataset; narrow tuning"):
         choose(table[table["trial"] == 2], "net")
 
 

@@ -20,7 +20,7 @@ class Asr(Method):
     the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
     channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
     identity, and the published ASR loses hue and lightness); the least likely class is chosen among all classes of the
-    factor, as the head has them all; both networks take one step per batch, with one learning rate.
+    factor, since the head has them all; both networks take one step per batch, with one learning rate.
     """
 
     options: ClassVar[dict] = {

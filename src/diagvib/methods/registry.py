@@ -172,5 +172,5 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     except Exception as error:
         if name in METHODS or isinstance(error, DiagvibError):
             raise
-        raise DiagvibError(f"method: {name} cannot be made with the settings {settings['method']}: "
+        raise DiagvibError(f"method: {name} cannot be built with the settings {settings['method']}: "
                            f"{type(error).__name__}: {one_line(error)}") from error

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diagvib.foundation.errors import DiagvibError
 
-# Seconds between updates of the bar: a GPU makes hundreds of steps in one, and drawing each would cost the host more.
+# Seconds between updates of the bar: a GPU takes hundreds of steps per second, too many to draw each.
 _PAUSE = 0.1
 
 

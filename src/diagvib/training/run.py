@@ -110,8 +110,8 @@ def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device
 
 
 def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or from another
-    one."""
+    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or are from another
+    one than expected."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():
