@@ -23,7 +23,7 @@ _Mode = Literal["L", "RGB", "RGBA"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MOST_PIXELS guards
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MOST_PIXELS is the limit
 
 
 def open_photo(path: Path, mode: _Mode = "RGB") -> np.ndarray:
