@@ -1,4 +1,4 @@
-"""What does not fit studies with environments is refused at planning, in a line naming study, method or factor."""
+"""What does not fit studies with environments is refused when planning, in a line naming study, method or factor."""
 
 import numpy as np
 import pytest
