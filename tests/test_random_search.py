@@ -123,9 +123,9 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
     ({"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"}, "unknown key .*gamma.log9'; did you mean .*log10"),
     ({"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"}, "erm_env.batch_size: must be greater than or equal to 2"),
     ({"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"}, "unknown key 'erm_env.optimiser.momentum'"),
-    ({"ranges": "{all: {lr: {log10: [-4, -2]}}}"}, "ranges.all.lr: 'lr' cannot be used; batch_size, or optimiser.KEY"),
+    ({"ranges": "{all: {lr: {log10: [-4, -2]}}}"}, "ranges.all.lr: 'lr' cannot be used; batch_size, optimiser.KEY"),
     ({"bindings": "[shape]"}, r"bindings: study o2o-easy: 'shape' names 1 factors for 2 roles \(target, cue\)"),
-    ({"bindings": "[shape-scale]"}, "bindings: study o2o-easy: cue has 6 classes, but scale only 5"),
+    ({"bindings": "[shape-scale]"}, "bindings: study o2o-easy: cue has 6 classes, but scale has only 5"),
     ({"trials": 0}, "random_search.trials: must be greater than or equal to 1"),
     ({"trial": 3}, "unknown key 'tuning.random_search.trial'; did you mean tuning.random_search.trials")])
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):

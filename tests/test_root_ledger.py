@@ -88,7 +88,7 @@ def test_what_dvc_repro_makes_it_records_with_its_provenance(pulled):
     replace(pulled / f"{ROOT}/config.yaml", "ood: 18", "ood: 27")
     dvc(pulled, "repro", f"{ROOT}/dvc.yaml")
     assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
-    assert "0 recorded files are changed, 0 absent, 0 made anew" in diagvib(pulled, "verify", "--root", ROOT)
+    assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(pulled, "verify", "--root", ROOT)
     assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
     git(pulled, "commit", "-am", "more images")
     # The records go with the files: the commit before is complete again, too.

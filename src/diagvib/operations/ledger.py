@@ -168,7 +168,7 @@ def changed_behind(root: str) -> str | None:
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
-    """Read every recorded file and hash it anew: what is `modified`, what `deleted`, what the workflow made `anew`.
+    """Read every recorded file and hash it again: what is `modified`, what `deleted`, what the workflow made `anew`.
 
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if nothing is recorded.
     """
@@ -211,7 +211,7 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     for path in found["deleted"][:SHOWN]:
         print(f"absent   {path}")
     changed, absent, anew = (len(found[kind]) for kind in ("modified", "deleted", "anew"))
-    print(f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made anew by the workflow and not "
+    print(f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
           "recorded yet")
     if found["modified"]:
         first = found["modified"][0]

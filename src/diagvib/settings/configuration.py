@@ -42,7 +42,7 @@ class Tuning(Strict):
     factors: unique(str) = Field(
         description="target factors over which the grid's validation loss is averaged")
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
-        description="numbers of the dataset samples over which the grid's validation loss is averaged")
+        description="numbers of the dataset samples that candidates are trained on; their results are averaged")
     max_epochs: Count | None = Field(description="null: as in other runs of the baseline")
     random_search: RandomSearch | None = Field(
         description="trials of a random search instead of the grid of batch_sizes, learning_rates and factors; null: "

@@ -40,7 +40,8 @@ class Study(Strict):
                                 "each group and its worst cell; gaps: two cues; average: environments")
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         description="role -> number of classes, `target` first. The dataset sample chooses this many of a factor's "
-                    "classes: its own three, or, for any other number, as many drawn with its number as the seed")
+                    "classes: its own three, or, for any other number, that many drawn with the sample's number as "
+                    "seed")
     bound: Annotated[list[str], Field(min_length=1)] = Field(
         default_factory=list, description="the roles that a binding such as shape-hue gives a factor to; default: all")
     opportunity: str = Field("", description="what headlines call the help that this study offers against a shortcut")

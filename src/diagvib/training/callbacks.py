@@ -65,7 +65,7 @@ class _Curves(Callback):
         self._writer = None
 
     def on_run(self, history: list[dict]) -> None:
-        # Written anew from the history: after an interruption the old file may contain epochs that are repeated.
+        # Rewritten from the history: after an interruption the old file may contain epochs that are repeated.
         for stale in self._folder.glob("events.out.tfevents.*"):
             stale.unlink()
         self._writer = summary_writer()(str(self._folder))
