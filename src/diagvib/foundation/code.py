@@ -35,7 +35,7 @@ class Code:
     data: set[Path] = field(default_factory=set)
 
     def files(self) -> list[str]:
-        """Modules and data, as from `from_here`."""
+        """Modules and data, in the form of `from_here`."""
         return from_here([*self.modules.values(), *self.data])
 
 

@@ -216,7 +216,7 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     if found["modified"]:
         first = found["modified"][0]
         if not _is_here(root) and not lock_of(root).exists():
-            print(f"Delete what is changed, as by `rm {first}`, and `snakemake` makes it again")
+            print(f"Delete what has changed, e.g. with `rm {first}`, and `snakemake` makes it again")
         elif first == METRICS:
             print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
         else:

@@ -177,7 +177,7 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
 
 
 def _times(plan: dict) -> list[tuple[str, str]]:
-    """Rows on time: every stage, all together, on several GPUs, and the measurements behind them."""
+    """Rows about time: every stage, all together, on several GPUs, and the measurements behind them."""
     unit = "GPU: " if plan["device"] == "cuda" else ""
     stages = [(f"{unit}{stage}", "not measured on this kind of device" if seconds is None else duration(seconds))
               for stage, seconds in plan["seconds"].items()]

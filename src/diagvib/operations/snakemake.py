@@ -29,14 +29,14 @@ def prepare_snakemake(workflow, config: dict) -> dict:
     """
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the time.
     gc.set_threshold(100_000, 20, 50)
-    # The `diagvib` beside this Python, whether or not its environment is active.
+    # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     wake_only_for_the_limit()
     if workflow.is_main_process:
         give_up_dead_locks()
     try:
         for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake reads a file in which a key stands twice
+            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
         if workflow.is_main_process:
             unpack(resolved["root"])

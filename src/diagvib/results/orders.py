@@ -103,7 +103,8 @@ def pair_orders(first: dict, second: dict) -> pd.DataFrame:
 
 
 def against_paper(matrices: dict) -> pd.DataFrame:
-    """The same against the order that the paper's FAAvg gives: P_ij beside FAAvg_i minus FAAvg_j of the same study."""
+    """The same against the order that the paper's FAAvg gives: P_ij compared with FAAvg_i minus FAAvg_j of the same
+    study."""
     rows = []
     for (study, baseline), matrix in matrices.items():
         theirs = paper_faavg(study, paper_model(baseline)).reindex(matrix.index).to_numpy()

@@ -36,7 +36,7 @@ _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "numbe
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame` as from `collect_runs`; per row what made the run, and its epochs (None if missing).
+    """What was found: `frame`, as in `collect_runs`; per row what made the run, and its epochs (None if missing).
 
     history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
     last_phase: per row, the index of the first epoch of the last phase, in which weights are selected.

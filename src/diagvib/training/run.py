@@ -56,8 +56,8 @@ class Folders:
 
 @dataclass(frozen=True)
 class Job:
-    """How all runs of one call are trained. settings: the baseline's, as from `load_settings`. datasets: the source of
-    the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
+    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: the
+    source of the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
     whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, for methods that render.
     weights: a folder that may contain published weights. code: digest of the code that trains them, computed when
     training starts."""
