@@ -38,7 +38,7 @@ class Asr(Method):
     def build(self) -> None:
         if self.image_size % 2**self.chosen["levels"]:
             raise DiagvibError(f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
-                               "times; lower its levels, or choose a multiple of 32")
+                               "times; lower its levels, or choose a multiple of 2 to the power of levels")
         self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
         super().build()
 
