@@ -96,8 +96,8 @@ class Baseline(Strict):
     normalise: Literal["dataset", "imagenet"] = Field("dataset", description="The images whose pixel mean and standard "
                                                                              "deviation normalise the inputs.")
     augment: unique(Literal[AUGMENTS]) | None = Field(
-        None, description="Random changes to training images, in this order: flip, half of them mirrored; jitter, "
-                          "brightness, contrast, saturation and hue; grey, one in ten. Default: none.")
+        None, description="Random changes to training images, in the order given. flip: half of them are mirrored; "
+                          "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.")
     selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
                          "val_environment_accuracy, or last, is needed") | None = Field(
         None, description="Which epoch is kept: the one with the lowest val_loss, or with the highest value of another "
