@@ -169,7 +169,7 @@ SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
     ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
     ("zgo: mine", "mine.yaml: aliases.zgo: another study has this name"),
     ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: another study has this name"),
-    ("../x: mine", "names have at most 64 letters")])
+    ("../x: mine", "a name has at most 64 letters")])
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % (aliases, SAME, OTHER))

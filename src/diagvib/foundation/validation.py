@@ -28,7 +28,7 @@ def text_like(pattern: str, meaning: str) -> Any:
 
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-                 "names have at most 64 letters, digits, '_', '-' and '.', beginning with a letter or digit")
+                 "a name has at most 64 letters, digits, '_', '-' and '.', and begins with a letter or digit")
 
 
 def unique(item: Any, least: int = 1) -> Any:
