@@ -104,7 +104,7 @@ def _check_option(key: str, method: str, where: str) -> None:
         having = [name for name in METHODS if option in declaration(name).options]
         raise DiagvibError(f"{where}: {key}: method {method} has no option {option}"
                            + (f"; give it to those that have it ({', '.join(having)}), under the name of each" if having
-                              else f", but {', '.join(options) or 'none'}"))
+                              else f"; it has {', '.join(options) or 'none'}"))
 
 
 def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baseline: str) -> dict[str, Range]:
