@@ -114,7 +114,7 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
 @pytest.mark.parametrize(("changed", "says"), [
     ({"ranges": "{all: {method.gamma: {log10: [-1, 1]}}}"},
      r"ranges: all: method.gamma: method erm has no option gamma; give it to those that have it \(.*coral, mmd.*\)"),
-    ({"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"}, "method.gama: method coral has no option gama; it has gamma"),
+    ({"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"}, "method coral has no option gama; it has gamma"),
     ({"ranges": "{corl: {method.gamma: {log10: [-1, 1]}}}"}, "unknown method 'corl'; did you mean coral"),
     ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
     ({"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"}, "coral.method.gamma: -1.0 is less than the minimum"),
