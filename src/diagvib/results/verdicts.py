@@ -153,7 +153,8 @@ def verdict_sentence(comparison: pd.DataFrame) -> str:
     """`380 of 864 cells agree ...`: the summary in words, with what could not be compared and why."""
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
-    left = [f"{int(counts[name])} are {name}" for name in VERDICTS[len(COMPARED):] if counts.get(name, 0)]
+    left = [f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}" for name in VERDICTS[len(COMPARED):]
+            if counts.get(name, 0)]
     if not agree + differ + unknown:
         if counts.get("not run", 0) == len(comparison):
             left = ["none of its models was run"]
