@@ -1,8 +1,8 @@
 """How best to store photos losslessly: bytes per image, and images per second to encode and decode, codec by codec.
 
 Uses 224-pixel tiles of photos that scikit-image and scikit-learn ship, each scaled so that a tile shows about half of
-it. The codecs alternate, round by round, each on one core; times are CPU seconds, so that a busy machine matters
-little, and every figure is the best of the rounds. JPEG, which is lossy, is included for comparison.
+it. The codecs alternate, round by round, each on one core; times are CPU seconds, so that a busy machine makes little
+difference, and every figure is the best of the rounds. JPEG, which is lossy, is included for comparison.
 
     python benchmarks/codecs.py                     # writes benchmarks/results/codecs-cpu-DATE.json
 """

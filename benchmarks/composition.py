@@ -48,7 +48,7 @@ def make_photos(folder: Path, each: int) -> None:
             photo = photos[number % len(photos)]
             top, left = (generator.integers(0, length - part + 1)
                          for length, part in zip(photo.shape, (height, width), strict=False))
-            crop = photo[top:top + height, left:left + width] * generator.uniform(0.7, 1)  # no photo is there twice
+            crop = photo[top:top + height, left:left + width] * generator.uniform(0.7, 1)  # no photo occurs twice
             Image.fromarray(crop.astype(np.uint8)).save(place / f"{number}.jpg", quality=92)
             if factor != "background":
                 radii = generator.uniform(60, 140, 2)

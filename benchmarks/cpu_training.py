@@ -212,7 +212,8 @@ def norm_in_fp32(arm: Arm) -> None:
 
 
 def bf16_weights(arm: Arm) -> None:
-    """No autocast: weights of convolutions and linear layers in bf16, which the optimiser keeps in fp32 beside."""
+    """No autocast: weights of convolutions and linear layers in bf16, with copies in fp32 that the optimiser
+    updates."""
     trainer, model = arm.trainer, arm.trainer.method.model
     masters = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
     for module in model.modules():
@@ -312,7 +313,7 @@ VARIANTS = {
     "evaluation batch 64": partial(evaluate, size=64),
     "evaluation batch 128": partial(evaluate, size=128),
     "torch.compile": compiled,
-    "memory kept": keep_memory,  # last: glibc adjusts no more after it
+    "memory kept": keep_memory,  # last: after it, glibc no longer adjusts itself
 }
 # Network, pixels per side, batch size, images per epoch; the variants to compare by default.
 CASES = [

@@ -80,7 +80,7 @@ def images_per_second(case: str, precision: str) -> tuple[float, float]:
 
 
 def paired(rates: list[float]) -> list[float]:
-    """The ratio of every second rate to the mean of the two beside it."""
+    """The ratio of every second rate to the mean of its two neighbours."""
     return [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
 
 

@@ -1,9 +1,9 @@
-"""Put what a reader wants of an experiment into docs/: tables, figures, and how and where they were made.
+"""Copy what readers want from an experiment into docs/: tables, figures, and how and where they were made.
 
     python benchmarks/publish.py outputs/laptop docs/results/laptop
 
 The root must be complete and recorded (docs/data.md): its config.yaml says what was run, its dvc.lock has the hash of
-everything that came out; both are copied, too. The report, a megabyte, stays with the root.
+every result; both are copied, too. The report, a megabyte, stays in the root.
 """
 
 import csv
@@ -28,14 +28,14 @@ from diagvib.operations.root_stages import config_of  # noqa: E402
 from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
 
-# Of each kind, what is there; tables without rows are left out.
+# What is copied if it exists; tables without rows are left out.
 TABLES = ("overall", "metrics", "p_matrix", "contrasts", "reference", "likeness", "factor_orders", "pair_orders",
           "pair_winners", "closeness", "runs")
 FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix/zso_*.png", "curves/*.png")
 
 
 def publish(root: Path, folder: Path) -> dict:
-    """Copy tables (CSV), figures (PNG) and ledger; returns what is written to about.json beside them."""
+    """Copy tables (CSV), figures (PNG) and ledger; returns the content of about.json next to them."""
     if not lock_of(str(root)).exists():
         raise DiagvibError(f"{lock_of(str(root))}: no such file; run `diagvib record --config FILE` first")
     if changed := verify(str(root))["modified"]:

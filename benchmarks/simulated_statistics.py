@@ -121,7 +121,7 @@ def orders(times: Annotated[int, typer.Option(min=1, help="Simulated data sets p
 
 
 def _factor_orders(times: int) -> Iterator[dict]:
-    """Mean over the studies; six factors drawn anew. The truth is that of 20,000 factors."""
+    """Mean over the studies, for six factors, drawn again each time. The truth is the value for 20,000 factors."""
     for studies, own, alike in product((1, 2, 8), (0.1, 0.5), ALIKE_ORDERS):
         generator = np.random.default_rng(studies)
         many = designs.alike_factors(generator, alike, own, studies, 20_000)
@@ -131,7 +131,8 @@ def _factor_orders(times: int) -> Iterator[dict]:
 
 
 def _pair_orders(times: int) -> Iterator[dict]:
-    """The 30 ordered pairs of six factors drawn anew. The truth is that of the pairs of 250 factors, six times."""
+    """The 30 ordered pairs of six factors, drawn again each time. The truth is the mean of six draws of 250 factors'
+    pairs."""
     for own, noise, alike in product((0.0, 0.5), (0.3, 1.0), ALIKE_ORDERS):
         generator = np.random.default_rng(6)
         many = [designs.scored_pairs(designs.alike_pairs(generator, alike, own, noise, 250)) for _ in range(6)]
@@ -141,7 +142,7 @@ def _pair_orders(times: int) -> Iterator[dict]:
 
 
 def _told(drawn: Iterable[list], truth: float, alike: float) -> dict:
-    """Coverage and width of the interval; where nothing is alike in truth, how often p is below 0.05 as well."""
+    """Coverage and width of the interval; where the two sides are unrelated, how often p is below 0.05 as well."""
     drawn = [scored for scored in drawn if scored]
     found = [np.mean([(first * second).sum() for first, second in scored]) for scored in drawn]
     ends = np.array([ours.order_interval(spearman, 6) for spearman in found])
@@ -152,7 +153,7 @@ def _told(drawn: Iterable[list], truth: float, alike: float) -> dict:
 
 
 def _resampled_factors(times: int) -> Iterator[dict]:
-    """Other intervals of the mean over studies, of a quarter of the data sets."""
+    """Other intervals of the mean over studies, for a quarter of the datasets."""
     for studies, own, alike in product((1, 2, 8), (0.1, 0.5), ALIKE_ORDERS):
         generator = np.random.default_rng(studies)
         truth = float(designs.mean_spearman(designs.alike_factors(generator, alike, own, studies, 20_000)))
@@ -165,8 +166,8 @@ def _resampled_factors(times: int) -> Iterator[dict]:
 
 
 def _sample_intervals(times: int) -> Iterator[dict]:
-    """Another one, t over dataset samples, each ordered beside the paper. The truth, the paper's resnet18 with half
-    its spread, all of it, or three times as much, is the mean over all that are drawn."""
+    """Another one, t over dataset samples, each compared with the paper's order. The truth, the paper's resnet18 with
+    half its spread, all of it, or three times as much, is the mean over all that are drawn."""
     paper = read_paper_tables().query("baseline == 'resnet18' and metric == 'faavg'")
     means, spreads = (paper.pivot(index="study", columns="target", values=f"paper_{name}").to_numpy()
                       for name in ("mean", "spread"))
@@ -183,8 +184,8 @@ def _sample_intervals(times: int) -> Iterator[dict]:
 
 
 def _won_pairs(times: int) -> Iterator[dict]:
-    """Pairs that neither factor wins: how often the interval over the samples is beside 1/2. Normal, the spread of a
-    sample 0.1; and where one factor wins in a sample and the other in the next, Beta(1/2, 1/2)."""
+    """Pairs that neither factor wins: how often the interval over the samples misses 1/2. Normal, with a spread of 0.1
+    for a sample; and Beta(1/2, 1/2), where one factor wins in one sample and the other in the next."""
     for n in (2, 3, 5):
         generator = np.random.default_rng(n)
         for design, drawn in (("normal", generator.normal(0.5, 0.1, (20 * times, n))),
@@ -195,8 +196,8 @@ def _won_pairs(times: int) -> Iterator[dict]:
 
 
 def _close_cells(times: int) -> Iterator[dict]:
-    """Cells of resnet18 under the same distribution as the paper's, by fewer samples than a verdict needs: how many are
-    close and, falsely, apart where ours spread as the paper's, or more."""
+    """Cells of resnet18 with the same distribution as the paper's, and fewer samples than a verdict needs: how many are
+    close and, falsely, apart if our spread is the paper's, or larger."""
     paper = read_paper_tables().query("baseline == 'resnet18' and spread_kind == 'stderr'")
     means = paper["paper_mean"].to_numpy()
     spread = np.maximum(paper["paper_spread"].to_numpy(), 0.0025) * PAPER_SAMPLES**0.5

@@ -1,7 +1,7 @@
-"""CPU seconds of processes that do little but start, with this code and with that of another checkout.
+"""CPU seconds of processes that do little more than start, with this code and with that of another checkout.
 
-A training job of 64 images, the figures of a toy run, and `snakemake -n` of the paper's configuration. The two checkouts
-alternate, each in a folder of its own; the ratio is the median over the rounds.
+A training job of 64 images, the figures of a toy run, and `snakemake -n` of the paper's configuration. The two
+checkouts alternate, each in a folder of its own; the ratio is the median over the rounds.
 
     git worktree add ../before COMMIT
     python benchmarks/starts.py ../before               # writes benchmarks/results/starts-cpu-DATE.json
@@ -28,7 +28,7 @@ from test_workflow import copy_of_the_repository
 
 TOY = ["--configfile", "toy.yaml", "--config", "device=cpu"]
 TRAINED = str(Layout(Path("toy")).runs("small_cnn", "zgo", "hue-shape"))
-# What is deleted before, and the arguments of Snakemake, whose own start is counted, too.
+# What is deleted first, and the arguments of Snakemake, whose own start is counted, too.
 WORK = {"a training job of 64 images": ([TRAINED], [*TOY, "--", f"{TRAINED}/0/metrics.json"]),
         "the figures of a toy run": (["toy/results/figures"], TOY),
         "snakemake -n, the paper's configuration": ([], ["-n"])}

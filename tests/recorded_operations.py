@@ -45,7 +45,7 @@ class _Tape(TorchDispatchMode):
         keywords = keywords or {}
         if function is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("operation not permitted when stream is capturing")
-        # Clone everything an operation gets: not every schema tells what is written to (batch norm's running
+        # Clone everything an operation gets: not every schema says what is written to (batch norm's running
         # statistics).
         for tensor in tree_leaves((arguments, keywords)):
             if isinstance(tensor, torch.Tensor):

@@ -122,7 +122,7 @@ def _two_sides(generator: np.random.Generator, alike: float, shape: tuple[int, .
 
 
 def alike_factors(generator: np.random.Generator, alike: float, own: float, studies: int, factors: int) -> np.ndarray:
-    """float[2, studies, factors]: FAAvg as two papers would print it, of factors drawn anew.
+    """float[2, studies, factors]: FAAvg as two papers would print it, of newly drawn factors.
 
     A factor's level counts in all studies, a share `own` of the variance in one alone; from study to study the
     accuracies rise, up to 1 where many are the same. Whole percents.
@@ -133,8 +133,8 @@ def alike_factors(generator: np.random.Generator, alike: float, own: float, stud
 
 
 def alike_pairs(generator: np.random.Generator, alike: float, own: float, noise: float, factors: int) -> np.ndarray:
-    """float[2, factors, factors]: P_ij of two models. A factor's strength as target is its strength as cue, but for a
-    share `own` of the variance; noise: standard deviation of a pair's own part, where that of a strength is 1."""
+    """float[2, factors, factors]: P_ij of two models. A factor's strength as target is its strength as cue, except for
+    a share `own` of the variance; noise: standard deviation of a pair's own part, where that of a strength is 1."""
     target = _two_sides(generator, alike, (factors,))
     cue = (1 - own) ** 0.5 * target + own**0.5 * _two_sides(generator, alike, (factors,))
     pairs = target[:, :, None] - cue[:, None] + noise * _two_sides(generator, alike, (factors, factors))
@@ -142,20 +142,20 @@ def alike_pairs(generator: np.random.Generator, alike: float, own: float, noise:
 
 
 def scored_factors(drawn: np.ndarray) -> list[np.ndarray]:
-    """The studies of `alike_factors` as `orders.rank_scores` has them, without those where all are the same."""
+    """The studies of `alike_factors` as `orders.rank_scores` gives them, without those where all are the same."""
     where = np.eye(drawn.shape[-1], dtype=bool)
     scored = (rank_scores(np.diag(first), np.diag(second), where) for first, second in zip(*drawn, strict=True))
     return [both for both in scored if both is not None]
 
 
 def scored_pairs(drawn: np.ndarray) -> list[np.ndarray]:
-    """The same of `alike_pairs`, which is one study."""
+    """The same for `alike_pairs`, which is one study."""
     both = rank_scores(*drawn, ~np.eye(drawn.shape[-1], dtype=bool))
     return [] if both is None else [both]
 
 
 def mean_spearman(drawn: np.ndarray) -> np.ndarray:
-    """float[...]: of float[2, ..., studies, factors] the mean over the studies that have an order."""
+    """float[...], from float[2, ..., studies, factors]: the mean over the studies that have an order."""
     ranks = rankdata(drawn, axis=-1) - (drawn.shape[-1] + 1) / 2
     lengths = np.sqrt((ranks**2).sum(axis=-1).prod(axis=0))
     there = lengths > 0
@@ -163,7 +163,7 @@ def mean_spearman(drawn: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_over_factors(drawn: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of `mean_spearman` over factors drawn with replacement. drawn: of `alike_factors`."""
+    """The middle 95 % of `mean_spearman` over factors drawn with replacement. drawn: from `alike_factors`."""
     picks = np.random.default_rng(0).integers(0, drawn.shape[-1], (200, drawn.shape[-1]))
     return tuple(np.nanquantile(mean_spearman(np.moveaxis(drawn[..., picks], 2, 1)), [0.025, 0.975]))
 

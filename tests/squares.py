@@ -1,4 +1,4 @@
-"""A minimal scene of one's own: a coloured square in one of four corners. `scene: squares:Squares`."""
+"""A minimal scene of a user's own: a coloured square in one of four corners. `scene: squares:Squares`."""
 
 import hashlib
 from dataclasses import dataclass

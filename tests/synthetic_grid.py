@@ -2,8 +2,8 @@
 
 The model: a run's accuracy on every target class is
     p = level(study, target, cue) + sample_effect(sample) + run_effect(baseline, study, pair, sample),
-clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the images of each
-class the share p is predicted right. asr and the VAEs also have exhibits, of as many pictures as theirs.
+clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the images of each class, the
+share p is predicted correctly. asr and the VAEs also have exhibits, of as many pictures as theirs.
 """
 
 import json

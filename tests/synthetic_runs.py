@@ -1,7 +1,8 @@
 """Run folders made from a known model, so that every aggregate has a closed form.
 
-The model: of each target class, `right` of `PER_CLASS` test images are predicted correctly, the others not; `right` is
-a fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right / PER_CLASS.
+The model: of each target class, `right` of `PER_CLASS` test images are predicted correctly and the others are not;
+`right` is a fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right /
+PER_CLASS.
 """
 
 import io

@@ -103,7 +103,7 @@ def test_digits_with_classes_enough_can_play_the_roles(study):
     enough = {least: {f for f, classes in DIGITS.factors.items() if len(classes) >= least} for least in (4, 6)}
     assert enough[6] == {"position", "hue", "shape"} and set(DIGITS.factors) == enough[4]
     assert set(named) == {f"{target}-{cue}" for target in enough[4] for cue in enough[6] - {target}}
-    with pytest.raises(DiagvibError, match=f"study {study}: cue has 6 classes, but scale only 5; bind another factor"):
+    with pytest.raises(DiagvibError, match=f"study {study}: cue has 6 classes, but scale has only 5; bind another"):
         bind(definition, "shape-scale", DIGITS.factors)
 
 
@@ -169,7 +169,7 @@ SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
     ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
     ("zgo: mine", "mine.yaml: aliases.zgo: another study has this name"),
     ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: another study has this name"),
-    ("../x: mine", "names have at most 64 letters")])
+    ("../x: mine", "a name has at most 64 letters")])
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % (aliases, SAME, OTHER))
@@ -188,7 +188,7 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
             ({"bound": ["target"]}, "roles: the metrics `average` need 1 bound role besides the target, not 0"),
             ({"rows": rows[:2]}, "no row of the split test has the group ood, which the metrics `average` need"),
             ({"rows": [rows[0], {**rows[1], "cells": [[1, 1]]}, rows[2]]},
-             "rows: the environment b has no training images of target class 0, which others have")):
+             "rows: the environment b has no training images of target class 0, which other environments have")):
         with pytest.raises(DiagvibError, match=says):
             parse_study("mine", {**told, **changed})
 

@@ -565,7 +565,7 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
     ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study has this name")),
     ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
     ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
-    ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "cue has 7 classes", "hue only 6")),
+    ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "7 classes, but hue has only 6")),
     ("x", {"roles": {"target": 11, "cue": 11}, "rows": [{**TRAIN, "cells": {"cue": "same"}}, OOD]}, [],
      ("none of them fits study x", "target, cue")),
     ("x", {"roles": {"target": 3, "cue": 3, "second": 3}, "metrics": "accuracy",

@@ -159,7 +159,7 @@ def test_no_photo_is_in_two_splits_or_two_images(drawn):
 
 def test_too_few_photos_are_counted(drawn):
     with pytest.raises(DiagvibError, match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
-                                           r"and the split has 3,000; set it to 6,000 or less, or add photos"):
+                                           r"but the split has 3,000; set it to 6,000 or less, or add photos"):
         pools({"train": 3000, "val": 1, "test": 1}).choose(
             "car", np.repeat(CLASSES, 4000), "train", np.random.default_rng(0))
 
@@ -243,7 +243,7 @@ def test_names_and_places_of_photos_do_not_matter_to_the_dataset(mirror, prepare
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
-    with pytest.raises(DiagvibError, match="mirror: cars are photos of your own; .*cars/objects/country .docs/urb"):
+    with pytest.raises(DiagvibError, match="mirror: the photos of cars are your own; .*cars/objects/country .docs/urb"):
         CARS.fetch(tmp_path, None)
     assert source_state("cars", None) == source_state("cars", str(tmp_path / "absent"))
     assert source_state("digits", str(tmp_path)) == ""

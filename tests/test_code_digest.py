@@ -154,7 +154,8 @@ def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedPr
 @pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/models/small_cnn.py"),
                                             ("my_nets:make", "my_parts.py")])
 def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind, file):
-    """SIGKILL after the second epoch, ReLU becomes Sigmoid, again: the run is the one that Sigmoid gives alone."""
+    """SIGKILL after the second epoch, ReLU becomes Sigmoid, the same command again: the run is that of Sigmoid
+    alone."""
     shutil.copytree(elsewhere / "src", tmp_path / "src")
     shutil.copytree(elsewhere / "config", tmp_path / "config")
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)

@@ -60,7 +60,7 @@ def test_a_baseline_may_be_restricted():
     ("image_size=32", "image_size: must be greater than or equal to 64, not 32"),
     ("device=gpu", "device: unknown value 'gpu'"),
     ("samples", "write it as key=value"),
-    ("root.sub=1", "root has no keys inside")])
+    ("root.sub=1", "root has no keys of its own")])
 def test_a_mistake_is_named_with_its_place(override, says):
     with pytest.raises(DiagvibError) as error:
         load("config", override)
@@ -111,7 +111,7 @@ def test_test_images_are_counted_by_group_or_together():
             ([*two, *groups[:2]], "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2"),
             ([*two, groups[1], "counts.test=540"], "both counts.no-cue-1 and counts.test are given for study whac-95"),
             ([*two, *groups, "counts.test=540"], "counts.test: every group of the studies already has its own number"),
-            (["studies=[zgo]", "counts.test=540"], "its own number, such as counts.id; leave one of the two"),
+            (["studies=[zgo]", "counts.test=540"], "its own number, such as counts.id; leave out one of the two"),
             (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test")):
         with pytest.raises(DiagvibError, match=says):
             load("config", *overrides)

@@ -104,7 +104,7 @@ def test_no_step_waits_for_the_gpu(graphs):
 
         def on_step(self, images):
             self.steps += 1
-            # From the sixth step to the last but one of the first epoch; recording itself may wait.
+            # From the sixth step to the second-to-last of the first epoch; recording itself may wait.
             torch.cuda.set_sync_debug_mode("error" if 5 < self.steps < 9 else "default")
 
     try:

@@ -1,4 +1,4 @@
-"""What does not fit studies with environments is refused at planning, in a line naming study, method or factor."""
+"""What does not fit studies with environments is refused when planning, in a line naming study, method or factor."""
 
 import numpy as np
 import pytest
@@ -46,9 +46,9 @@ def mine(tmp_path):
     (["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
      "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has only 1 cue"),
     (["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],
-     "bindings: study o2o-easy: cue has 6 classes, but scale only 5; bind another factor to it"),
+     "bindings: study o2o-easy: cue has 6 classes, but scale has only 5; bind another factor to it"),
     (["studies=[m2m-hard, whac-95]", "bindings=[shape-position-hue, shape-texture]", "baselines=[erm_env]",
-      "counts.test=100"], "bindings: study m2m-hard: cue has 6 classes, but texture only 5"),
+      "counts.test=100"], "bindings: study m2m-hard: cue has 6 classes, but texture has only 5"),
     (["studies=[m2m-easy]", "bindings=[shape-position-hue]", "baselines=[erm_env]"],
      r"study m2m-easy: 'shape-position-hue' names 3 factors for 2 roles \(target, cue\)")])
 def test_what_does_not_fit_is_named_at_planning(overrides, says):
@@ -63,8 +63,8 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
                                            "target class 1"):
         load_config(None, [*given, mine("[[0, 1]]")])
     scarce = mine("[[1, 1]]")
-    with pytest.raises(DiagvibError, match="counts.train: of 39 images of study mine the environment b may have none "
-                                           "of target class 1; raise it to 40 or more"):
+    with pytest.raises(DiagvibError, match="counts.train: with 39 images of study mine, the environment b may have "
+                                           "none of target class 1; raise the number to 40 or more"):
         load_config(None, [*given, scarce, "counts.train=39"])
     assert load_config(None, [*given, scarce, "counts.train=40"])
 

@@ -86,7 +86,7 @@ def means(gaps: pd.DataFrame, baseline: str, binding: str = BINDING, study: str 
     return own.set_index("metric")["mean"][METRICS].to_list()
 
 
-# By hand: where cue 1 is followed a(+,+) = a(+,-) = 1 and a(-,+) = a(-,-) = 0, so I.D. Acc is the share in which cue 1
+# By hand: where cue 1 is followed, a(+,+) = a(+,-) = 1 and a(-,+) = a(-,-) = 0, so I.D. Acc is the share in which cue 1
 # agrees, the gap of cue 1 and the joint gap are minus that share, and the gap of cue 2 is what is left to 1.
 @pytest.mark.parametrize(("study", "share"), [("whac-95", 0.95), ("whac-100", 1), ("cue-1-95", 0.95),
                                               ("cue-2-95", 1 / 3)])
@@ -248,7 +248,7 @@ def test_tables_are_in_the_papers_form(tmp_path):
 
 
 def cars(name: str, scene: str = "cars", weights=(0.9025, 0.0475, 0.0475, 0.0025)):
-    """UrbanCars' study: two classes a role."""
+    """UrbanCars' study: two classes per role."""
     rows = [{"splits": splits, "group": group, "weight": weight,
              "cells": {"cue-1": "same" if first else "other", "cue-2": "same" if second else "other"}}
             for splits, shares in ((["train"], weights), (["val", "test"], (1, 1, 1, 1)))

@@ -110,7 +110,7 @@ def test_interrupted_features_go_on_and_are_the_same(tmp_path, font, batches_of_
     monkeypatch.setattr(features, "read_batches", lambda *arguments: (
         taken.append(batch) or batch for batch in read(*arguments)))
     training_features(pixels_themselves(), photos, wanted, font, 0, tmp_path / "kept", 1)
-    assert len(taken) == 4  # of six batches two were there
+    assert len(taken) == 4  # of six batches, two existed already
     files = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
     assert files == {path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("*.*")}
     assert all((tmp_path / "whole" / file).read_bytes() == (tmp_path / "kept" / file).read_bytes() for file in files)

@@ -534,7 +534,7 @@ def recorded_files(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("where", ["worked in", "pulled"])
 def test_verify_finds_a_flipped_bit_in_any_recorded_file(where, recorded, pulled, tmp_path):
     folder = shutil.copytree({"worked in": recorded, "pulled": pulled}[where], tmp_path / "flipped")
-    assert "0 recorded files are changed, 0 absent, 0 made anew" in diagvib(folder, "verify")
+    assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(folder, "verify")
     random, files = np.random.default_rng(11), recorded_files(folder)
     chosen = [files[at] for at in random.permutation(len(files))[:100]]
     metrics = [path for path in chosen if "metrics" in path.relative_to(folder).parts]
@@ -554,7 +554,7 @@ def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
     replace(worked_in / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     assert "ledger: not recorded" in snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
     said = diagvib(worked_in, "verify")
-    assert "0 recorded files are changed, 0 absent" in said and "absent, 0 made anew" not in said
+    assert "0 recorded files are changed, 0 absent" in said and "absent, 0 made again" not in said
     record = worked_in / records.record_of("metadata", "results/metrics")
     before = record.read_text()
     ended = str(json.loads(before)["endtime"])

@@ -97,7 +97,7 @@ def test_gaps_of_two_cues():
         dataset.metadata["position"], dataset.targets.tolist(), dataset.metadata["group"], strict=True)
         if group == "common"}
     found = dataset.evaluate([by_cue[place] for place in dataset.metadata["position"]])
-    # It is right wherever cue 1 agrees, which is in 95 % of the training images.
+    # It is right wherever cue 1 agrees, as it does in 95 % of the training images.
     assert found["id_accuracy"] == pytest.approx(0.95) and found["cue_1_gap"] == pytest.approx(-0.95)
     assert found["cue_2_gap"] == pytest.approx(0.05) and found["joint_gap"] == pytest.approx(-0.95)
 
@@ -131,7 +131,7 @@ def test_what_is_wrong_is_said(change, message):
 @pytest.mark.parametrize(("predictions", "message"), [
     ([0, 1], r"2 predictions for the 108 images of the split test"),
     (np.zeros((108, 10)), r"must be class indices int\[108\], not float64\[108, 10\]; for logits, use argmax\(1\)"),
-    ([0] * 107 + [10], r"prediction 107 is 10, which is not a class: they are numbered from 0 to 9"),
+    ([0] * 107 + [10], r"prediction 107 is 10, which is not a class; classes are numbered from 0 to 9"),
 ])
 def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
     with pytest.raises(DiagvibError, match=message):

@@ -224,7 +224,7 @@ def test_the_error_set_of_jtt_and_how_often_it_comes():
         for index, said in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))])
     method.phases(data)
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
-    method.predict = lambda batch: batch.inputs  # says 0, 2, 2, 1, 1: the second and fourth are wrong
+    method.predict = lambda batch: batch.inputs  # predicts 0, 2, 2, 1, 1: the second and fourth are wrong
     assert method.sampling("identify", data) is None
     with torch.no_grad():
         method.model.head.bias.add_(1)

@@ -63,7 +63,7 @@ def test_losses_and_accuracy_of_soft_labels():
     metrics.add(StepOutput(losses, logits, soft), batch)
     assert metrics.means(3)[1] == pytest.approx(1 / 3), "image 0 is said to be of class 0"
     metrics.clear()
-    metrics.add(StepOutput(losses, logits.roll(1, 1), soft), batch)  # says class 1
+    metrics.add(StepOutput(losses, logits.roll(1, 1), soft), batch)  # predicts class 1
     assert metrics.means(3)[1] == pytest.approx(1 / 3)
     metrics.clear()
     metrics.add(StepOutput(losses, torch.eye(3)[[0, 2, 2]]), batch)
@@ -126,7 +126,7 @@ def test_boxes_of_cutout_are_smaller_than_the_image():
 def test_divergence_of_known_distributions():
     certain = 30 * torch.eye(3)
     same = certain[0].expand(3, 3)
-    logits = torch.stack([certain, certain.roll(1, 0), certain.roll(2, 0)])  # every view says another class
+    logits = torch.stack([certain, certain.roll(1, 0), certain.roll(2, 0)])  # every view predicts another class
     assert augmix.jensen_shannon(logits).tolist() == pytest.approx([math.log(3)] * 3, rel=1e-5)
     one_differs = torch.stack([certain, certain, certain.roll(1, 0)])
     assert augmix.jensen_shannon(one_differs).tolist() == pytest.approx(
@@ -183,7 +183,7 @@ def test_operations_on_places_are_torchvisions():
     assert one_of(operation(8, images.mT, 0.25 + 1e-6).mT, right, left)
     ramp = (4 * torch.arange(24).expand(12, 3, 24, 24)).to(torch.uint8)
     inner = slice(8, 16)
-    # The colour comes from slope x (row + 1/2) columns on, at 4 a column.
+    # The colour comes from slope x (row + 1/2) columns further on; it changes by 4 per column.
     moved = 4 * 0.3 * 0.5 * (torch.arange(24)[:, None] + 0.5)
     assert one_of(operation(5, ramp, 0.5)[..., inner], (ramp + moved)[..., inner], (ramp - moved)[..., inner])
     assert one_of(operation(6, ramp.mT, 0.5).mT[..., inner], (ramp + moved)[..., inner], (ramp - moved)[..., inner])
@@ -285,7 +285,7 @@ def test_spectral_decoupling_penalises_training_alone(data):
 
 @pytest.mark.parametrize("name", ["mixup", "cutmix", "cutout", "augmix", "sd", "di", "dfr"])
 def test_steps_can_be_recorded(name):
-    """No step waits for the device, and its random numbers are drawn anew in every repetition."""
+    """No step waits for the device, and its random numbers are drawn again in every repetition."""
     train, val = annotated(80, 0), annotated(12, 1)
     results = []
     for graphs in (None, RecordedOperations()):

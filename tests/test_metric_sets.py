@@ -110,7 +110,7 @@ def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(
         assert own["n"].sum() == len(frame)
         assert own["correct"].sum() == (frame["prediction"] == frame[run["target"]]).sum()
         for group, part in frame.groupby("group"):
-            # Bit for bit, as the classes' shares are added in the order in which they come.
+            # Bit for bit, since the classes' shares are added in the order in which they occur.
             assert row[f"{group}_accuracy"] == np.mean([
                 (of["prediction"] == of[run["target"]]).mean() for _, of in part.groupby(run["target"], sort=False)])
             assert row[f"{group}_n"] == len(part)

@@ -1,4 +1,4 @@
-"""Images too large for memory: the same bytes from disk, and batches fetched while others are used."""
+"""More images than fit into memory: the same bytes from disk, and batches fetched while others are used."""
 
 import threading
 import time

@@ -1,4 +1,5 @@
-"""Orders beside the paper's and between baselines: known correlations, exact tests, winners of pairs, closeness."""
+"""Orders compared with the paper's and between baselines: known correlations, exact tests, winners of pairs,
+closeness."""
 
 from itertools import permutations
 
@@ -30,7 +31,7 @@ from diagvib.results.verdicts import comparison_table
 from diagvib.scenes.digits.factors import FACTORS
 from synthetic_runs import expected_runs, write_run
 
-# The paper's FAAvg of resnet18, and on ZGO no two are alike.
+# The paper's FAAvg of resnet18; on ZGO no two are equal.
 PAPER = {"zgo": dict(zip(FACTORS, (1.0, 0.74, 0.57, 0.33, 0.41, 0.02), strict=True)),
          "cgo-1": dict(zip(FACTORS, (1.0, 0.83, 0.71, 0.47, 0.51, 0.08), strict=True))}
 PAIRS = list(permutations(FACTORS, 2))
@@ -52,7 +53,7 @@ def test_the_same_order_is_one_and_the_reversed_minus_one():
 
 
 def test_ties_share_their_rank():
-    """Five alike and the last below: ranks 4, 4, 4, 4, 4, 1 beside 6 to 1 give 7.5 / sqrt(7.5 * 17.5); the lowest is
+    """Five alike and the last below: ranks 4, 4, 4, 4, 4, 1 against 6 to 1 give 7.5 / sqrt(7.5 * 17.5); the lowest is
     the lowest in a sixth of all orders."""
     ties = dict.fromkeys(FACTORS, 0.9) | {"texture": 0.1}
     assert order_of({"zgo": ties}) == [("zgo", pytest.approx(7.5 / (7.5 * 17.5) ** 0.5), pytest.approx(1 / 6))]
@@ -147,7 +148,7 @@ def test_the_winner_of_a_pair_is_judged_by_the_paper():
         ("hue", "texture"): [0.2, 0.2, 0.3], ("texture", "hue"): [0.9, 0.9, 0.8],  # 0.15, 0.15, 0.25
         ("scale", "shape"): [0.9, 0.1, 0.5], ("shape", "scale"): [0.3, 0.7, 0.5],  # 0.8, 0.2, 0.5
         ("lightness", "shape"): [0.9]})).set_index(["first", "second"])
-    assert len(table) == 3  # lightness and shape ran one way only
+    assert len(table) == 3  # the pair of lightness and shape ran one way only
     assert table["verdict"].tolist() == ["agrees", "differs", "undecided"]
     first = table.loc[("position", "hue")]
     assert first["share"] == pytest.approx(0.8667, abs=1e-4) and first["winner"] == first["expected"] == "position"
@@ -174,7 +175,7 @@ def close(accuracies: dict) -> pd.DataFrame:
 
 
 def test_one_sample_is_close_or_apart_by_the_papers_spread():
-    """FAAvg of position: 100 +- 0, of lightness 57 +- 4: t with four degrees of freedom, of six fifths of five times
+    """FAAvg of position: 100 +- 0, of lightness 57 +- 4: t with four degrees of freedom, from six fifths of five times
     the squared standard error, and the rounding."""
     cues = {factor: [cue for cue in FACTORS if cue != factor] for factor in ("position", "lightness", "texture")}
     own = {"position": 0.99, "lightness": 0.6, "texture": 0.5}
@@ -222,5 +223,5 @@ def test_nothing_is_said_where_nothing_applies(root):
 
 def test_two_folders_are_compared_by_the_order_of_their_pairs(root):
     sentence = compare_sentence(compare_results(root / "small_cnn", root / "resnet18"))
-    assert ("A beside B, ZGO: over the 30 pairs of target and cue, P_ij of small_cnn and that of resnet18 have a rank "
-            "correlation of 1.00") in sentence
+    assert ("A compared with B, ZGO: over the 30 pairs of target and cue, P_ij of small_cnn and that of resnet18 have "
+            "a rank correlation of 1.00") in sentence

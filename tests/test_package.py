@@ -1,4 +1,4 @@
-"""The package as somebody installs it: built, put into a folder of its own, and used from an empty one."""
+"""The package as users install it: built, put into a folder of its own, and used from an empty one."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_both_hold_everything_that_the_program_reads(built):
 def test_the_readmes_lines_run_from_an_empty_folder(installed, tmp_path):
     lines = next(block for block in re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
                  if "diagvib.load" in block)
-    # As many images as show that it runs.
+    # Just enough images to show that it runs.
     lines = re.sub(r'"train": \d+, "id": \d+, "ood": \d+', '"train": 64, "id": 18, "ood": 18', lines)
     said = run(installed, tmp_path, "-c", lines)
     assert set(re.findall(r"'(\w+)'", said)) == {"accuracy", "id_accuracy", "ood_accuracy", "worst_cell"}

@@ -103,7 +103,7 @@ def test_the_matrix_works_with_the_keyboard_alone(opened):
     assert "shape, cue lightness" in detail(opened)
     opened.press("ArrowUp")
     assert "scale, cue lightness" in detail(opened)
-    opened.press("ArrowRight")  # over the diagonal, where no cell is
+    opened.press("ArrowRight")  # across the diagonal, where there is no cell
     assert "scale, cue shape" in detail(opened)
     for _ in range(9):
         opened.press("ArrowLeft")

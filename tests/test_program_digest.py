@@ -1,4 +1,4 @@
-"""An edit counts if, and only if, a run could depend on it."""
+"""An edit counts if and only if a run could depend on it."""
 
 from pathlib import Path
 

@@ -114,7 +114,7 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
 @pytest.mark.parametrize(("changed", "says"), [
     ({"ranges": "{all: {method.gamma: {log10: [-1, 1]}}}"},
      r"ranges: all: method.gamma: method erm has no option gamma; give it to those that have it \(.*coral, mmd.*\)"),
-    ({"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"}, "method.gama: method coral has no option gama, but gamma"),
+    ({"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"}, "method coral has no option gama; it has gamma"),
     ({"ranges": "{corl: {method.gamma: {log10: [-1, 1]}}}"}, "unknown method 'corl'; did you mean coral"),
     ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
     ({"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"}, "coral.method.gamma: -1.0 is less than the minimum"),
@@ -123,9 +123,9 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
     ({"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"}, "unknown key .*gamma.log9'; did you mean .*log10"),
     ({"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"}, "erm_env.batch_size: must be greater than or equal to 2"),
     ({"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"}, "unknown key 'erm_env.optimiser.momentum'"),
-    ({"ranges": "{all: {lr: {log10: [-4, -2]}}}"}, "ranges.all.lr: 'lr' cannot be used; batch_size, or optimiser.KEY"),
+    ({"ranges": "{all: {lr: {log10: [-4, -2]}}}"}, "ranges.all.lr: 'lr' cannot be used; batch_size, optimiser.KEY"),
     ({"bindings": "[shape]"}, r"bindings: study o2o-easy: 'shape' names 1 factors for 2 roles \(target, cue\)"),
-    ({"bindings": "[shape-scale]"}, "bindings: study o2o-easy: cue has 6 classes, but scale only 5"),
+    ({"bindings": "[shape-scale]"}, "bindings: study o2o-easy: cue has 6 classes, but scale has only 5"),
     ({"trials": 0}, "random_search.trials: must be greater than or equal to 1"),
     ({"trial": 3}, "unknown key 'tuning.random_search.trial'; did you mean tuning.random_search.trials")])
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):
@@ -202,7 +202,7 @@ def test_rules_choose_trials_by_their_mean_scores():
     assert found["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, "0 and 3 are equal: the former"
     assert found["score"].to_list() == pytest.approx([0.3, 0.8])
     assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
-    with pytest.raises(DiagvibError, match="tune net: no trial ends with a number on every dataset; narrow tuning"):
+    with pytest.raises(DiagvibError, match="tune net: no trial ends with a score on every dataset; narrow tuning"):
         choose(table[table["trial"] == 2], "net")
 
 

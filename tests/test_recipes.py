@@ -26,7 +26,7 @@ LEVEL = 1e-6
 
 
 DIGITS = load_scene("digits")
-# From what the first version's generator drew, the digit number of every image: hue with texture (ZSO: hue alone),
+# The digit number of every image that the first version's generator drew: hue with texture (ZSO: hue alone),
 # dataset samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
 FORMER = {
     "zso": "85dfcd24797a1fe437ecd43d320c076137a911b93ead89671f6917eb2364262f",

@@ -88,7 +88,7 @@ def test_what_dvc_repro_makes_it_records_with_its_provenance(pulled):
     replace(pulled / f"{ROOT}/config.yaml", "ood: 18", "ood: 27")
     dvc(pulled, "repro", f"{ROOT}/dvc.yaml")
     assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
-    assert "0 recorded files are changed, 0 absent, 0 made anew" in diagvib(pulled, "verify", "--root", ROOT)
+    assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(pulled, "verify", "--root", ROOT)
     assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
     git(pulled, "commit", "-am", "more images")
     # The records go with the files: the commit before is complete again, too.
@@ -121,7 +121,7 @@ def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, m
     monkeypatch.chdir(folder)
     said = record("outputs/demo", config={**load_config("mine.yaml"), "root": "outputs/demo"})
     assert "in outputs/demo/SHA256SUMS" in said and said.endswith(
-        "DVC keeps nothing of it: git ignores outputs/demo/dvc.yaml")
+        "DVC tracks none of it: git ignores outputs/demo/dvc.yaml")
 
 
 @pytest.mark.parametrize("name", sorted(

@@ -187,7 +187,7 @@ number = 3
     ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
     ("own_scene:number", "own_scene:number is not a function or class"),
     ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
-    ("own_scene:Clashing", "no factor can be named 'group'"), ("own_scene:Dashed", "'two-words'"),
+    ("own_scene:Clashing", "a factor cannot be named 'group'"), ("own_scene:Dashed", "'two-words'"),
     ("own_scene:OneClass", "only needs at least two classes")])
 def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
     (tmp_path / "own_scene.py").write_text(OWN)

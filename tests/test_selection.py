@@ -6,7 +6,8 @@ import pytest
 
 from diagvib.results.selection import AS_RUN, HISTORY, RULES, selection_table
 
-# After each epoch: validation accuracy, accuracy on id, on ood. Neither the last nor the best validated is best on ood.
+# After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best by validation is
+# best on ood.
 EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
 
 

@@ -20,7 +20,7 @@ def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--site-dir", folder], cwd=REPOSITORY, text=True,
                           capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr  # any warning, such as a broken link, ends it
+    assert done.returncode == 0, done.stderr  # any warning, such as of a broken link, ends it
     return folder
 
 

@@ -123,7 +123,7 @@ def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
         tabulate(tmp_path / name / "runs", tmp_path / name / "tables", expected, {})
     embedded, official = (read_tables(tmp_path / name / "tables")["metrics"] for name in ("embedded", "official"))
     assert embedded["difference"].isna().all()
-    # two cues of five are another FAAvg than the paper's
+    # over two cues of five, FAAvg is a different number from the paper's
     assert set(official[official["difference"].notna()]["study"]) == {"zso"}
 
 

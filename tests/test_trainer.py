@@ -55,7 +55,7 @@ def fit(model, data, *arguments, protocol=PROTOCOL, **keywords):
 
 
 def fitted(model, data, **keywords):
-    """Everything that a training determines: its history, the selection, and the weights."""
+    """Everything that training determines: its history, the selection, and the weights."""
     result = fit(model, data, **keywords)
     weights = {key: value.tolist() for key, value in model.state_dict().items()}
     return result.history, result.selected_epoch, result.val_loss, weights

@@ -213,7 +213,7 @@ def make(n_classes, image_size):
 
 
 def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, capsys):
-    """A product of many matrices, which nothing normalises, is beyond all numbers at the largest learning rate."""
+    """A product of many matrices, which nothing normalises, overflows at the largest learning rate."""
     (root / "deep_net.py").write_text(DEEP)
     (root / "deep.yaml").write_text("deep: {model: 'deep_net:make', method: erm, batch_size: 16, origin: test, "
                                     "optimiser: {name: adam, lr: 1.0e-3}}")

@@ -1,4 +1,4 @@
-"""Programs in forks (warm.py) are what they would be in processes of their own."""
+"""Programs in forks (warm.py) behave as they would in processes of their own."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_it_ends_with_whoever_waits_for_it(tmp_path):
     running = subprocess.Popen([programs() / "python", "-c", code], stdout=subprocess.PIPE, text=True)
     assert int(running.stdout.readline()) != running.pid
     running.kill()
-    running.communicate(timeout=120)  # not before the other end of the pipe is closed
+    running.communicate(timeout=120)  # not until the other end of the pipe is closed
 
 
 @pytest.mark.parametrize(("tell", "status"), [

@@ -21,8 +21,8 @@ from diagvib.settings.grid import Layout, scenes, study_of
 from diagvib.studies.binding import bind
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False,
-                  help="DiagViB-6 from the raw sources to the paper's tables. `snakemake --cores all` runs every stage "
-                       "in order; each stage is also a separate command.")
+                  help="Measures when vision models learn shortcuts instead of the task. `snakemake --cores all` runs "
+                       "every stage in order; each stage is also a separate command.")
 
 # As in config/schema; with --settings alone, no file says which names exist.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -32,8 +32,8 @@ def _checked_name(given: str | list[str]) -> str | list[str]:
     """A name that becomes a folder name. DiagvibError for one that would lead elsewhere."""
     for name in [given] if isinstance(given, str) else given or []:
         if not _NAME.fullmatch(name):
-            raise DiagvibError(f"{one_line(repr(name), 120)} cannot name a study, binding or baseline; use letters, "
-                               "digits, '_', '-' and '.', beginning with a letter or digit")
+            raise DiagvibError(f"{one_line(repr(name), 120)} is not a valid name of a study, binding or baseline; use "
+                               "letters, digits, '_', '-' and '.', beginning with a letter or digit")
     return given
 
 
@@ -47,7 +47,7 @@ Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads;
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
                                             help="A study of config/studies.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
-                                           help="The factors for the study's roles: TARGET-CUE.")]
+                                           help="The factors that play the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
@@ -100,7 +100,7 @@ def _cores(threads: int | None) -> int:
 @app.command()
 def fetch(scene: SceneName = None, config: Config = None, override: Override = None, settings: Settings = None,
           root: Root = None, mirror: Mirror = None) -> None:
-    """Download the source files of a scene (or take them from a mirror) and check their hashes."""
+    """Fetch a scene's source files and check their hashes. They are downloaded, or taken from a mirror."""
     job = Job("fetch", config, override, settings, root)
     for name in job.scenes(scene):
         stages.fetch(job.layout, job.settings, name, mirror or job.mirror)
@@ -118,7 +118,7 @@ def prepare(scene: SceneName = None, config: Config = None, override: Override =
 @app.command()
 def draw(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
          settings: Settings = None, root: Root = None) -> None:
-    """Draw the recipes of a study and binding, for all dataset samples."""
+    """Draw the recipes of a study and binding. Covers all dataset samples."""
     job = Job("draw", config, override, settings, root, study=study)
     study = job.check_binding(study, binding)
     stages.draw(job.layout, job.settings, study, binding)
@@ -127,7 +127,7 @@ def draw(study: StudyName, binding: BindingName, config: Config = None, override
 @app.command()
 def render(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
-    """Render the recipes of a study and binding to image files."""
+    """Render recipes to image files. Takes those of a study and binding, for all dataset samples."""
     job = Job("render", config, override, settings, root, study=study)
     study = job.check_binding(study, binding)
     stages.render(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
@@ -142,7 +142,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
               help="Also write curves to logs/tensorboard; default: the configuration's.")] = None,
           cuda_graphs: Annotated[bool | None, typer.Option(
               help="Record training steps as CUDA graphs, for speed; default: the configuration's.")] = None) -> None:
-    """Train and test a baseline on a study and binding, on all dataset samples."""
+    """Train and test a baseline on a study and binding. Covers all dataset samples."""
     job = Job("train", config, override, settings, root, study=study, baseline=baseline)
     study = job.check_binding(study, binding)
     stages.train(job.layout, job.settings, baseline, study, binding, job.device(device),
@@ -155,9 +155,9 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
                                                         help="Baselines of config/baselines.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
-    """Choose a baseline's settings by validation, with a grid or random search (`tuning` in the configuration)."""
+    """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the configuration)."""
     if settings is not None and len(baselines) > 1:
-        raise DiagvibError("--settings are for one baseline; name exactly one")
+        raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
     tasks = {name: Job("tune", config, override, settings, root, baseline=name) for name in baselines}
     for name, job in tasks.items():
         stages.tune(job.layout, job.settings, name, job.device(device), mirror or job.mirror)
@@ -166,7 +166,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
 @app.command()
 def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
              threads: Threads = None) -> None:
-    """Make the tables from all finished runs, and name the missing ones."""
+    """Make the tables from all finished runs. Names the missing ones."""
     job = Job("tabulate", config, override, settings, root)
     stages.tabulate(job.layout, job.settings, _cores(threads))
 
@@ -174,7 +174,7 @@ def tabulate(config: Config = None, override: Override = None, settings: Setting
 @app.command()
 def plot(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          threads: Threads = None) -> None:
-    """Make the figures and results/report.html from the tables."""
+    """Make figures and results/report.html from the tables."""
     job = Job("plot", config, override, settings, root)
     stages.plot(job.layout, job.settings, _cores(threads))
 
@@ -198,7 +198,7 @@ def plan(config: Config = None, override: Override = None,
          rates: Annotated[list[Path] | None, typer.Option(
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Show what a configuration will make, how much disk space it needs, and how long it will take. Starts nothing."""
+    """Show what a configuration will make, and its cost. The cost is disk space and time. Starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
     if plan_workflow(config, override, json_output):
         return
@@ -215,14 +215,15 @@ def plan(config: Config = None, override: Override = None,
 @app.command()
 def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards and the data card go.")],
            config: Config = None, override: Override = None) -> None:
-    """Write a configuration's datasets in the layout of the Hugging Face Hub, with a data card."""
+    """Write datasets in the layout of the Hugging Face Hub. Adds a data card."""
     from diagvib.operations.export import export
     export(load_config(config, override), folder)
 
 
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
-    """Record finished results as `snakemake` does: in the root's dvc.lock, or SHA256SUMS where DVC cannot keep it."""
+    """Record finished results, as `snakemake` does. Writes the root's dvc.lock, or SHA256SUMS if DVC cannot track
+    it."""
     from diagvib.operations.ledger import record
     resolved = load_config(config) if config and not root else None
     print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved))
@@ -230,7 +231,7 @@ def record(config: Config = None, root: Root = None) -> None:
 
 @app.command()
 def verify(config: Config = None, root: Root = None) -> None:
-    """Hash every recorded file again and name those that differ from the record. Exit code 1 if there are any."""
+    """Find files that differ from the record. Hashes every recorded file again. Exit code 1 if any was changed."""
     from diagvib.operations.ledger import print_verified, verify
     chosen = _ledger_root(config, root)
     if not print_verified(verify(chosen), chosen):
@@ -248,8 +249,8 @@ def _ledger_root(config: Path | None, root: Path | None) -> str:
 def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Configuration whose files are kept; "
                                                             "repeatable. Default: the paper's.")] = None,
           yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
-          dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list.")] = False) -> None:
-    """List the recipes, images, checkpoints and runs that no configuration asks for, and delete them if you agree."""
+          dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False) -> None:
+    """Delete what no configuration asks for. Lists recipes, images, checkpoints and runs first, and asks."""
     from diagvib.operations.prune import prune
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
@@ -267,7 +268,7 @@ def version() -> None:
 
 def main() -> None:
     """Run a command. A user's mistake ends with one line on standard error and exit code 1."""
-    gc.set_threshold(100_000, 50, 100)  # by default, a fifth of the time to import torch goes into looking for garbage
+    gc.set_threshold(100_000, 50, 100)  # by default, garbage collection takes a fifth of torch's import time
     try:
         app()
     except DiagvibError as error:

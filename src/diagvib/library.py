@@ -1,4 +1,4 @@
-"""diagvib as a library: a data set of any study in one line, with its metrics.
+"""diagvib as a library: a dataset of any study in one line, with its metrics.
 
 Without a workflow's `root`, images are drawn and rendered on the fly. The same names and numbers give the same images
 as the workflow's files, byte for byte.
@@ -75,7 +75,7 @@ class StudyDataset(Dataset):
                 f"{self.pixels.shape[1]} pixels, {len(self.classes)} classes)")
 
     def evaluate(self, predictions: Tensor | np.ndarray | Sequence[int]) -> dict[str, float]:
-        """The metrics of predictions, class indices int[N] in the order of the images, as fractions.
+        """The metrics, as fractions, of predictions: class indices int[N] in the order of the images.
 
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one class index for each
         image.
@@ -87,8 +87,8 @@ class StudyDataset(Dataset):
         wrong = ((given < 0) | (given >= len(self.classes))).nonzero()
         if len(wrong):
             row = int(wrong[0])
-            raise DiagvibError(f"prediction {row} is {int(given[row])}, which is not a class: they are numbered from 0 "
-                               f"to {len(self.classes) - 1}")
+            raise DiagvibError(f"prediction {row} is {int(given[row])}, which is not a class; classes are numbered "
+                               f"from 0 to {len(self.classes) - 1}")
         return evaluate(self.study, self.binding, self.sample, self.split, self.table,
                         np.array(self.classes)[given.cpu().numpy()].tolist(), self._known)
 
@@ -103,7 +103,7 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
     test; sample: number of the dataset sample.
 
     root: the folder in which a workflow has made images, or into which they were pulled. Without it, the images are
-    drawn and rendered now, from sources official (downloaded once and checked by hash, or taken from the folder
+    drawn and rendered now, from `sources` official (downloaded once and checked by hash, or taken from the folder
     `mirror`) or embedded (no download; results are not comparable to a paper's). Prepared sources are kept in
     $DIAGVIB_CACHE, by default ~/.cache/diagvib.
     counts: images of the splits train and val, and of each test group; defaults are those of config/config.yaml.

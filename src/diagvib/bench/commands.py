@@ -8,7 +8,7 @@ import typer
 from diagvib.foundation.errors import unknown_name
 from diagvib.settings.config import load_config
 
-bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine; results go to benchmarks/results.")
+bench = typer.Typer(no_args_is_help=True, help="Measure the speed of this machine. Results go to benchmarks/results.")
 Out = Annotated[Path, typer.Option(help="Folder for the JSON result.")]
 
 

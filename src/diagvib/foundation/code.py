@@ -1,10 +1,10 @@
-"""The code files that something is made by, found from its imports: nothing is executed, nothing is listed by hand.
+"""Finds, from imports, the code files that a result depends on: nothing is executed, nothing is listed by hand.
 
-Imports are followed into our modules and the user's; installed packages are only named. What does not affect content
-is left out: of ours, the room foundation except its random generators and binary columns, the rooms settings and
-operations, `stages`, which only calls, what packages and registries say about where things are (their imports are
-followed), and imports for type checkers. A module imported by a computed name is not seen, so modules named in a
-configuration are given as entries.
+Imports are followed into our modules and the user's; installed packages are only named. What does not affect content is
+left out: `foundation` except its random generators and binary columns, `settings`, `operations`, `stages`, which only
+calls the others, what packages and registries say about where things are (their imports are followed), and imports for
+type checkers. A module imported by a computed name is not seen, so modules named in a configuration are given as
+entries.
 """
 
 import ast
@@ -28,14 +28,14 @@ _CONTENT_ALL_THE_SAME = (f"{OURS}.foundation.seeding", f"{OURS}.foundation.colum
 
 @dataclass
 class Code:
-    """modules: name -> file. packages: names of installed packages. data: files of ours that the modules read."""
+    """modules: name -> file. packages: names of installed packages. data: our files that the modules read."""
 
     modules: dict[str, Path] = field(default_factory=dict)
     packages: set[str] = field(default_factory=set)
     data: set[Path] = field(default_factory=set)
 
     def files(self) -> list[str]:
-        """Modules and data, as from `from_here`."""
+        """Modules and data, in the form of `from_here`."""
         return from_here([*self.modules.values(), *self.data])
 
 
@@ -49,9 +49,9 @@ def code_of(entries: Iterable[str], scenes: Iterable[str] = (), functions: Itera
             strict: bool = False) -> Code:
     """The code of modules (`entries`) and of functions of ours, `module:function`, without the rest of their module.
 
-    scenes: `package.module:Class` of the scenes that this code uses through their interface; only what their methods
-    that the code may call use counts. strict: DiagvibError for a file that is not Python; otherwise it counts as having
-    no imports.
+    scenes: `package.module:Class` of the scenes that this code uses through their interface; of these, only the methods
+    that the code may call count, with what they use. strict: DiagvibError for a file that is not Python; otherwise it
+    counts as having no imports.
     """
     code, waiting, called = Code(), list(entries), set()
     followed = {OURS, *(name.partition(".")[0] for name in (*waiting, *scenes))}
@@ -118,7 +118,7 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
             return [module]
         parts |= {name: node for node in found.body for name in _defined(node)}
         waiting += found.decorator_list
-        for base in found.bases:  # of a base class, too, only the wanted parts count
+        for base in found.bases:  # only the wanted parts of a base class count, too
             where = imported.get(getattr(base, "id", ""), [])
             if len(where) == 2 and find_source(where[0]):
                 modules += _take_part(code, where[0], wanted, called, where[1].removeprefix(f"{where[0]}."))

@@ -165,7 +165,7 @@ class _OneOfEachKey(Composer):
         for key, _ in node.value:
             name = (key.tag, str(key.value))
             if name in seen:
-                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' occurs a second time",
+                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' is given twice",
                                            key.start_mark)
             seen.add(name)
         return node
@@ -240,8 +240,8 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); "
-                           "delete it and run again to make it anew") from None
+        raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); delete it and run again to make a new "
+                           "one") from None
 
 
 def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
@@ -254,8 +254,8 @@ def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     except (ValueError, RecursionError):
         noted = None
     if not isinstance(noted, dict):
-        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' are not a JSON object; delete it and run "
-                           "again to make it anew")
+        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' is not a JSON object; delete it and run "
+                           "again to make a new one")
     return noted
 
 

@@ -18,8 +18,8 @@ R = TypeVar("R")
 def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, worth: int) -> Iterator[R]:
     """function(thing) for each of the things, in order.
 
-    most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice as many, this
-    process does all the work. function, things and results are pickled. The first error ends the call; no process
+    most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice that many,
+    this process does all the work. function, things and results are pickled. The first error ends the call; no process
     outlives this one. DiagvibError if a process was killed.
     """
     processes = min(most, len(things) // worth)

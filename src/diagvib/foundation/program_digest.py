@@ -24,7 +24,7 @@ def program_digest(path: Path) -> str:
     """sha256, as hex, of a code file or of a file that code reads.
 
     In Python files, comments, docstrings and blank lines do not count, so that rewording them makes no result out of
-    date. In other files, and in invalid Python, every byte counts; so it does where a formatted string contains its own
+    date. In other files, and in invalid Python, every byte counts, as it does where a formatted string contains its own
     quotes or a quoted brace.
     """
     content = path.read_bytes()
@@ -36,7 +36,7 @@ def program_digest(path: Path) -> str:
 
 
 def _program(path: Path, tree: ast.Module) -> str:
-    """The lines of the program, each up to its comment. ValueError if they cannot be told for certain."""
+    """The lines of the program, each up to its comment. ValueError if they cannot be determined for certain."""
     with tokenize.open(path) as file:
         text = file.read()
     lines = text.split("\n")
@@ -50,7 +50,7 @@ def _program(path: Path, tree: ast.Module) -> str:
             comments[row] = place - starts[row - 1]
             return ""
         if "f" in literal.partition(literal[-1])[0].lower() and not _closes_its_braces(literal):
-            raise ValueError("this string may end further on")
+            raise ValueError("this string may end later")
         return "\n" * literal.count("\n") if place in docstrings else "x" + "\nx" * literal.count("\n")
 
     covering = _LITERAL.sub(covered, text).split("\n")
@@ -78,5 +78,5 @@ def _docstrings(node: ast.AST) -> Iterator[tuple[int, int]]:
             and ast.get_docstring(node, clean=False) is not None):
         yield node.body[0].lineno, node.body[0].col_offset
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.expr):  # most of a tree, and without any
+        if not isinstance(child, ast.expr):  # expressions are most of a tree and contain no docstrings
             yield from _docstrings(child)

@@ -1,4 +1,5 @@
-"""Randomness as an argument: generators seeded by names, so that anything can be drawn again alone and in any order."""
+"""Randomness as an argument: generators seeded by names, so that anything can be drawn again by itself, in any
+order."""
 
 import hashlib
 

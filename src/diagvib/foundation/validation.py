@@ -29,7 +29,7 @@ def text_like(pattern: str, meaning: str) -> Any:
 
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
 Name = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-                 "names have at most 64 letters, digits, '_', '-' and '.', beginning with a letter or digit")
+                 "a name has at most 64 letters, digits, '_', '-' and '.', and begins with a letter or digit")
 
 
 def unique(item: Any, least: int = 1) -> Any:
@@ -98,7 +98,7 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
         return DiagvibError(f"{unknown}{as_list}")
-    # YAML 1.1 reads 2e-4 as text: it requires the dot.
+    # YAML 1.1 requires the dot: it reads 2e-4 as text.
     dot = isinstance(given, str) and re.fullmatch(r"\d+e-?\d+", given)
     hint = "; write it with a dot, like 2.0e-4" if dot else as_list
     return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")

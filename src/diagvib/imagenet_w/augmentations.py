@@ -1,4 +1,4 @@
-"""How the last layer's methods change training photos before their features are computed: each batch once, seeded."""
+"""How methods for last layers change training photos before their features are computed: each batch once, seeded."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def imagenet_w(
         device: Device = "auto", threads: Threads = 2,
         out: Annotated[Path, typer.Option(help="Folder for the results; existing results are not measured again.")
                        ] = Path("outputs/imagenet_w_models")) -> None:
-    """Measure how much models rely on the watermark: accuracy and gaps on ImageNet-W, and on other sets if given."""
+    """Measure how much models rely on the watermark. Gives accuracy and gaps on ImageNet-W, and on other sets if
+    given."""
     from diagvib.foundation.files import read_json
     from diagvib.imagenet_w import stages
     from diagvib.imagenet_w.tables import print_table, write_tables
@@ -60,7 +61,8 @@ def imagenet_w_stage(
                             ] = None,
         root: Annotated[Path | None, typer.Option(help="Default: the configuration's.")] = None,
         weights_folder: WeightsFolder = None, device: Device = "auto", threads: Threads = 2) -> None:
-    """Run one stage of the ImageNet-W workflow, which `snakemake --snakefile rules/imagenet_w.smk` runs in order."""
+    """Run a stage of the ImageNet-W workflow. `snakemake --snakefile rules/imagenet_w.smk` runs all of them in
+    order."""
     from diagvib.foundation.files import definition_path
     from diagvib.imagenet_w import stages
     if stage not in STAGES:

@@ -28,7 +28,7 @@ _BATCH, _BATCH_CPU = 256, 32
 
 @torch.inference_mode()
 def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept: Path, threads: int) -> dict:
-    """A model's measures, as from `measures.measure`, with what they were measured on.
+    """A model's measures, as `measures.measure` gives them, with what they were measured on.
 
     Its predictions go to `kept`/{set}.parquet; a set that already exists for the same model, photos and font is not
     measured again. DiagvibError if a set has no usable photo.

@@ -25,7 +25,7 @@ from diagvib.settings.configuration import Root
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Rate = Annotated[float, Field(gt=0, le=1000)]
 _ModelName = text_like(r"(timm/)?[\w.-]+|\w+(\.\w+)*:\w+", "a torchvision classifier, timm/NAME, small_cnn, or your "
-                                                               "own, as package.module:function, is needed")
+                                                           "own as package.module:function is needed")
 
 
 class Model(Strict):

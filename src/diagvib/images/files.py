@@ -22,8 +22,8 @@ from diagvib.images.memory import room
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
 
-# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library gets blocks above
-# 32 MiB from the system anew each time, and clearing them takes longer than drawing on them.
+# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library requests blocks above 32
+# MiB from the system every time, and clearing them takes longer than drawing on them.
 BATCH = 512
 # Images decoded at a time: few enough to be copied while still in a core's cache.
 _DECODED = 128
@@ -126,7 +126,7 @@ def read_images(path: str | Path) -> Images:
 
     Row groups are decoded straight into the tensor, in as many threads as torch may use; if there are more images than
     memory should hold, it is a file (`memory.room`). DiagvibError if the file is missing, damaged, or has images of
-    another size than its metadata say.
+    another size than its metadata says.
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)

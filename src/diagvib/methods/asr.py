@@ -20,7 +20,7 @@ class Asr(Method):
     the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
     channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
     identity, and the published ASR loses hue and lightness); the least likely class is chosen among all classes of the
-    factor, as the head has them all; both networks take one step per batch, with one learning rate.
+    factor, since the head has them all; both networks take one step per batch, with one learning rate.
     """
 
     options: ClassVar[dict] = {
@@ -38,7 +38,7 @@ class Asr(Method):
     def build(self) -> None:
         if self.image_size % 2**self.chosen["levels"]:
             raise DiagvibError(f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
-                               "times; lower its levels, or choose a multiple of 32")
+                               "times; lower its levels, or choose a multiple of 2 to the power of levels")
         self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
         super().build()
 

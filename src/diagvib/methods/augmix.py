@@ -17,8 +17,8 @@ class AugMix(Method):
     Dirichlet and m from a Beta distribution with parameter alpha.
 
     Lengths and operations are assigned to a batch's chains in equal shares, at random. Published for UrbanCars:
-    severity 1 (originally 3), js_weight 12, and images flipped at random; flip is false here, since mirrored digits are
-    other shapes.
+    severity 1 (originally 3), js_weight 12, and images flipped at random; flip is false here, since a mirrored digit is
+    another shape.
     """
 
     options: ClassVar[dict] = {

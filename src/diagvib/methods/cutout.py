@@ -15,7 +15,7 @@ _ATTEMPTS = 10
 
 
 class Cutout(Method):
-    """Each image is erased with probability p: inside a box the inputs become 0, the data set's mean. The box's share
+    """Each image is erased with probability p: inside a box the inputs become 0, the dataset's mean. The box's share
     of the image is uniform in `area`, the ratio of its height to its width is log-uniform in `ratio`, and its position
     is uniform. Published for UrbanCars, where cutout is random erasing: p 0.1, area 0.02 to 0.33, ratio 0.3 to 3.3."""
 

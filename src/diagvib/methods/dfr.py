@@ -16,9 +16,9 @@ _NEVER = -1e4
 
 
 class Dfr(Method):
-    """Phase `classify`: plain training. Phase `retrain`: a new head on the then fixed features, trained on equally many
-    images of every group, as many as the smallest has. Groups: target x all cues (`told: cues`), or x one (`told:
-    cue-1`).
+    """Phase `classify`: plain training. Phase `retrain`: a new head on the features, which are now fixed, trained on
+    equally many images of every group, as many as the smallest has. Groups: target x all cues (`told: cues`), or x one
+    (`told: cue-1`).
 
     head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one class against the
     rest, averaged over `resamples` draws of equal groups. c: the inverse strength of the penalty; null: the one of

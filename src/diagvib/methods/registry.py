@@ -159,7 +159,7 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     """A method with its network on the CPU. Initial weights depend only on `seed` (paper, A.2: fixed across runs) and,
     where `n_classes` is in their shape, on that: the rest is the same for every target factor.
 
-    settings: as from `load_settings`. n_classes: all classes of the target factor. image_size: pixels per side.
+    settings: as `load_settings` gives them. n_classes: all classes of the target factor. image_size: pixels per side.
     DiagvibError if the settings do not fit.
     """
     from diagvib.methods.method import initialised
@@ -172,5 +172,5 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     except Exception as error:
         if name in METHODS or isinstance(error, DiagvibError):
             raise
-        raise DiagvibError(f"method: {name} cannot be made with the settings {settings['method']}: "
+        raise DiagvibError(f"method: {name} cannot be built with the settings {settings['method']}: "
                            f"{type(error).__name__}: {one_line(error)}") from error

@@ -140,8 +140,8 @@ def halvings(image_size: int, method: str) -> int:
     """How often the convolutions halve the image until it has 4 to 7 cells per side."""
     stages = int(log2(image_size / 4)) if image_size >= 64 else 0
     if not stages or image_size % 2**stages:
-        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32, 64 "
-                           "or more")
+        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32 that is "
+                           "at least 64")
     return stages
 
 

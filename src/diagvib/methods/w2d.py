@@ -14,9 +14,9 @@ from diagvib.models.network import Network
 class W2d(Method):
     """The loss is the cross entropy of the hardest images, with some cells of their last feature map erased.
 
-    Hard are the share `hard_images` of a batch with the largest cross entropy, and in the last share `final_steps` of
-    the training all images. On an image's map M [channels, cells], with g the mean over cells of the gradient of the
-    true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
+    Hard images are the share `hard_images` of a batch with the largest cross entropy; in the last share `final_steps`
+    of the training, all are hard. On an image's map M [channels, cells], with g the mean over cells of the gradient of
+    the true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
     `erased_images` of the hard images whose probability of the true class this lowers most. All shares of images and
     cells are rounded down, that of hard images to no less than one.
 

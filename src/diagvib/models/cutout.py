@@ -75,7 +75,7 @@ def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str]
                    advance: Callable[[int], None] = lambda n: None) -> int:
     """Write a mask next to each photo; returns how many, since photos without such an object get none.
 
-    wanted: names of COCO's categories. advance: called with the number of further photos done.
+    wanted: names of COCO's categories. advance: called with the number of further photos processed.
     """
     indices, written = class_indices(wanted).to(device), 0
     for path in photos:

@@ -25,7 +25,7 @@ def family(name: str) -> str:
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
-    """The network of a baseline's `model`, complete as from `load_settings`, on the CPU.
+    """The network of a baseline's `model`, complete, as `load_settings` gives it, on the CPU.
 
     Random weights come from torch's global generator. DiagvibError if the settings do not fit.
     """

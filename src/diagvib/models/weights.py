@@ -73,7 +73,7 @@ def _download(weights, model: str, path: Path, said: Settings) -> None:
     except (OSError, RuntimeError) as error:  # no network; or a wrong hash, for which torch's message shows both
         raise DiagvibError(
             f"the weights {weights.name} of {model} could not be downloaded from {weights.url} ({error}); on a machine "
-            f"with network get that file, then either put it at {path}, or "
+            f"with network access, get that file, then either put it at {path}, or "
             f"{said.example.format(model=model, weights=weights.name)}") from None
 
 

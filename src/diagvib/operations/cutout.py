@@ -18,7 +18,7 @@ def cutout(folder: Annotated[Path, typer.Argument(help="Photos, also in subfolde
            sha256: Annotated[str | None, typer.Option(
                help="The sha256 of that file, if it is not torchvision's.")] = None,
            device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto") -> None:
-    """Cut objects out of photos: write NAME.mask.png next to each that has neither a mask nor transparency."""
+    """Cut objects out of photos. Writes NAME.mask.png next to each photo that has neither a mask nor transparency."""
     from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; name a folder of photos")

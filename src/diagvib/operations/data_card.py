@@ -17,7 +17,7 @@ _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
 
 @dataclass(frozen=True)
 class Exported:
-    """One dataset of an export: `name` is the name for `load_dataset`. images: of each split."""
+    """One dataset of an export. name: for `load_dataset`. images: how many each split has."""
 
     study: str
     binding: str

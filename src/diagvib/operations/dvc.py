@@ -1,4 +1,4 @@
-"""DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that is still so."""
+"""DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that still holds."""
 
 import importlib.util
 import json
@@ -12,7 +12,7 @@ from diagvib.foundation.files import read_yaml
 from diagvib.operations.provenance import PROVENANCE
 from diagvib.operations.records import RECORDS
 
-# With a hundred thousand files, looking for garbage takes DVC a fifth of its time and finds none.
+# With a hundred thousand files, garbage collection takes a fifth of DVC's time and frees nothing.
 _DVC = "import gc, sys; gc.disable(); from dvc.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -31,11 +31,11 @@ def why_no_ledger(root: str = ".") -> str | None:
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
         return "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
     if not any((folder / ".git").exists() for folder in (here, *here.parents)):
-        return "no git repository here; DVC's ledger lives in one"
+        return "no git repository here; DVC's ledger needs one"
     if importlib.util.find_spec("dvc") is None:
         return "dvc is not installed in this environment"
     if Path(root).is_absolute() or ".." in Path(root).parts:
-        return f"{root} is not given as a folder in the DVC repository"
+        return f"{root} is not written as a folder inside the DVC repository"
     asked = subprocess.run(["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True)
     return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
 

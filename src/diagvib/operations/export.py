@@ -114,8 +114,8 @@ def _encoded(file: pq.ParquetFile, shape: list[int], factors: Factors, path: Pat
             try:
                 pixels = from_binary(batch["image"], tuple(shape))
             except ValueError:
-                raise DiagvibError(f"{path}: has images that are not {shape}; delete it and run again to make it "
-                                   "anew") from None
+                raise DiagvibError(f"{path}: has images that are not {shape}; delete it and run again to make a new "
+                                   "one") from None
             columns = {"image": pa.array([{"bytes": image, "path": None} for image in pool.map(_png, pixels)], _IMAGE)}
             for name in table.column_names:
                 if name in factors:

@@ -1,7 +1,7 @@
 """The ledger: a root's dvc.lock, in git, holds the hash of every artifact of its last complete run.
 
 The root `.` is that of config/config.yaml, and dvc.yaml is written by hand; another root has a dvc.yaml of its own,
-written here. A root that DVC cannot keep (outside of the repository, ignored by git), or whose first run is not
+written here. A root that DVC cannot track (outside the repository, or ignored by git), or whose first run is not
 complete, has a file SHA256SUMS instead. The workflow keeps all of them by itself: `changed_behind` runs before its
 first job, `record_run` after its last. DVC does its hashing in a process of its own; where it is not installed or set
 up, the workflow runs without that ledger and says so.
@@ -44,10 +44,11 @@ SHOWN = 5
 
 
 def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) -> str:
-    """Write what is there to the root's dvc.lock, if it is the complete result of its configuration; a sentence on it.
+    """Write what is there to the root's dvc.lock, if it is the complete result of its configuration; returns a sentence
+    that says so.
 
-    Of a root other than `.` that has no dvc.yaml: if it is not complete or DVC cannot keep it, to its SHA256SUMS. root:
-    of the run that has just ended; wanted: its files, looked for first since Snakemake's own answer takes longer;
+    For a root other than `.` that has no dvc.yaml: to its SHA256SUMS, if it is not complete or DVC cannot track it.
+    root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own answer takes longer;
     config: resolved, of that root; None: the one it was recorded with. DiagvibError, saying why, if nothing was
     recorded; the ledger is then as it was.
     """
@@ -58,7 +59,7 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) ->
     reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
               or _unfinished(root, config))
     if reason and not here and not stages_of(root).exists():
-        return f"{_record_sums(Path(root))}. DVC keeps nothing of it: {reason}"
+        return f"{_record_sums(Path(root))}. DVC tracks none of it: {reason}"
     _raise_first(reason)
     if not here:
         if (Path(root) / SUMS).exists():
@@ -96,7 +97,8 @@ def _is_here(root: str) -> bool:
 
 
 def _record_sums(root: Path, names: list[str] | None = None) -> str:
-    """`record` for a root of its own. What was not written since keeps its digest, so that `verify` finds a change.
+    """`record` for a root that DVC does not track. What was not written since keeps its digest, so that `verify` finds
+    a change.
 
     names: of the files, relative to the root; None: all finished ones.
     """
@@ -166,7 +168,7 @@ def changed_behind(root: str) -> str | None:
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
-    """Read every recorded file and hash it anew: what is `modified`, what `deleted`, what the workflow made `anew`.
+    """Read every recorded file and hash it again: what is `modified`, what `deleted`, what the workflow made `anew`.
 
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if nothing is recorded.
     """
@@ -209,12 +211,12 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     for path in found["deleted"][:SHOWN]:
         print(f"absent   {path}")
     changed, absent, anew = (len(found[kind]) for kind in ("modified", "deleted", "anew"))
-    print(f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made anew by the workflow and not "
+    print(f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
           "recorded yet")
     if found["modified"]:
         first = found["modified"][0]
         if not _is_here(root) and not lock_of(root).exists():
-            print(f"Delete what is changed, as by `rm {first}`, and `snakemake` makes it again")
+            print(f"Delete what has changed, e.g. with `rm {first}`, and `snakemake` makes it again")
         elif first == METRICS:
             print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
         else:
@@ -239,7 +241,7 @@ def _other_root() -> str | None:
 
 def _left_to_dvc(root: str) -> str | None:
     """Why a run that `dvc repro` started for a stage of this root is not recorded."""
-    stage = os.environ.get("DVC_STAGE")  # of another dvc.yaml than the current folder's it begins with its path
+    stage = os.environ.get("DVC_STAGE")  # for a dvc.yaml outside the current folder it begins with that file's path
     if stage is None or (not _is_here(root) and ".yaml:" not in stage):
         return None
     return "`dvc repro` runs this stage and records it itself"

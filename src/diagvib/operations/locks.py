@@ -2,7 +2,7 @@
 
 Snakemake lists the files that it is about to make in .snakemake/locks. After a `kill -9` the lists remain, and the next
 call is refused. Here each list is signed by its process, and so is the environment of the jobs; the next call on the
-same machine removes the lists of a process that is dead along with all its jobs. In any doubt the lock stays: another
+same machine removes the lists of a process that is dead along with all its jobs. If in doubt, the lock stays: another
 machine, another container, jobs on a cluster, a list without a signature. `snakemake --unlock` removes those.
 """
 

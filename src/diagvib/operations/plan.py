@@ -29,8 +29,8 @@ def estimate(config: dict, device: str | None = None, gpus: int = 1, rate_files:
 
     config: resolved. device: cpu or cuda; default: that of `rate_files`, or the configuration's. Rates come from
     `rate_files`, or from the newest files of `benchmarks/results` for the device. `seconds` are for one GPU, or for the
-    whole machine on a CPU, whatever `gpus`; `wall_seconds` is what `gpus` GPUs need together. DiagvibError for several
-    GPUs with a CPU, and for bad `rate_files`.
+    whole machine on a CPU, whatever `gpus` is; `wall_seconds` is what `gpus` GPUs need together. DiagvibError for
+    several GPUs with a CPU, and for bad `rate_files`.
     """
     device = device or (file_device(rate_files[0]) if rate_files else
                         "cuda" if likely_gpu(config["device"]) else "cpu")
@@ -73,7 +73,7 @@ def _disk(config: dict, images: int, all_runs: list) -> dict[str, int]:
 
 
 def _photo_bytes(config: dict) -> tuple[float, int]:
-    """Bytes of all images, and of what they are rendered from; for scenes that report them, as photos need more."""
+    """Bytes of all images, and of what they are rendered from, for scenes that report them, since photos need more."""
     size, pixels, sources = config["image_size"], 0.0, SOURCE_BYTES
     for study, _ in datasets(config):
         scene = load_scene(study_of(config, study).scene)
@@ -92,7 +92,7 @@ def _is_own(baseline: dict) -> bool:
 
 def _weights_bytes(settings: dict, image_size: int) -> int:
     """Bytes of a baseline's weights for ten classes. Nothing is downloaded."""
-    import torch  # takes seconds, from which plans without kept weights are spared
+    import torch  # takes seconds, which plans without kept weights are spared
 
     from diagvib.methods.registry import make_baseline
     if settings["model"]:
@@ -177,7 +177,7 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
 
 
 def _times(plan: dict) -> list[tuple[str, str]]:
-    """Rows on time: every stage, all together, on several GPUs, and the measurements behind them."""
+    """Rows about time: every stage, all together, on several GPUs, and the measurements behind them."""
     unit = "GPU: " if plan["device"] == "cuda" else ""
     stages = [(f"{unit}{stage}", "not measured on this kind of device" if seconds is None else duration(seconds))
               for stage, seconds in plan["seconds"].items()]

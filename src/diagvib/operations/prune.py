@@ -27,7 +27,7 @@ def prune(configs: list[dict], yes: bool, dry_run: bool) -> None:
     total, roots = sum(item.size for item in unneeded), ", ".join(sorted({config["root"] for config in configs}))
     what = f"{sum(item.files for item in unneeded):,} files ({total / 1e9:.1f} GB) and {len(records):,} records"
     if not unneeded and not records:
-        print(f"nothing to prune under {roots}: everything is asked for")
+        print(f"nothing to prune under {roots}: the configurations need everything there")
     elif dry_run:
         print(f"{what} could be deleted; nothing was")
     elif yes or _agreed(f"Delete these {what}? [y/N] "):
@@ -47,11 +47,12 @@ def _agreed(question: str) -> bool:
 
 
 def find_unneeded(configs: list[dict]) -> list[Unneeded]:
-    """What stands under the configurations' roots in data/recipes, images, checkpoints and results/runs beyond them."""
+    """What is under the configurations' roots in data/recipes, images, checkpoints and results/runs, and not asked
+    for."""
     needed = {path for config in configs for path in _needed(config)}
     above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
     needed = {path.resolve() for path in needed}
-    # However a root is written, and whatever links lead to it, a folder has one place.
+    # However a root is written, and whatever links lead to it, a folder has only one resolved path.
     tops = {top.resolve(): top for config in reversed(configs) for top in _pruned_folders(Path(config["root"]))}
     return [_measured(path) for top in sorted(tops.values()) if top.exists() for path in _beyond(top, needed, above)]
 
@@ -69,7 +70,7 @@ def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
     """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running here."""
     if any((RECORDS / "locks").glob("*")):
         raise DiagvibError(f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
-                           "wait for its end (after a crash: `snakemake --unlock`)")
+                           "wait for it to end (after a crash: `snakemake --unlock`)")
     for record in records:
         record.unlink(missing_ok=True)
     for item in unneeded:

@@ -1,4 +1,4 @@
-"""The measurements of `diagvib bench`: reads the rates for a plan from result files."""
+"""Reads the rates for a plan from the result files of `diagvib bench`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,8 @@ def file_device(path: Path) -> str:
 def _result(path: Path) -> dict:
     result = read_json(path)
     if not isinstance(result, dict) or result.get("kind") not in _KINDS or not {"device", "rows"} <= result.keys():
-        raise DiagvibError(f"{path}: not a result file of `diagvib bench render` or `diagvib bench train`, "
-                           "which have the keys kind, device and rows")
+        raise DiagvibError(f"{path}: not a result file of `diagvib bench render` or `diagvib bench train`; those have "
+                           "the keys kind, device and rows")
     rows = result["rows"] if isinstance(result["rows"], list) else [result["rows"]]
     for number, row in enumerate(rows):
         rate = row.get("images_per_second", 1) if isinstance(row, dict) else None

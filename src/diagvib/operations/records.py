@@ -22,7 +22,7 @@ _LONGEST_NAME = 254
 def made_here(path: str, since: float = 0.0) -> bool:
     """Whether the workflow made this file after `since`, or was making it when it was stopped: its records say when.
 
-    Of a record itself: whether it is of a file that was made then.
+    If the path is itself such a record: whether it is of a file that was made then.
     """
     if Path(path).is_relative_to(RECORDS / "metadata"):
         artifact = recorded_path(Path(path))
@@ -38,7 +38,7 @@ def made_here(path: str, since: float = 0.0) -> bool:
 
 
 def _ended(artifact: str) -> float:
-    """When the job that made an artifact ended; 0 if its record does not say, as a damaged one."""
+    """When the job that made an artifact ended; 0 if its record does not say, for example because it is damaged."""
     try:
         ended = read_json(record_of("metadata", artifact)).get("endtime")
     except DiagvibError:
@@ -47,7 +47,7 @@ def _ended(artifact: str) -> float:
 
 
 def _changed(path: Path) -> float | None:
-    """When a file was changed last; of a folder that is an artifact, Snakemake's mark in it. None if it is absent."""
+    """When a file was last changed; of a folder that is an artifact, Snakemake's mark in it. None if it is absent."""
     path = path / MARK if path.is_dir() else path
     return path.stat().st_mtime if path.exists() else None
 
@@ -67,7 +67,7 @@ def all_records() -> Iterator[tuple[Path, Path]]:
 
 
 def recorded_path(record: Path) -> Path | None:
-    """The output that a record is of; None for a name that is none."""
+    """The output that a record is of; None if the name is not that of a record."""
     name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS / "metadata").parts)
     try:
         return Path(base64.urlsafe_b64decode(name).decode())

@@ -24,7 +24,8 @@ def config_of(root: str) -> Path:
 
 
 def configuration_text(config: dict) -> str:
-    """A resolved configuration as YAML that resolves to it, without where this machine has its sources."""
+    """A resolved configuration as YAML that resolves to it, without the folder in which this machine keeps its
+    sources."""
     return _yaml({**config, "mirror": None, "baselines": [_chosen(entry, config) for entry in config["baselines"]]})
 
 
@@ -68,6 +69,6 @@ def _path(path: str, root: str) -> str:
 
 
 def _yaml(value: object) -> str:
-    # Through JSON, so that a list that is in two places is written twice, not referred to.
+    # Through JSON, so that a list that is in two places is written twice, not as a YAML alias.
     return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, default_flow_style=None,
                           allow_unicode=True, width=120)

@@ -1,4 +1,4 @@
-"""What Snakemake needs beside the rules for a workflow of this size, so that the Snakefile shows the rules.
+"""What Snakemake needs besides the rules for a workflow of this size, so that the Snakefile shows only the rules.
 
 `prepare_snakemake` is called while the Snakefile is read, the others from its hooks. Figures: benchmarks/README.md.
 """
@@ -27,16 +27,16 @@ def prepare_snakemake(workflow, config: dict) -> dict:
 
     Whatever is wrong with that ends the process with one line.
     """
-    # Millions of objects are made that stay; looking through them for garbage is a sixth of the time.
+    # Millions of objects are created and stay; searching them for garbage takes a sixth of the time.
     gc.set_threshold(100_000, 20, 50)
-    # The `diagvib` beside this Python, whether or not its environment is active.
+    # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     wake_only_for_the_limit()
     if workflow.is_main_process:
         give_up_dead_locks()
     try:
         for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake reads a file in which a key stands twice
+            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
         if workflow.is_main_process:
             unpack(resolved["root"])
@@ -49,11 +49,11 @@ def prepare_snakemake(workflow, config: dict) -> dict:
 
 
 def before_the_first_job(workflow, root: str) -> None:
-    """Start nothing on recorded files that something else has changed; and end on SIGTERM as Snakemake would."""
+    """Start nothing if something else has changed recorded files; and end on SIGTERM as Snakemake would."""
     _check_recorded(root)
 
     def finish_running_jobs(*_) -> None:
-        # The main thread may hold the scheduler's lock when the signal comes, and would wait for itself for ever.
+        # The main thread may hold the scheduler's lock when the signal comes, and would wait for itself forever.
         threading.Thread(target=workflow.scheduler.exit_gracefully).start()
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
@@ -64,7 +64,7 @@ def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
 
 
 def after_failure(workflow) -> None:
-    """Say what failed, at exit, since Snakemake goes on to say where its own log is and that something failed."""
+    """At exit, say what failed, since Snakemake goes on to print where its own log is and that something failed."""
     atexit.register(print, what_failed(workflow.scheduler.failed), file=sys.stderr)
 
 

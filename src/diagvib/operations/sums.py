@@ -37,7 +37,7 @@ def read_sums(root: Path) -> dict[str, str]:
         digest, _, name = line.partition("  ")
         if len(digest) != 64 or not name:
             raise DiagvibError(f"{path}: line {number}: not a sha256, two spaces and a name; delete the file and "
-                               f"run `diagvib record --root {root}` to write it anew")
+                               f"run `diagvib record --root {root}` to write it again")
         noted[name] = digest
     return noted
 

@@ -29,7 +29,7 @@ def factor_sheet(scene: Scene, prepared: Path) -> Figure:
     sheet = np.full((down * len(scene.factors), across * columns, 3), 255, np.uint8)
     with styled():
         figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(scene.factors) + 0.2)
-        axes = figure.subplots()  # one for all images: one for each takes three times as long
+        axes = figure.subplots()  # shared by all images: one for each takes three times as long
         for row, (factor, classes) in enumerate(scene.factors.items()):
             bottom = (row + 1) * down
             axes.text(-0.08 * side, bottom - side / 2, factor, fontsize=9, rotation=90, ha="right", va="center")

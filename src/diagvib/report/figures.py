@@ -144,7 +144,7 @@ def _heat_maps(p: pd.DataFrame, known: KnownStudies) -> Iterator[Task]:
 
 
 def _curves(metrics: pd.DataFrame, reference: pd.DataFrame, known: KnownStudies) -> Iterator[Task]:
-    # Over a single cue FAMin is FAAvg.
+    # With a single cue, FAMin equals FAAvg.
     for metric in ("faavg", "famin") if metrics["cues"].max() > 1 else ("faavg",):
         for route in shown_routes(metrics, known):
             yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route, reference, known)

@@ -28,7 +28,7 @@ CAPTIONS = {
             "images. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
             "samples. Hollow bars: not certain to be wider or narrower than ERM's.",
     "pareto": "Filled: no other method is as good in both.",
-    "preference": "Share of the predictions on validation images that are the target's class, and the class that each "
+    "preference": "Share of the predictions on validation images that match the target's class, or the class that a "
                   "cue points to. Bands: one standard error over the dataset samples; dotted: chance.",
     "sheet": "Every combination of target and cues (dataset sample 0). The colour says which cue misleads."}
 

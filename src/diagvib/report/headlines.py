@@ -27,7 +27,7 @@ def _text(row, bindings: pd.DataFrame, headline: Headline, known: KnownStudies) 
     if row.shortcut < chance / 2:
         text += f" It has learnt {cue} instead of {target}."
     if row.recovered == row.recovered:
-        verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "do not bring it back:"
+        verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "leave it at"
         text += f" {known.studies[row.by].opportunity} {verb} {_percent(row.recovered)}."
     reverse = bindings[(bindings["baseline"] == model) & (bindings["target"] == cue) & (bindings["cue"] == target)]
     reverse = reverse["shortcut"].dropna()

@@ -104,9 +104,10 @@ def asymmetry(p: pd.DataFrame, baseline: str, study: str, known: KnownStudies = 
             right = 1 - back.mean < 0.7
             axes.annotate(f"{i}-{j}", (1 - back.mean, there.mean), xytext=(6 if right else -6, 4),
                           textcoords="offset points", fontsize=7, ha="left" if right else "right")
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="1 - P_ji: how far i misleads on j",
+        axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal", xlabel="1 - P_ji: how often i misleads about "
+                                                                                "j",
                  ylabel="P_ij: how well i is recognised while j misleads",
-                 title=f"{known.title(study)}, {baseline}: is a pair a tug of war?")
+                 title=f"{known.title(study)}, {baseline}: wins and losses of pairs")
     return figure
 
 

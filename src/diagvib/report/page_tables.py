@@ -98,7 +98,7 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
-    """What can be told of orders: sentences and tables; None where nothing applies."""
+    """What can be said about orders: sentences and tables; None where nothing applies."""
     found = list(order_texts(frames, known))
     tables = [{"title": title, "heads": heads, "rows": [
         [_cell(text, _first_number(text) if text == "-" or " to " in text else None) for text in row] for row in rows]}
@@ -153,7 +153,7 @@ def _first_number(text: str) -> float:
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
-    """Means over all bindings with intervals; comparisons of two baselines; other rules of choosing the epoch."""
+    """Means over all bindings with intervals; comparisons of two baselines; other rules for choosing the epoch."""
     found = [_overall(frames["overall"], known), _contrasts(frames["baselines"], known),
              *_selection(frames["selection"], known)]
     return [table for table in found if table["rows"]]

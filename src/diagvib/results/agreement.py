@@ -51,9 +51,11 @@ def _score(cells: pd.DataFrame) -> dict:
 
 
 def order_agreement(ours: np.ndarray, paper: np.ndarray) -> float:
-    """Of all pairs of cells more than APART apart in the paper, the share that ours put in the same order (ties half).
+    """Of all pairs of cells more than APART apart in the paper, the share that are in the same order in ours (ties
+    half).
 
-    Kendall's concordance without the pairs whose order in the paper may be chance: 1 for the same order, 0.5 for none.
+    Kendall's concordance without the pairs whose order in the paper may be chance: 1 for the same order, 0.5 for no
+    relation.
     """
     above = paper[:, None] - paper > APART
     alike = np.sign(ours[:, None] - ours)[above]
@@ -124,7 +126,7 @@ def simulated_sentence() -> str:
     rows = rows[(rows["baselines"] == "all nine") & rows["reproduction"].str.startswith("equal")]
     differ = rows.set_index("reproduction")["cells differs"]
     same = 100 * differ["equal: same dataset samples"]
-    return (f"In simulations of equal distributions {same:.1f} % of the cells are found to differ when both sides use "
+    return (f"In simulations of equal distributions, {same:.1f} % of the cells are found to differ when both sides use "
             f"the same dataset samples, as they do by default, and at most {100 * differ.max():.1f} % otherwise.")
 
 

@@ -46,7 +46,8 @@ def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     """Every run's RUN_KEYS, MEASURES and `id_accuracy_{environment}`, NaN where it is missing.
 
     accuracy, id_accuracy: mean per class of the groups ood and id; worst_cell: target x cue, of the group ood;
-    confusion: of the images of group ood whose cue points to other classes than theirs, the share predicted as one.
+    confusion: of the images of group ood whose cue points to other classes than theirs, the share predicted as one of
+    these.
     """
     tested, misled = cells[cells["group"] == OOD], cells[(cells["group"] == OOD) & cells["misled"].notna()]
     sums = misled.astype({"misled": float}).groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()

@@ -20,7 +20,7 @@ CELL_COLUMNS = [*RUN_KEYS, *CELL, "n", "correct", "misled"]
 def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
     """The columns of a run's predictions by which cells are counted: group, target, cues, prediction, environment."""
     wanted = ["group", target, *cues, "prediction"]
-    # Class names stay codes into a dictionary: four times faster than strings, with up to 11,070 files to read.
+    # Class names stay dictionary codes: four times faster than strings, with up to 11,070 files to read.
     with open_parquet(path, read_dictionary=wanted) as file:
         names = file.schema_arrow.names
         for column in wanted:
@@ -38,8 +38,8 @@ def count_cells(table: pa.Table, target: str, cues: Sequence[str], path: Path,
     the first cue -> classes that it points to, if `misled` should be counted.
     """
     if any(table[column].null_count for column in table.column_names):
-        raise DiagvibError(f"{path}: an image lacks its group, {target}, a cue's class or prediction; "
-                           "delete this folder and run again")
+        raise DiagvibError(f"{path}: an image lacks its group, {target}, the class of a cue or the prediction; delete "
+                           "this folder and run again")
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
     codes, names = zip(*(_codes(table[column]) for column in by), strict=True)
     prediction, predicted = _codes(table["prediction"])

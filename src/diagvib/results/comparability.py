@@ -1,6 +1,6 @@
 """Whether a cell's runs were made like the paper's: what rules out a comparison, and what a verdict must mention.
 
-Deviations count in both directions: 60 epochs instead of 30 are as little comparable as 10. What a run recorded takes
+Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. What a run recorded takes
 precedence over the configuration.
 """
 

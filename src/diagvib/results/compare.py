@@ -56,12 +56,12 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
 
 
 def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
-    """How alike A and B order the pairs of each study: a baseline beside itself, or beside all where B lacks it."""
+    """How alike A and B order the pairs of each study: each baseline with itself, or with all of B's if B lacks it."""
     a, b = (pair_matrices(p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))]))
             for frame in (first, second))
     rows = [row for row in pair_orders(a, b).itertuples(index=False)
             if row.like == row.baseline or (row.study, row.baseline) not in b]
-    return [f"A beside B, {pair_sentence(row, SHIPPED)}" for row in rows]
+    return [f"A compared with B, {pair_sentence(row, SHIPPED)}" for row in rows]
 
 
 def runs_folder(path: Path) -> Path:
@@ -74,7 +74,7 @@ def runs_folder(path: Path) -> Path:
 
 
 def find_runs(folder: Path) -> list[dict]:
-    """The runs in a folder of runs, named as by `grid.expected_runs`.
+    """The runs in a folder of runs, named as in `grid.expected_runs`.
 
     DiagvibError for bindings that a shipped study's scene does not have; bindings of other studies are not checked.
     """

@@ -30,7 +30,7 @@ def evaluate(study: str, binding: str, sample: int, split: str, table: pa.Table,
     """
     if len(prediction) != len(table):
         raise DiagvibError(f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "
-                           f"{split}; give one for each, in the data set's order")
+                           f"{split}; give one for each, in the dataset's order")
     target, *cues = binding.split("-")
     run = {"baseline": "", "study": study, "binding": binding, "target": target, "cue": "-".join(cues),
            "sample": sample}

@@ -19,12 +19,12 @@ from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verd
 MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
 UNTUNED = "†"
 LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
-          "given where it is 1 or smaller than configured; `-` is a missing run. Spreads are over the dataset samples, "
-          "of one factor's mean over cues, with divisor n - 1; the paper states neither its divisor nor what the "
-          "standard deviation in Table 2 is taken over: here the samples, of paired differences. Next to the "
-          f"paper's numbers `=` agrees: the whole 95 % interval of the difference lies within {100 * MARGIN:.0f} "
-          "points; `≠` differs: it does not, and excludes zero; `?` cannot tell: neither, or fewer than "
-          f"{LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
+          "given where it is 1 or smaller than configured; `-` is a missing run. Each spread is that of one factor's "
+          "mean over cues, taken over the dataset samples with divisor n - 1; the paper states neither its divisor "
+          "nor what the standard deviation in its Table 2 is taken over; here it is that of paired differences over "
+          f"the samples. Next to the paper's numbers `=` agrees: the whole 95 % interval of the difference lies within "
+          f"{100 * MARGIN:.0f} points; `≠` differs: it does not, and excludes zero; `?` cannot tell: neither, or fewer "
+          f"than {LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ class KnownStudies:
                 if study in self.studies and self.studies[study].metrics == metrics]
 
     def about_repetitions(self, text: str, studies: Iterable[str]) -> str:
-        """A text that says `dataset samples`, for these studies: their repetitions may differ in their seeds alone."""
+        """A text that says `dataset samples`, adapted to these studies: their repetitions may differ in their seeds
+        alone."""
         own = {replicates(load_scene(self.studies[study].scene)) for study in set(studies) & set(self.studies)}
         if own != {"seeds"}:
             return text

@@ -12,7 +12,7 @@ __all__ = ["CHANCE", "Estimate", "accuracy_array", "estimate", "faavg", "famin",
 
 # Chance level: guessing among the three trained classes gives 1/3 on average in every test group, since the mean over
 # the classes present does not depend on their frequencies (in CGO-1 and CGO-2 they are not equally frequent in `ood`,
-# and in CHGO there is one class only). Always naming one class gives 1/3 where all three occur; in CHGO 0 or 1.
+# and in CHGO there is one class only). Always predicting one class gives 1/3 where all three occur; in CHGO 0 or 1.
 CHANCE = 1 / 3
 
 

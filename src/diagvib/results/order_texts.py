@@ -12,13 +12,14 @@ from diagvib.results.verdicts import MARGIN
 
 ORDERS_TITLE = "In which order?"
 ORDERS_NOTE = (
-    "Numbers made under another protocol are not the paper's, but their order can be compared with its. Correlations "
-    "are Spearman's. p is exact: the share of all ways to exchange the factors' names that give as much agreement; it "
-    "is not corrected for the number of rows. The 95 % interval takes the factors as drawn from many like them, and "
-    "counts one observation a factor, so it is rather too wide. The order of the factors in a single study has none: "
-    "of six it would hold most values. Pairs are ordered where every pair of a study has run.")
+    "Numbers made under another protocol are not the paper's, but their order can be compared with the paper's. "
+    "Correlations are Spearman's. p is exact: the share of all permutations of the factors' names that give at least "
+    "as much agreement; it is not corrected for the number of rows. The 95 % interval treats the factors as a random "
+    "sample of many like them, and counts one observation per factor, so it tends to be too wide. The order of the "
+    "factors in a single study has none: with six factors it would contain most values. Pairs are ordered where every "
+    "pair of a study has run.")
 _METRICS = {metric: title.partition(":")[0] for metric, title in METRIC_TITLES.items()}
-# Of more baselines the table alone says how any two are alike.
+# With more baselines, only the table says how alike any two are.
 _FEW = 3
 # Heads, rows of texts, and sentences.
 Texts = tuple[str, list[str], list[list[str]], list[str]]
@@ -40,7 +41,7 @@ def _factors(table: pd.DataFrame, known: KnownStudies) -> tuple:
     told = [f"Over the {r.factors} target factors, {_METRICS[r.metric]} of {r.baseline} and of the paper's {r.like} "
             f"have a rank correlation of {_correlation(r)}, mean over {r.studies} studies."
             for r in table[table["study"] == ""].itertuples(index=False)]
-    return ["baseline", "study", "metric", "beside", "factors", *_HEADS], rows, told
+    return ["baseline", "study", "metric", "compared with", "factors", *_HEADS], rows, told
 
 
 def _pairs(table: pd.DataFrame, known: KnownStudies) -> tuple:
@@ -49,7 +50,7 @@ def _pairs(table: pd.DataFrame, known: KnownStudies) -> tuple:
             for r in table.itertuples(index=False)]
     told = [pair_sentence(r, known) for r in table.itertuples(index=False)
             if headline and r.study == headline.shortcut and (r.paper or few)]
-    return ["baseline", "study", "beside", "pairs", *_HEADS], rows, told
+    return ["baseline", "study", "compared with", "pairs", *_HEADS], rows, told
 
 
 def pair_sentence(row, known: KnownStudies) -> str:
@@ -85,7 +86,7 @@ def _winners(table: pd.DataFrame, known: KnownStudies) -> tuple:
 
 
 def _won(own: pd.DataFrame, known: KnownStudies) -> str:
-    """`12 of 14 decided pairs are won by ...`. p: as many pairs, less those of the other factor, by exchanged names."""
+    """`12 of 14 decided pairs are won by ...`. p: that of these wins, less the losses, under permuted names."""
     first, decided = own.iloc[0], own[own["verdict"] != "undecided"]
     theirs = paper_faavg(first["study"], first["like"])
     ours = pd.DataFrame(0.0, theirs.index, theirs.index)
@@ -105,10 +106,10 @@ def _closeness(table: pd.DataFrame, known: KnownStudies) -> tuple:
     told = []
     for (baseline, like), own in table.groupby(["baseline", "like"], sort=False):
         close, apart, unknown = _counts(own)
-        told.append(f"For orientation, not a reproduction: of {len(own)} numbers of {baseline} beside those of the "
-                    f"paper's {like}, close (the whole interval within {100 * MARGIN:.0f} points) {close}, apart "
-                    f"{apart}, cannot tell {unknown}.")
-    return ["baseline", "study", "beside", "cells", *CLOSE.values()], rows, told
+        told.append(f"For orientation, not a reproduction: of {len(own)} numbers of {baseline}, compared with those of "
+                    f"the paper's {like}, {close} are close (the whole interval within {100 * MARGIN:.0f} points), "
+                    f"{apart} apart, and {unknown} undecided.")
+    return ["baseline", "study", "compared with", "cells", *CLOSE.values()], rows, told
 
 
 def _counts(own: pd.DataFrame) -> list[int]:

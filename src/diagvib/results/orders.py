@@ -1,9 +1,8 @@
-"""In which order: what runs under another protocol can share with the paper, and two baselines with each other.
+"""Orders: what runs under another protocol can have in common with the paper, and two baselines with each other.
 
-A correlation is Spearman's. Its p is exact: the share of all ways to exchange the factors' names on one side under
-which both sides are at least as alike. Names are exchanged in all studies, rows and columns at once (Mantel 1967;
-Hubert and Schultz 1976), since numbers that share a factor are not independent. Coverage and false alarms:
-benchmarks/README.md.
+A correlation is Spearman's. Its p is exact: the share of all permutations of the factors' names on one side under which
+both sides are at least as alike. Names are permuted in all studies, rows and columns at once (Mantel 1967; Hubert and
+Schultz 1976), since numbers that share a factor are not independent. Coverage and false alarms: benchmarks/README.md.
 """
 
 from functools import cache
@@ -26,9 +25,9 @@ PAIR_ORDERS = ["study", "baseline", "like", "paper", "factors", "pairs", *ORDER]
 PAIR_WINNERS = ["study", "baseline", "like", "first", "second", "p_first", "p_second", "share", "low", "high", "n",
                 "winner", "expected", "verdict", "reason"]
 CLOSENESS = [*KEYS, "like", "ours", "n", "paper", "difference", "uncertainty", "closeness"]
-# What the verdicts on cells are called where they are none.
+# Other names for the verdicts, where numbers are shown only for orientation.
 CLOSE = dict(zip(COMPARED, ("close", "apart", "cannot tell"), strict=True))
-# More have too many orders to try them all.
+# More factors have too many permutations to try them all.
 _MOST_FACTORS = 7
 
 
@@ -47,12 +46,12 @@ def order_tables(runs: pd.DataFrame, made: dict[str, pd.DataFrame], comparison: 
 
 @cache
 def paper_model(baseline: str) -> str:
-    """The paper's model beside which a baseline stands: itself, or the one that stands for all."""
+    """The paper's model that a baseline is compared with: itself, or the one that represents all."""
     return baseline if baseline in set(read_paper_tables()["baseline"]) else FIRST
 
 
 def factor_orders(metrics: pd.DataFrame) -> pd.DataFrame:
-    """How alike ours and the paper order the target factors, by study, and without a study the mean over the studies.
+    """How alike ours and the paper order the target factors, by study; rows without a study are the mean over studies.
 
     metrics: of `shortcut.metrics_table`; only averages over the paper's cues, at least LEAST_FACTORS of them, not all
     equal. The mean is over the studies that have all factors of the most complete one, `studies` of them, and has the
@@ -104,7 +103,8 @@ def pair_orders(first: dict, second: dict) -> pd.DataFrame:
 
 
 def against_paper(matrices: dict) -> pd.DataFrame:
-    """The same against the order that the paper's FAAvg gives: P_ij beside FAAvg_i minus FAAvg_j of the same study."""
+    """The same against the order that the paper's FAAvg gives: P_ij compared with FAAvg_i minus FAAvg_j of the same
+    study."""
     rows = []
     for (study, baseline), matrix in matrices.items():
         theirs = paper_faavg(study, paper_model(baseline)).reindex(matrix.index).to_numpy()
@@ -130,11 +130,11 @@ def paper_faavg(study: str, baseline: str) -> pd.Series:
 
 
 def rank_scores(first: np.ndarray, second: np.ndarray, there: np.ndarray) -> np.ndarray | None:
-    """float[2, factors, factors]: ranks where `there`, of mean 0 and length 1, so that Spearman's correlation is the
+    """float[2, factors, factors]: ranks where `there`, with mean 0 and length 1, so that Spearman's correlation is the
     sum of products. None for fewer than LEAST_FACTORS factors, or where one side is the same everywhere."""
     scores = np.zeros((2, *there.shape))
     for side, values in zip(scores, (first, second), strict=True):
-        # Rounded, as equal accuracies have computed means that differ by some 1e-17.
+        # Rounded, since computed means of equal accuracies may differ by about 1e-17.
         ranks = rankdata(values[there].round(9))
         side[there] = ranks - ranks.mean()
     lengths = np.sqrt((scores**2).sum(axis=(1, 2), keepdims=True))
@@ -142,13 +142,13 @@ def rank_scores(first: np.ndarray, second: np.ndarray, there: np.ndarray) -> np.
 
 
 def order(scored: list[np.ndarray]) -> dict[str, float]:
-    """Spearman's correlation, of several studies its mean, and p. scored: of `rank_scores`, one a study."""
+    """Spearman's correlation (over several studies its mean) and p. scored: from `rank_scores`, one per study."""
     first, second = np.stack(scored, axis=1)
     return {"spearman": float((first * second).sum() / len(scored)), "p": exchange_p(first, second)}
 
 
 def exchange_p(first: np.ndarray, second: np.ndarray) -> float:
-    """Share of all ways to exchange the factors' names on one side under which the sum of products is as high.
+    """Share of all permutations of the factors' names on one side under which the sum of products is as high.
 
     first, second: float[..., factors, factors]; a list of factors stands on the diagonal. NaN for more than seven.
     """
@@ -162,7 +162,7 @@ def exchange_p(first: np.ndarray, second: np.ndarray) -> float:
 
 @cache
 def _exchanges(factors: int) -> np.ndarray:
-    """int[ways, factors], none exchanged first."""
+    """int[permutations, factors], the identity first."""
     return np.array(list(permutations(range(factors))))
 
 
@@ -171,11 +171,11 @@ def _interval(scored: list[np.ndarray]) -> dict[str, float]:
 
 
 def order_interval(spearman: float, factors: int) -> tuple[float, float]:
-    """95 % interval of a Spearman correlation over factors, taken as drawn from many like them.
+    """95 % interval of a Spearman correlation over factors, treated as a random sample of many like them.
 
-    Fisher's z with the variance of Bonett and Wright (2000), for one observation a factor. So neither several studies
-    of the same factors nor their pairs make it narrower, and for these it is rather too wide. A correlation of 1 is
-    taken half a step lower, as few factors cannot show how close to 1 it is.
+    Fisher's z with the variance of Bonett and Wright (2000), for one observation per factor. So neither several studies
+    of the same factors nor their pairs make it narrower, and for these it tends to be too wide. A correlation of 1 is
+    lowered by half a step, since a few factors cannot show how close to 1 it is.
     """
     most = 1 - 6 / (factors * (factors**2 - 1))
     z = np.arctanh(np.clip(spearman, -most, most))
@@ -184,9 +184,9 @@ def order_interval(spearman: float, factors: int) -> tuple[float, float]:
 
 
 def pair_wins(runs: pd.DataFrame, factors: list[str]) -> dict[tuple[str, str], np.ndarray]:
-    """Of each pair (i, j) that ran both ways (acc_ij + 1 - acc_ji) / 2, float[samples], NaN where a run is missing.
+    """For each pair (i, j) that ran both ways, (acc_ij + 1 - acc_ji) / 2, float[samples], NaN where a run is missing.
 
-    1: i is always recognised though j misleads, and always misleads where j is asked for. runs: of one study and
+    1: i is always recognised though j misleads, and always misleads where j is the target. runs: of one study and
     baseline.
     """
     acc = runs.pivot(index="sample", columns=["target", "cue"], values="ood_accuracy").astype(np.float64)
@@ -199,7 +199,7 @@ def pair_winners(runs: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataFr
     higher. Without rows where the paper lacks that study.
 
     share: mean of `pair_wins`, with its 95 % interval over the n samples that have both runs. Verdict: agrees |
-    differs | undecided, the last where the paper prints the same number for both or the interval holds 1/2.
+    differs | undecided, the last where the paper prints the same number for both or the interval contains 1/2.
     """
     headline, rows = known.headline(runs["study"]), []
     study = headline.shortcut if headline else None
@@ -224,7 +224,7 @@ def _higher(first: float, second: float, i: str, j: str) -> str:
 
 def _judged(winner: str, expected: str, chance: bool) -> dict[str, str]:
     reason = "the paper prints the same for both" if not expected else \
-        "neither wins" if not winner else "its interval holds 1/2" if chance else ""
+        "neither wins" if not winner else "its interval contains 1/2" if chance else ""
     return {"winner": winner, "expected": expected, "reason": reason,
             "verdict": "undecided" if reason else "agrees" if winner == expected else "differs"}
 
@@ -233,8 +233,8 @@ def closeness_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, runs: pd.Dat
                     ) -> pd.DataFrame:
     """How close numbers under another protocol are to the paper's, for orientation: close | apart | cannot tell.
 
-    By the rule of the verdicts, for baselines without a compared cell. Of fewer than LEAST_SAMPLES samples ours are
-    taken to spread as the paper's: the interval is t with its four degrees of freedom.
+    By the rule of the verdicts, for baselines without a compared cell. Fewer than LEAST_SAMPLES samples of ours are
+    assumed to spread as the paper's do: the interval is t with the paper's four degrees of freedom.
     """
     compared, paper = set(comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"]), read_paper_tables()
     paper = [paper[paper["baseline"] == paper_model(name)].assign(baseline=name)

@@ -36,7 +36,7 @@ _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "numbe
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame` as from `collect_runs`; per row what made the run, and its epochs (None if missing).
+    """What was found: `frame`, as in `collect_runs`; per row what made the run, and its epochs (None if missing).
 
     history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
     last_phase: per row, the index of the first epoch of the last phase, in which weights are selected.
@@ -162,7 +162,7 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
     try:
         counted = _read_cells(folder, run, known)
         made, (epochs, last) = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
-        # Only whether the pictures belong to this run; whether they can be shown is found out when they are drawn.
+        # Only checks that the pictures belong to this run; whether they can be shown turns out when they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
         return _Read("ok", made=made, epochs=epochs, last_phase=last, **counted)
@@ -198,7 +198,7 @@ def _read_made(path: Path) -> dict:
 
 
 def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
-    """The fields sources to noted of a run. For an unknown study, the test groups are those of the predictions."""
+    """A run's fields from `sources` to `noted`. For an unknown study, the test groups are those of the predictions."""
     with _reading(folder / "predictions.parquet") as path:
         cues = run["cue"].split("-") if run["cue"] else []
         table = read_predictions(path, run["target"], cues)
@@ -221,7 +221,7 @@ def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
                  for group in groups}
         for group, own in noted.items():
             if any(not isinstance(own[key], int | float) for key in own):
-                raise DiagvibError(f"{path}: has no accuracy and n of group {group}; delete this folder and run again")
+                raise DiagvibError(f"{path}: has no accuracy and n for group {group}; delete this folder and run again")
     return {**origin, "groups": groups, "cells": cells, "noted": noted}
 
 
@@ -229,7 +229,7 @@ def _metadata(table: pa.Table, path: Path) -> dict:
     try:
         return json.loads(table.schema.metadata[METADATA_KEY])
     except (KeyError, TypeError, ValueError):
-        raise DiagvibError(f"{path}: its metadata name no run; delete this folder and run again") from None
+        raise DiagvibError(f"{path}: its metadata names no run; delete this folder and run again") from None
 
 
 def _check_names(path: Path, noted: dict, run: dict) -> None:

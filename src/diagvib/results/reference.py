@@ -1,7 +1,7 @@
-"""A model that the paper has not, or whose runs cannot be compared with it, beside the paper's nine: for orientation.
+"""Models that the paper lacks, or whose runs cannot be compared with it, next to the paper's nine: for orientation.
 
-A reference is no reproduction: protocol, sources and model may all be others. What it can show is whether a model falls
-for the same shortcuts, in the same order of factors, as those that the paper tried.
+A reference is not a reproduction: protocol, sources and model may all differ. It can show whether a model falls for the
+same shortcuts, in the same order of factors, as those that the paper tried.
 """
 
 from collections.abc import Iterator
@@ -14,9 +14,9 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
 from diagvib.results.verdicts import COMPARED
 
-# The one whose settings the authors published stands for them where one is named.
+# Represents the nine where only one is named: the authors published its settings.
 FIRST = "resnet18"
-# Fewer have no order worth a number.
+# The order of fewer factors is not worth a number.
 LEAST_FACTORS = 4
 KEYS = ["study", "baseline", "target", "metric"]
 REFERENCE = [*KEYS, "ours", "paper_low", "paper_high", "paper_resnet18", "rank", "of", "protocol"]
@@ -25,12 +25,11 @@ LIKENESS = ["study", "baseline", "metric", "factors", "like", "pearson", "spearm
 
 def reference_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, comparison: pd.DataFrame, judged: dict
                     ) -> pd.DataFrame:
-    """The numbers of baselines without a compared cell, each beside the range of the paper's nine.
+    """The numbers of baselines without a compared cell, each next to the range of the paper's nine.
 
     metrics, contrasts: as of `shortcut.metrics_table` and `shortcut.contrasts_table`; comparison: of
     `verdicts.comparison_table`; judged: of `comparability.judge_runs`. Only averages over the paper's
-    cues. Columns: REFERENCE; rank: ours among `of` numbers, 1 is the highest; protocol: what was other than in the
-    paper.
+    cues. Columns: REFERENCE; rank: ours among `of` numbers, 1 is the highest; protocol: what differed from the paper's.
     """
     compared = set(comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"])
     columns = [*KEYS, "mean", "n", "cues"]
@@ -75,12 +74,12 @@ def _correlation(a: pd.Series, b: pd.Series) -> float:
 
 def reference_sentences(reference: pd.DataFrame, likeness: pd.DataFrame, known: KnownStudies = SHIPPED
                         ) -> Iterator[str]:
-    """A sentence for each baseline and study: its FAAvg beside resnet18's, and how alike they order the factors."""
+    """A sentence for each baseline and study: its FAAvg next to resnet18's, and how alike they order the factors."""
     shown = reference[reference["metric"] == "faavg"]
     for (baseline, study), own in shown.groupby(["baseline", "study"], sort=False):
         own = own.sort_values("target", key=lambda names: names.map(known.factors([study]).index))
-        yield (f"{baseline}, {known.title(study)}: {_percents(own['ours'])} for {', '.join(own['target'])}, beside "
-               f"{_percents(own['paper_resnet18'])} of the paper's {FIRST}{_likeness(likeness, baseline, study)}.")
+        yield (f"{baseline}, {known.title(study)}: {_percents(own['ours'])} for {', '.join(own['target'])}, next to "
+               f"{_percents(own['paper_resnet18'])} for the paper's {FIRST}{_likeness(likeness, baseline, study)}.")
 
 
 def _percents(values: pd.Series) -> str:
@@ -96,14 +95,14 @@ def _likeness(likeness: pd.DataFrame, baseline: str, study: str) -> str:
     row = first.iloc[0]
     order = "orders the factors as it does" if row["spearman"] > 0.999 else \
         f"orders the factors much as it does (Spearman {row['spearman']:.2f})" if row["spearman"] > 0.8 else \
-        f"orders the factors in another way (Spearman {row['spearman']:.2f})"
-    return (f"; {order}, Pearson {row['pearson']:.2f}, of {row['factors']} factors (the paper's nine: "
+        f"orders the factors differently (Spearman {row['spearman']:.2f})"
+    return (f"; {order}, Pearson {row['pearson']:.2f}, over {row['factors']} factors (the paper's nine: "
             f"{known['pearson'].min():.2f} to {known['pearson'].max():.2f})")
 
 
 def reference_note(reference: pd.DataFrame) -> str:
-    """What must be said wherever the reference stands: that it is one, and what was other than in the paper."""
-    parts = ["For orientation, not a reproduction: models without a comparable cell beside the paper's nine"]
+    """What must be said wherever the reference is shown: that it is one, and what differs from the paper."""
+    parts = ["For orientation, not a reproduction: models without a comparable cell next to the paper's nine"]
     sources = sorted(set(reference["sources"]) - {"official"})
     parts += [f"From {' and '.join(sources)} sources: other images than the paper's"] if sources else []
     for protocol, rows in reference[reference["protocol"] != ""].groupby("protocol", sort=False):

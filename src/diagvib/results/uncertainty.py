@@ -33,7 +33,7 @@ def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) ->
     """
     mean, stderr, n = estimate(values)
     half = t.ppf((1 + LEVEL) / 2, n - 1) * stderr
-    # Rounded, since the computed spread of equal values is some 1e-17.
+    # Rounded, since the computed spread of equal values may be about 1e-17.
     low, high = np.clip(np.round([mean - half, mean + half], 12), *within)
     return float(low), float(high)
 

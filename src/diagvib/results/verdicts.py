@@ -83,8 +83,8 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
 
 
 def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The same where ours are too few to show a spread: n samples that spread as the paper's five, whose four degrees
-    of freedom it has."""
+    """The same if ours are too few to show a spread: n samples assumed to spread as the paper's five do, with their
+    four degrees of freedom."""
     theirs = paper_stderr**2 + _ROUNDING_VARIANCE
     return t.ppf((1 + LEVEL) / 2, PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
 
@@ -153,11 +153,12 @@ def verdict_sentence(comparison: pd.DataFrame) -> str:
     """`380 of 864 cells agree ...`: the summary in words, with what could not be compared and why."""
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
-    left = [f"{int(counts[name])} are {name}" for name in VERDICTS[len(COMPARED):] if counts.get(name, 0)]
+    left = [f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}" for name in VERDICTS[len(COMPARED):]
+            if counts.get(name, 0)]
     if not agree + differ + unknown:
         if counts.get("not run", 0) == len(comparison):
             left = ["none of its models was run"]
         return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(left)}."
-    text = (f"Of {agree + differ + unknown} compared cells {agree} agree with the paper within {100 * MARGIN:.0f} "
+    text = (f"Of {agree + differ + unknown} compared cells, {agree} agree with the paper within {100 * MARGIN:.0f} "
             f"points, {differ} differ, and {unknown} are undecided")
     return f"{text}; of the paper's {len(comparison)} cells, {', '.join(left)}." if left else f"{text}."

@@ -24,7 +24,8 @@ def load_scene(name: str) -> Scene:
     except DiagvibError:
         raise
     except Exception as error:  # the class is not ours
-        raise DiagvibError(f"scene: {name} cannot be made ({reason(error)}); it is called without arguments") from None
+        raise DiagvibError(f"scene: {name} cannot be created ({reason(error)}); its class is called without "
+                           "arguments") from None
     _check(scene, name)
     return scene
 
@@ -41,7 +42,7 @@ def _check(scene: Scene, name: str) -> None:
         raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
     for factor, classes in scene.factors.items():
         if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
-            raise DiagvibError(f"scene: {name}: no factor can be named {factor!r}; choose a word other than "
+            raise DiagvibError(f"scene: {name}: a factor cannot be named {factor!r}; choose a word other than "
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise DiagvibError(f"scene: {name}: {factor} needs at least two classes, each named once, not {classes}")

@@ -54,7 +54,7 @@ class Scene(Protocol):
     licences(sources) -> [(SPDX identifier, citation)], of what its images are made from, for data cards.
 
     A scene whose official sources are in a folder of the user's also has state(mirror) -> str, a digest of that
-    folder (`photos.listing.state`): when it changes, they are fetched anew. A scene may also say what a
+    folder (`photos.listing.state`): when it changes, they are fetched again. A scene may also say what a
     replicate is, see `replicates`; and, for the plan, bytes_per_pixel of a stored image and source_bytes_per_image.
 
     A scene that uses no source twice may have share_out(recipes, catalogue, generator) -> columns, which replaces
@@ -90,7 +90,7 @@ class Scene(Protocol):
 
     def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
                 generator: np.random.Generator, environment: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """For each image and factor a value within its class, as the recipe's `columns`.
+        """For each image and factor, a value within its class, as the recipe's `columns`.
 
         classes: factor -> class names str[N]; environment: str[N], if the study names environments. No source is used
         in two splits. DiagvibError if a scene uses each source once and has too few.

@@ -13,11 +13,11 @@ class Source(Strict):
     """One source file."""
 
     path: text_like(r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
-                    "where the file lies, relative to the scene's folder in data/raw/ and to a mirror, and never "
-                    "outside of it")
+                    "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
+                    "them")
     urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://")) = Field(
         description="tried in turn")
-    sha256: text_like(r"[0-9a-f]{64}", "64 hexadecimal digits are a sha256")
+    sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
     licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
     citation: Annotated[str, Field(min_length=1)]
 

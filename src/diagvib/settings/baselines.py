@@ -36,8 +36,8 @@ _OWN = r"\w+(\.\w+)*:\w+"
 class ModelSettings(Strict):
     """A network."""
 
-    name: text_like(rf"(timm/)?[\w.-]+|{_OWN}", "small_cnn, a torchvision classifier, timm/NAME, or your own, "
-                                                "as package.module:function, is needed")
+    name: text_like(rf"(timm/)?[\w.-]+|{_OWN}", "small_cnn, a torchvision classifier, timm/NAME, or your own as "
+                                                "package.module:function is needed")
     options: dict[str, JsonValue] = Field({}, description="Arguments for the model.")
     weights: str | None = Field(None, description="torchvision's name of published weights; random if not given.")
     weights_file: str | None = Field(None, description="A local file with these weights instead of a download.")
@@ -64,7 +64,7 @@ class MethodSettings(Strict):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
-    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own, as package.module:Class, is needed")
+    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own as package.module:Class is needed")
 
 
 class Adam(Strict):
@@ -93,15 +93,15 @@ class Baseline(Strict):
     method: MethodSettings = Field(description="A name, or a name with the method's options.")
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
-    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="The images whose mean and standard "
-                                                      "deviation of pixels normalise the inputs.")
+    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="The images whose pixel mean and standard "
+                                                                             "deviation normalise the inputs.")
     augment: unique(Literal[AUGMENTS]) | None = Field(
-        None, description="Random changes to training images, in this order: flip, half of them mirrored; jitter, "
-                          "brightness, contrast, saturation and hue; grey, one in ten. Default: none.")
+        None, description="Random changes to training images, in the order given. flip: half of them are mirrored; "
+                          "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.")
     selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
                          "val_environment_accuracy, or last, is needed") | None = Field(
-        None, description="Which epoch is kept: that with the lowest val_loss, or the highest value of another column "
-                          "of the history; or the last. Default: val_loss.")
+        None, description="Which epoch is kept: the one with the lowest val_loss, or with the highest value of another "
+                          "column of the history; or the last. Default: val_loss.")
     max_epochs: int | None = Field(None, ge=1, le=100_000, description="Overrides training.max_epochs.")
     origin: str = Field(min_length=1, description="Where the values come from.")
 
@@ -126,8 +126,8 @@ def _entries(path: Path) -> dict[str, dict]:
         raise DiagvibError(f"{path}: must be a mapping of baseline names to settings")
     for name in entries:  # folders and files are named after baselines
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} cannot name a baseline; use at most 64 letters, "
-                               "digits, '_', '-' and '.', beginning with a letter or digit")
+            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} is not a valid name of a baseline; use at most 64 "
+                               "letters, digits, '_', '-' and '.', beginning with a letter or digit")
     return entries
 
 

@@ -71,7 +71,7 @@ def _override(config: dict, override: str) -> None:
     for parent in parents:
         config = config.setdefault(parent, {})
         if not isinstance(config, dict):
-            raise DiagvibError(f"--set {override}: {parent} has no keys inside")
+            raise DiagvibError(f"--set {override}: {parent} has no keys of its own")
     config[last] = parse_yaml(value, f"--set {one_line(override, 120)}")
 
 
@@ -161,7 +161,7 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
             raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:
         raise DiagvibError(f"{where}: counts.test: every group of the studies already has its own number, such as "
-                           f"counts.{studies[config['studies'][0]].groups[0]}; leave one of the two out")
+                           f"counts.{studies[config['studies'][0]].groups[0]}; leave out one of the two")
 
 
 def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:

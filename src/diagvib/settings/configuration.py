@@ -13,8 +13,8 @@ FORMER = {"pairs": "bindings"}
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
 Root = text_like(r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-                 "a folder is needed, without '{', '}', ':' or control characters, spaces at either end, or '~' at the "
-                 "start")
+                 "name a folder without '{', '}', ':' or control characters, without spaces at either end or '~' at "
+                 "the start")
 
 
 class Training(Strict):
@@ -42,7 +42,7 @@ class Tuning(Strict):
     factors: unique(str) = Field(
         description="target factors over which the grid's validation loss is averaged")
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
-        description="numbers of the dataset samples over which it is averaged")
+        description="numbers of the dataset samples that candidates are trained on; their results are averaged")
     max_epochs: Count | None = Field(description="null: as in other runs of the baseline")
     random_search: RandomSearch | None = Field(
         description="trials of a random search instead of the grid of batch_sizes, learning_rates and factors; null: "
@@ -83,12 +83,12 @@ class Configuration(Strict):
     bindings: Literal["all"] | unique(str) = Field(
         description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all")
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
-        description="how many dataset samples; the published ones first, further ones are drawn. With a scene of "
+        description="how many dataset samples; the published ones come first, further ones are drawn. With a scene of "
                     "photos, which has one dataset: how many training runs on it, each with its own seed")
     counts: dict[Name, ImageCount] = Field(
-        description="images per dataset: train, val, and a number for each test group; or test, a total for studies "
-                    "without a number for any group, which is divided according to the weights of their rows")
-    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side of the images in pixels")
+        description="images per dataset: train, val, and a number for each test group; or test, the total for studies "
+                    "none of whose groups has a number, divided according to the weights of their rows")
+    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side length of the images in pixels")
     images: Literal["parquet", "render"] = Field(
         description="parquet: image files; render: images are rendered on the training device and never written")
     baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(

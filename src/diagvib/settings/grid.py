@@ -35,7 +35,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """In messages, and the run's folder."""
+        """The run's name in messages, and its folder."""
         return f"{self.baseline}/{self.study}/{self.binding}/{self.sample}"
 
 
@@ -59,7 +59,7 @@ def own_names(names: Sequence[str], config: dict, where: str) -> list[str]:
 
 
 def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Binding]:
-    """The bindings, among these names or all, for which a study has datasets."""
+    """The bindings for which a study has datasets, of those named or of all."""
     found = study_of(config, study)
     return chosen_bindings(found, names, load_scene(found.scene).factors)
 
@@ -72,7 +72,8 @@ def check_method(method: dict, config: dict, studies: Sequence[str], where: str)
             check_told(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
         except DiagvibError as error:
-            raise DiagvibError(f"{where}: study {name}: {error}; or name the baseline's own `studies`") from None
+            raise DiagvibError(f"{where}: study {name}: {error}; or restrict the baseline to other studies with its "
+                               "key `studies`") from None
 
 
 def scenes(config: dict) -> list[str]:

@@ -1,6 +1,6 @@
 """The space of a random search: which settings are drawn, from which ranges, and what each trial gets.
 
-Does not import torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a setting is drawn only from the seed, the
+Does not import torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a drawn setting depends only on the seed, the
 number of the trial and its own name: trial 7 is the same among 8 trials and among 100, whatever else is drawn, and for
 all methods.
 """
@@ -27,14 +27,14 @@ DIGITS = 4
 Bounds = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)]
 Exponents = Annotated[list[Annotated[float, Field(ge=-30, le=30)]], Field(min_length=2, max_length=2)]
 Setting = text_like(r"batch_size|(optimiser|method|model\.options)\.\w+",
-                    "batch_size, or optimiser.KEY, method.OPTION or model.options.KEY, is needed")
+                    "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed")
 
 
 class Range(Strict):
     """The range or list that a setting is drawn from."""
 
     log10: Exponents | None = Field(None, description="10 to the power of a number drawn uniformly between these two")
-    log2: Exponents | None = Field(None, description="2 to the power of such a number")
+    log2: Exponents | None = Field(None, description="2 to the power of a number drawn uniformly between these two")
     uniform: Bounds | None = Field(None, description="a number drawn uniformly between these two")
     choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(None, description="one of these")
 
@@ -104,7 +104,7 @@ def _check_option(key: str, method: str, where: str) -> None:
         having = [name for name in METHODS if option in declaration(name).options]
         raise DiagvibError(f"{where}: {key}: method {method} has no option {option}"
                            + (f"; give it to those that have it ({', '.join(having)}), under the name of each" if having
-                              else f", but {', '.join(options) or 'none'}"))
+                              else f"; it has {', '.join(options) or 'none'}"))
 
 
 def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baseline: str) -> dict[str, Range]:
@@ -122,7 +122,7 @@ def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baselin
     for place in range(max(map(len, extremes.values()), default=0)):
         values = {key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
                   for key, its in extremes.items()}
-        # An origin, since a job's settings have none.
+        # `complete` asks for an origin, which a job's settings lack.
         complete({"origin": where, **with_values(settings, values, where)}, baseline, where)
     return space
 

@@ -50,12 +50,12 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
     """
     binding = read_binding(name, factors)
     if len(binding.factors) != len(study.bound):
-        example = next((b.name for b in all_bindings(study, factors)), "none of this scene")
+        example = next((f"write e.g. {b.name}" for b in all_bindings(study, factors)), "no factors of its scene fit")
         raise DiagvibError(f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
-                           f"{len(study.bound)} roles ({', '.join(study.bound)}); write e.g. {example}")
+                           f"{len(study.bound)} roles ({', '.join(study.bound)}); {example}")
     for role, factor in zip(study.bound, binding.factors, strict=True):
         if len(factors[factor]) < study.roles[role]:
-            raise DiagvibError(f"study {study.name}: {role} has {study.roles[role]} classes, but {factor} only "
+            raise DiagvibError(f"study {study.name}: {role} has {study.roles[role]} classes, but {factor} has only "
                                f"{len(factors[factor])}; bind another factor to it")
     return binding
 

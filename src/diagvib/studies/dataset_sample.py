@@ -1,4 +1,4 @@
-"""Dataset samples: which classes of each factor a data set uses."""
+"""Dataset samples: which classes of each factor a dataset uses."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -9,7 +9,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
 
-CLASSES_PER_FACTOR = 3  # the number of classes chosen of a factor, unless a study's role has another number
+CLASSES_PER_FACTOR = 3  # the number of classes chosen for a factor, unless a study's role has another number
 
 
 class DatasetSample(Strict):
@@ -25,9 +25,9 @@ class DatasetSample(Strict):
     def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
         """The classes of a factor for a role of `count` classes, in class-index order.
 
-        The sample's own, if their number is right. If not, `count` of all classes, drawn from the sample's number, the
-        factor and the count alone, so that every study with such a role gets the same. known: all classes of the
-        factor. DiagvibError if there are too few.
+        The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a seed that depends
+        only on the sample's number, the factor and the count, so that every study with such a role gets the same.
+        known: all classes of the factor. DiagvibError if there are too few.
         """
         if count == len(self.classes[factor]):
             return tuple(self.classes[factor])

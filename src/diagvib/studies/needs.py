@@ -46,5 +46,5 @@ def check_gap_cell(where: str, group: str, cell: Sequence[int], cues: Sequence[i
     """Misplaced unless a test cell is in the group that says which cues mislead. cues: their positions in the cell."""
     named = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
     if group != named:
-        raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but by which of its cues agree with the "
-                               f"target, the metrics `gaps` need it in {named}")
+        raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but the metrics `gaps` need it in "
+                               f"{named}, because of which cues agree with the target")

@@ -32,7 +32,7 @@ def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
 def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
     """How many images of each group a split has; key None if the groups are drawn together, by their weights.
 
-    This is so in train and val, and in test if `counts` does not name the study's groups but `test`.
+    They are in train and val, and in test if `counts` names `test` instead of the study's groups.
     """
     if split != "test" or not set(study.groups) & counts.keys():
         return {None: counts[split]}
@@ -152,7 +152,7 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
         table = file.read()
     absent = next((key for key in ("study", "binding", "roles", "scene", "definition") if key not in metadata), None)
     if absent:
-        raise DiagvibError(f"{path}: not a recipe file, its metadata lacks {absent}; delete it and run again to "
+        raise DiagvibError(f"{path}: not a recipe file: its metadata lacks {absent}; delete it and run again to "
                            "make a new one")
     scene = load_scene(metadata["scene"])
     rows = validated(_Definition, metadata["definition"], f"{path}: definition").rows

@@ -1,4 +1,4 @@
-"""The rows of a study: some of its cells, the splits and group they belong to, and how often they occur together."""
+"""The rows of a study: some of its cells, the splits and group they belong to, and how often they occur in total."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -19,13 +19,13 @@ Relations = Annotated[dict[str, Literal["same", "other"]], Field(min_length=1)]
 
 
 class Row(Strict):
-    """Some cells of a study: the splits and group they belong to, and how often they occur together."""
+    """Some cells of a study: the splits and group they belong to, and how often they occur in total."""
 
     splits: unique(Literal["train", "val", "test"])
-    group: Name = Field(description="what the cells are called together; test results are given for each group")
+    group: Name = Field(description="the common name of the cells; test results are given for each group")
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(
-        1.0, description="how often the row's cells occur together, beside other rows of the split (of the group, in "
-                         "the split test)")
+        1.0, description="how often the row's cells occur in total, relative to the other rows of the split (of the "
+                         "group, in the split test)")
     environment: Name = Field(MAIN, description="the environment that the images belong to; its share of a split is "
                                                 "the sum of its rows' weights")
     cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)] = Field(

@@ -25,5 +25,5 @@ def check_training_count(study: Study, images: int) -> None:
     environment, target = min(largest, key=largest.get)
     least = math.ceil(sum(cells.values()) / largest[environment, target])
     if images < least:
-        raise DiagvibError(f"counts.train: of {images} images of study {study.name} the environment {environment} may "
-                           f"have none of target class {target}; raise it to {least} or more")
+        raise DiagvibError(f"counts.train: with {images} images of study {study.name}, the environment {environment} "
+                           f"may have none of target class {target}; raise the number to {least} or more")

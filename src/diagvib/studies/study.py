@@ -1,4 +1,4 @@
-"""Studies: which cells are trained and tested, how often, in which environment. A study is data, not code.
+"""Studies: which cells are trained and tested on, how often, in which environment. A study is data, not code.
 
 The shipped ones are in `config/studies/*.yaml`; a configuration may name further files (`studies_from`).
 """
@@ -34,16 +34,17 @@ class Study(Strict):
     title: Annotated[str, Field(min_length=1, max_length=64)]
     meaning: Annotated[str, Field(min_length=1)] = Field(description="one sentence, for legends and reports")
     scene: Annotated[str, Field(min_length=1)] = Field(
-        "digits", description="what images are of: a scene of the program, or one's own as package.module:Class")
+        "digits", description="what the images show: a scene of the program, or your own as package.module:Class")
     metrics: Literal[tuple(METRICS)] = Field(
-        "shortcut", description="how results are judged: shortcut, P_ij, FAAvg and FAMin on the group ood; accuracy, "
-                                "each group and its worst cell; gaps, two cues; average, environments")
+        "shortcut", description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
+                                "each group and its worst cell; gaps: two cues; average: environments")
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
-        description="role -> number of classes, `target` first. Of a factor's classes the dataset sample chooses so "
-                    "many: its own three, or, for another number, that many drawn from the sample's number")
+        description="role -> number of classes, `target` first. The dataset sample chooses this many of a factor's "
+                    "classes: its own three, or, for any other number, that many drawn with the sample's number as "
+                    "seed")
     bound: Annotated[list[str], Field(min_length=1)] = Field(
         default_factory=list, description="the roles that a binding such as shape-hue gives a factor to; default: all")
-    opportunity: str = Field("", description="how headlines name what this study offers against a shortcut")
+    opportunity: str = Field("", description="what headlines call the help that this study offers against a shortcut")
     rows: Annotated[list[Row], Field(min_length=1)]
 
     @model_validator(mode="before")
@@ -90,7 +91,8 @@ class Study(Strict):
                    for cell in self._row_cells(row, added_cue)}
             if its != trained:
                 raise Misplaced("rows", f"the environment {environment} has no training images of target class "
-                                        f"{min(trained - its)}, which others have; add a training cell of it")
+                                        f"{min(trained - its)}, which other environments have; add a training cell of "
+                                        "it")
         for number, row in enumerate(self.rows):
             cells, where = self._row_cells(row, added_cue), f"rows.{number}.cells"
             if not cells:

@@ -14,7 +14,7 @@ def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     if labels.ndim != 1 or labels.shape != predictions.shape:
-        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} must be two lists of one length")
+        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} must be two lists of equal length")
     if len(labels) == 0:
         raise ValueError("no labels: the accuracy of nothing is undefined")
     codes, names = pd.factorize(labels, sort=True)

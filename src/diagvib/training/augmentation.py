@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 FLIPPED, GREY = 0.5, 0.1  # of all images
-JITTER = 0.3  # brightness, contrast and saturation times 1 - it to 1 + it, hue shifted by up to this part of the circle
+JITTER = 0.3  # brightness, contrast, saturation: times 1 - JITTER to 1 + JITTER; hue: shifted by JITTER of a circle
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
 
 Augmentation = Callable[[Tensor], Tensor]  # uint8[B, H, W, 3] to the same

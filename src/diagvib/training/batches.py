@@ -66,8 +66,8 @@ class Batches:
     def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
                  annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None,
                  augment: Augmentation | None = None):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: that of these images. augment: random changes to
-        the images of `batch`; those of `in_order` are not changed."""
+        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: computed from these images. augment: random
+        changes to the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diagvib.foundation.errors import DiagvibError
 
-# Seconds between updates of the bar: a GPU makes hundreds of steps in one, and drawing each would cost the host more.
+# Seconds between updates of the bar: a GPU takes hundreds of steps per second, too many to draw each.
 _PAUSE = 0.1
 
 
@@ -65,7 +65,7 @@ class _Curves(Callback):
         self._writer = None
 
     def on_run(self, history: list[dict]) -> None:
-        # Written anew from the history: after an interruption the old file may contain epochs that are repeated.
+        # Rewritten from the history: after an interruption the old file may contain epochs that are repeated.
         for stale in self._folder.glob("events.out.tfevents.*"):
             stale.unlink()
         self._writer = summary_writer()(str(self._folder))

@@ -50,7 +50,7 @@ class CudaGraphs:
 
 
 def cuda_graphs(device: torch.device, wanted: bool = True) -> CudaGraphs | None:
-    """What records steps on this device, if it can and this is wanted."""
+    """A recorder for steps on this device; None if the device cannot, or it is not wanted."""
     return CudaGraphs(device) if wanted and device.type == "cuda" else None
 
 

@@ -1,4 +1,5 @@
-"""What all training and prediction follow: precision, seeds, threads, and the messages when something goes wrong."""
+"""What all training and prediction have in common: precision, seeds, threads, and the messages when something goes
+wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,7 +69,7 @@ def epoch_seed(run: Run, seed: int, epoch: int) -> int:
 
 @contextmanager
 def deterministic(device: torch.device, threads: int) -> Iterator[None]:
-    """Fix what torch would otherwise take from the machine or the process, and put it back afterwards.
+    """Fix what torch would otherwise take from the machine or the process, and restore it afterwards.
 
     On the CPU the number of threads affects the order of sums, hence the last bits of every result. On a GPU fp32 means
     fp32: no TF32, which torch allows for convolutions, with 10 bits of mantissa where fp32 has 23.

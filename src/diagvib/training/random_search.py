@@ -50,10 +50,10 @@ def search(task: Task) -> Trial:
     """Train every trial on the tuning's study, write `out`/{baseline}.csv and .yaml, print the ranking; returns the
     trial with the best accuracy on validation images of the training environments.
 
-    A method without drawn settings has one trial. A killed search continues to the same files, and one
-    with more trials trains only the new ones. A trial that diverges, or does not fit into the GPU's memory, is not
-    chosen. DiagvibError for ranges that do not fit the baseline, for a batch larger than the training data, or if no
-    trial is left.
+    A method without drawn settings has one trial. A killed search can be continued and gives the same files; one with
+    more trials trains only the new ones. A trial that diverges, or does not fit into the GPU's memory, is not chosen.
+    DiagvibError for ranges that do not fit the baseline, for a batch larger than the training data, or if no trial is
+    left.
     """
     given = task.tuning["random_search"]
     space = search_space(task.settings, given["ranges"], _RANGES, task.baseline)
@@ -108,7 +108,7 @@ def choose(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
     failed = set(table.loc[table["status"] != "ok", "trial"])
     whole = table[~table["trial"].isin(failed)]
     if not len(whole):
-        raise DiagvibError(f"tune {baseline}: no trial ends with a number on every dataset; narrow {_RANGES}")
+        raise DiagvibError(f"tune {baseline}: no trial ends with a score on every dataset; narrow {_RANGES}")
     rows = []
     for rule in [rule for rule in RULES if rule in set(whole["rule"])]:
         means = whole[whole["rule"] == rule].groupby("trial")[["score", TESTED]].mean()

@@ -56,8 +56,8 @@ class Folders:
 
 @dataclass(frozen=True)
 class Job:
-    """How all runs of one call are trained. settings: the baseline's, as from `load_settings`. datasets: the source of
-    the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
+    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: the
+    source of the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
     whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, for methods that render.
     weights: a folder that may contain published weights. code: digest of the code that trains them, computed when
     training starts."""
@@ -110,8 +110,8 @@ def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device
 
 
 def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or from another
-    one."""
+    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or are from another
+    one than expected."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():

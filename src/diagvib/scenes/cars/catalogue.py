@@ -45,7 +45,7 @@ class Catalogue:
             if len(pool) < len(rows):
                 raise DiagvibError(
                     f"counts.{split}: {len(names):,} images need {len(rows):,} photos of {factor} {name}, each once, "
-                    f"and the split has {len(pool):,}; set it to {len(names) * len(pool) // len(rows):,} or less, or "
+                    f"but the split has {len(pool):,}; set it to {len(names) * len(pool) // len(rows):,} or less, or "
                     "add photos")
             chosen[rows] = generator.permutation(pool)[:len(rows)]
         return chosen

@@ -49,7 +49,7 @@ class Cars:
         from diagvib.scenes.cars.sources import PLACES, list_sources
         from diagvib.scenes.photos.listing import write_listing
         if mirror is None:
-            raise DiagvibError(f"mirror: {self.name} are photos of your own; set it to a folder with "
+            raise DiagvibError(f"mirror: the photos of {self.name} are your own; set it to a folder with "
                                f"{', '.join(f'{self.name}/{place}' for place in PLACES)} (docs/urbancars.md), or set "
                                "`sources: embedded`")
         folder = Path(mirror) / self.name

@@ -19,7 +19,7 @@ PLACES = {f"{folder}/{name}": (factor, name) for factor, folder in FOLDERS.items
 
 
 def list_sources(folder: Path) -> pa.Table:
-    """The usable photos and masks in a folder, as from `photos.listing.list_photos`; unusable ones are named.
+    """The usable photos and masks in a folder, in the form of `photos.listing.list_photos`; unusable ones are named.
 
     Unusable are also: a mask without its photo, of another size or empty; a car or object that nothing
     cuts out; and a duplicate photo. DiagvibError if nothing is left of a class.

@@ -94,14 +94,15 @@ def resize_tables(largest: int) -> tuple[np.ndarray, ...]:
     return matrices, first, taps, reach
 
 
-# A helper that is inlined into the loop that calls it. As calls, two per row, they nearly doubled an image's time.
+# A helper that is inlined into the loop that calls it: two calls per row would nearly double an image's time.
 inlined = njit(inline="always", fastmath={"contract"}, error_model="numpy")
 
 
 def compiled(function):
     """Compile on the first call; kept in a file next to this module, or in the user's cache folder, for later ones.
 
-    Numba checks only this file to tell whether that is stale: constants of other modules must come as arguments.
+    Numba checks only this file to tell whether the compiled code is stale: constants of other modules must be
+    arguments.
     """
     how = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
     try:

@@ -19,7 +19,7 @@ def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
     level.
     """
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
-        raise DiagvibError(f"{name}: a texture must be an 8-bit grey or colour image, this is {image.dtype} of shape "
+        raise DiagvibError(f"{name}: a texture must be an 8-bit grey or colour image, not {image.dtype} of shape "
                            f"{image.shape}")
     height, width = image.shape[:2]
     if min(height, width) < TEXTURE_SIZE:

@@ -1,7 +1,7 @@
 """Reads the prepared photos: what they show, and their pixels by number.
 
 data/prepared/ contains photos.arrow, the photos as WebP, each readable on its own (Parquet gives rows only in groups);
-and catalogue.parquet, a row per photo in the same order, whose metadata say what they were made from.
+and catalogue.parquet, a row per photo in the same order, whose metadata says what they were made from.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ _Mode = Literal["L", "RGB", "RGBA"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MOST_PIXELS guards
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # MOST_PIXELS is the limit
 
 
 def open_photo(path: Path, mode: _Mode = "RGB") -> np.ndarray:
@@ -43,7 +43,7 @@ def decode_photo(data: bytes, path: Path, mode: _Mode = "RGB") -> np.ndarray:
 
 
 def check_photo(data: bytes, path: Path) -> None:
-    """DiagvibError, as from `open_photo`, unless a file's bytes are an image that can be fully decoded."""
+    """The DiagvibError of `open_photo`, unless a file's bytes are an image that can be fully decoded."""
     with _decoding(path, data) as image:
         image.draft("L", (64, 64))  # a JPEG is decoded several times faster at reduced size, and just as completely
         image.load()
