@@ -64,7 +64,7 @@ app.callback()(lambda: None)  # so that a command must be named even while there
 
 
 @app.command()
-def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per figure.")] = 2000,
+def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 2000,
               before: Annotated[Path | None, typer.Option(help="Another uncertainty.py to measure as well.")] = None,
               out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
               ) -> None:
@@ -76,7 +76,7 @@ def intervals(times: Annotated[int, typer.Option(min=1, help="Simulated data set
 
 
 @app.command()
-def gaps(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per figure.")] = 4000,
+def gaps(times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 4000,
          out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
          ) -> None:
     """How often intervals for a method's gap compared with ERM's contain the truth: of the difference or of the ratio.
@@ -108,7 +108,7 @@ def gaps(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per
 
 
 @app.command()
-def orders(times: Annotated[int, typer.Option(min=1, help="Simulated data sets per figure.")] = 400,
+def orders(times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 400,
            out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
            ) -> None:
     """Coverage of the intervals of rank correlations, false alarms of their tests, and how far cells are told apart."""
