@@ -359,6 +359,11 @@ def test_image_size_that_does_not_fit(name):
         make_baseline(load_settings(name), 6, 100, 0)
 
 
+def test_every_shipped_name_is_defined_once():
+    files = definition_path("baselines").glob("*.yaml")
+    assert sorted(name for path in files for name in yaml.safe_load(path.read_text())) == sorted(baseline_names())
+
+
 def test_missing_setting_and_unknown_baseline(tmp_path):
     path = tmp_path / "baselines.yaml"
     path.write_text(f"mine: {{method: erm, batch_size: 4, optimiser: {ADAM}, origin: test}}\n")

@@ -204,7 +204,7 @@ def test_groups_of_cues_and_their_balance():
 
 @pytest.mark.parametrize(("told", "message"), [
     ("cues", "target red and cue 1 y and cue 2 y; target red and cue 1 z and cue 2 y; target blue and cue 1 y and "
-             "cue 2 y; and 1 more groups"), ("cue-2", "target red and cue 2 y$")])
+             "cue 2 y; and 1 more groups"), ("cue-2", "target red and cue 2 y; choose")])
 def test_groups_without_images_are_named(told, message):
     data = known([0, 0, 2, 2], [[1, 0], [2, 0], [1, 0], [2, 1]])
     with pytest.raises(DiagvibError, match=f"method: m needs images of every group.*{message}"):

@@ -91,7 +91,7 @@ def test_subg_trains_on_one_subset_of_equal_groups(data, tmp_path):
 @pytest.mark.parametrize("name", ["subg", "dfr"])
 def test_an_empty_group_is_named(name):
     with pytest.raises(DiagvibError, match=f"method: {name} needs images of every group, but none .* target blue and "
-                                           "cue 1 y$"):
+                                           "cue 1 y; choose"):
         made(name).phases(known([0, 0, 2, 2], [[1], [2], [2], [2]]))
 
 

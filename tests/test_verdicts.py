@@ -65,7 +65,7 @@ def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_ow
     agrees = comparison["verdict"] == "agrees"
     assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 300 < agrees.sum() < 600
     assert verdict_sentence(comparison) == (
-        f"Of 864 compared cells {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
+        f"Of 864 compared cells, {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
         f"{864 - agrees.sum()} are undecided.")
 
 

@@ -119,8 +119,7 @@ class Baseline(Strict):
         return {"name": value} if isinstance(value, str) else value
 
 
-@cache
-def _entries(path: Path) -> dict[str, dict]:
+def _entries(path: Path) -> dict[str, object]:
     entries = read_yaml(path)
     if not isinstance(entries, dict) or not entries:
         raise DiagvibError(f"{path}: must be a mapping of baseline names to settings")
@@ -132,43 +131,49 @@ def _entries(path: Path) -> dict[str, dict]:
 
 
 @cache
-def _completed(path: Path, name: str) -> dict:
-    return complete(_entries(path)[name], name, str(path))
+def _shipped() -> dict[str, tuple[Path, object]]:
+    """File and entry of every baseline in `config/baselines`. Completing all of them would slow every command down."""
+    return {name: (path, entry) for path in sorted(definition_path("baselines").glob("*.yaml"))
+            for name, entry in _entries(path).items()}
 
 
 @cache
-def _shipped() -> list[Path]:
-    return sorted(definition_path("baselines").glob("*.yaml"))
+def _shipped_settings(name: str) -> dict:
+    path, entry = _shipped()[name]
+    return complete(entry, name, str(path))
 
 
-def _files(further: Sequence[str | Path]) -> dict[str, Path]:
-    """The file of each baseline: one of `config/baselines/*.yaml`, or the user's own.
+@cache
+def _of_file(path: Path) -> dict[str, dict]:
+    return {name: complete(entry, name, str(path)) for name, entry in _entries(path).items()}
 
-    DiagvibError if a name occurs twice, or any entry of the user's has an unknown, missing or wrong key.
+
+def _own(files: Sequence[str | Path]) -> dict[str, dict]:
+    """The complete settings of every baseline in the user's files.
+
+    DiagvibError if any entry has an unknown, missing or wrong key, or a name is already taken.
     """
-    found: dict[str, Path] = {}
-    for path in (*_shipped(), *(Path(path) for path in further)):
-        for name in _entries(path):
-            if path not in _shipped():
-                _completed(path, name)
-            if name in found:
+    found: dict[str, dict] = {}
+    for path in map(Path, files):
+        for name, entry in _of_file(path).items():
+            if name in found or name in _shipped():
                 raise DiagvibError(f"{path}: {name}: this name is already taken; choose another one")
-            found[name] = path
+            found[name] = entry
     return found
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline defined in `config/baselines` or in further files."""
-    return list(_files(further))
+    """Every baseline defined in `config/baselines` or in further files. DiagvibError for anything wrong in these."""
+    return [*_shipped(), *_own(further)]
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
-    """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar name, and for any
-    unknown, missing or wrong key."""
-    files = _files(further)
-    if name not in files:
-        raise unknown_name("baseline", name, files, "config/baselines")
-    return deepcopy(_completed(files[name], name))
+    """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar name, and for
+    anything wrong in its entry or in further files."""
+    own = _own(further)
+    if name not in own and name not in _shipped():
+        raise unknown_name("baseline", name, [*_shipped(), *own], "config/baselines")
+    return deepcopy(own[name] if name in own else _shipped_settings(name))
 
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
