@@ -56,7 +56,6 @@ def publish(root: Path, folder: Path) -> dict:
         "machine": machine(), "precision": sorted({run["precision"] for run in runs}),
         "versions": {name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]},
         "commits": sorted({run["code"]["git"]["commit"] for run in runs if run["code"]["git"]}),
-        "job_hours": round(sum(_seconds(path) for path in (root / "logs/benchmarks").rglob("*.tsv")) / 3600, 2),
         "training_hours": round(sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2)}
     write_json(folder / "about.json", about)
     return about
@@ -65,11 +64,6 @@ def publish(root: Path, folder: Path) -> dict:
 def _rows(path: Path) -> bool:
     with path.open(newline="") as file:
         return len(list(csv.reader(file))) > 1
-
-
-def _seconds(path: Path) -> float:
-    with path.open(newline="") as file:
-        return sum(float(row["s"]) for row in csv.DictReader(file, delimiter="\t"))
 
 
 def main(root: Annotated[Path, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:

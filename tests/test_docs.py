@@ -70,3 +70,17 @@ def test_the_page_of_results_shows_the_numbers_of_its_tables(folder, heading):
     orders = pd.read_csv(folder / "factor_orders.csv").query("metric == 'faavg' and study != study").iloc[0]
     for row in (orders, pd.read_csv(folder / "pair_orders.csv").query("study == 'zgo' and paper").iloc[0]):
         assert f"{row['spearman']:.2f}, 95 % interval {row['low']:.2f} to {row['high']:.2f}" in page
+
+
+def test_the_page_says_how_far_dataset_samples_differ():
+    page = (REPOSITORY / "docs/results.md").read_text()
+    runs = pd.read_csv(REPOSITORY / "docs/results/laptop/runs.csv").dropna(subset="cue")
+    pairs = runs[runs["study"] == "zgo"].pivot_table(index=["target", "cue"], columns="sample", values="ood_accuracy")
+    alike = pairs[0].corr(pairs[1], "spearman")
+    assert f"the {len(pairs)} P_ij have a rank correlation of {alike:.2f}" in page
+    means = runs.groupby(["study", "target", "sample"])["ood_accuracy"].mean().unstack("sample")
+    apart = 100 * (means[1] - means[0]).abs()
+    most = apart.groupby("target").agg(["max", "idxmax"])
+    told = {name: f"{row['max']:.0f} for {name} ({row['idxmax'][0].upper()})" for name, row in most.iterrows()}
+    assert (f"by {apart.median():.0f} points in the median, but by up to {told['shape']}, {told['scale']} and "
+            f"{told['lightness']}") in page
