@@ -204,8 +204,12 @@ if __name__ == "__main__":
     for package in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
-    with contextlib.suppress(ImportError):
-        importlib.import_module("numba").njit(lambda: None)()  # loads what every compiled function needs
+    # What these packages look up once per process: all that a compiled function needs, plug-ins, their own commands.
+    for package, first in (("numba", lambda numba: numba.njit(lambda: None)()),
+                           ("snakemake.cli", lambda cli: cli.get_argument_parser()),
+                           ("dvc.cli.parser", lambda parser: parser.get_main_parser())):
+        with contextlib.suppress(ImportError):
+            first(importlib.import_module(package))
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as waiting:
