@@ -103,7 +103,8 @@ def test_digits_with_classes_enough_can_play_the_roles(study):
     enough = {least: {f for f, classes in DIGITS.factors.items() if len(classes) >= least} for least in (4, 6)}
     assert enough[6] == {"position", "hue", "shape"} and set(DIGITS.factors) == enough[4]
     assert set(named) == {f"{target}-{cue}" for target in enough[4] for cue in enough[6] - {target}}
-    with pytest.raises(DiagvibError, match=f"study {study}: cue has 6 classes, but scale has only 5; bind another"):
+    with pytest.raises(DiagvibError, match=f"study {study}: cue has 6 classes, but scale has only 5; "
+                                           "bind another factor"):
         bind(definition, "shape-scale", DIGITS.factors)
 
 

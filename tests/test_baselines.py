@@ -353,9 +353,11 @@ def test_other_image_sizes(name, size):
         assert model.validation_step(model.phases(DATA)[0].name, batch).loss.shape == (2,)
 
 
-@pytest.mark.parametrize("name", ["asr", "vae", "factor_vae"])
-def test_image_size_that_does_not_fit(name):
-    with pytest.raises(DiagvibError, match=f"method: {name}: image_size 100 .*multiple of"):
+@pytest.mark.parametrize(("name", "fits"), [
+    ("asr", "multiple of 2 to the power of levels"), ("vae", "multiple of 32 that is at least 64"),
+    ("factor_vae", "multiple of 32 that is at least 64")])
+def test_image_size_that_does_not_fit(name, fits):
+    with pytest.raises(DiagvibError, match=f"method: {name}: image_size 100 .*{fits}$"):
         make_baseline(load_settings(name), 6, 100, 0)
 
 

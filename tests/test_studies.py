@@ -194,7 +194,8 @@ def test_a_binding_that_does_not_fit_is_named(name, says):
 
 def test_a_factor_of_too_few_classes_is_named():
     study = parse_study("wide", {**ENVIRONMENTS, "roles": {"target": 2, "cue": 6}})
-    with pytest.raises(DiagvibError, match="study wide: cue has 6 classes, but lightness has only 4; bind another"):
+    with pytest.raises(DiagvibError, match="study wide: cue has 6 classes, but lightness has only 4; "
+                                           "bind another factor"):
         bind(study, "shape-lightness", DIGITS.factors)
     assert {b.cues[0] for b in all_bindings(study, DIGITS.factors)} == {"position", "hue", "shape"}
     assert read_binding("shape-lightness", DIGITS.factors).name == "shape-lightness"
