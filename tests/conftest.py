@@ -2,7 +2,9 @@
 
 import gc
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 # Tests take turns on the cores already; threads of their own would mostly wait for one another. Before torch is loaded.
@@ -22,8 +24,13 @@ LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_g
 
 
 def pytest_configure(config):
-    """Where several processes test, their programs are forks of one process."""
-    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+    """What is kept between commands is kept for these tests alone. Where several processes test, their programs are
+    forks of one process."""
+    if hasattr(config, "workerinput"):
+        return
+    os.environ["DIAGVIB_CACHE"] = tempfile.mkdtemp(prefix="diagvib-cache-")
+    config.add_cleanup(lambda: shutil.rmtree(os.environ["DIAGVIB_CACHE"]))
+    if getattr(config.option, "numprocesses", None):
         os.environ["WARM_PROGRAMS"] = str(programs())
 
 

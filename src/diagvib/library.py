@@ -6,12 +6,10 @@ as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pooch
 import torch
 from pydantic import BaseModel, create_model
 from torch import Tensor
@@ -20,7 +18,7 @@ from torch.utils.data import Dataset
 from diagvib import __version__, stages
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import DIGESTS_FILE, read_yaml
+from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_yaml
 from diagvib.foundation.validation import Strict, validated
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, render_batches
@@ -34,9 +32,6 @@ from diagvib.studies.binding import Binding, bind, chosen_bindings
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import SPLITS, Study, load_study
-
-# The environment variable that names the folder for prepared sources.
-CACHE_VARIABLE = "DIAGVIB_CACHE"
 
 
 class StudyDataset(Dataset):
@@ -170,8 +165,7 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     """The folder of prepared data that a scene renders from, made if missing."""
-    cache = Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("diagvib"))
-    layout = Layout(cache / __version__ / sources)
+    layout = Layout(cache_folder() / __version__ / sources)
     if not (layout.prepared(scene) / DIGESTS_FILE).exists():
         stages.fetch(layout, {"sources": sources}, scene, mirror)
         stages.prepare(layout, {"sources": sources}, scene)

@@ -10,7 +10,7 @@ entries.
 import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
+from diagvib.foundation.source import definitions, named_by, outermost, read_source, syntax_tree
 
 OURS = "diagvib"
 _PACKAGE = Path(__file__).parent.parent
@@ -60,7 +61,7 @@ def code_of(entries: Iterable[str], scenes: Iterable[str] = (), functions: Itera
         waiting += _take_part(code, module, [name], called)
     _follow(code, waiting, followed, strict)
     for path in code.modules.values() if scenes else ():
-        called |= _attributes(*_version(path))
+        called.update(read_source(path).attributes)
     for scene in scenes:
         module, _, name = scene.partition(":")
         _follow(code, _take_part(code, module, sorted(called), set(), name), followed, strict)
@@ -85,7 +86,10 @@ def _follow(code: Code, waiting: list[str], followed: set[str], strict: bool) ->
         if top not in followed and _INSTALLED & set(path.parts):
             code.packages.add(top)
             continue
-        waiting += _imports(_import_statements(*_version(path), strict), _package(name, path))
+        source = read_source(path)
+        if strict and source.error:
+            raise DiagvibError(f"{path}: not valid Python: {source.error}")
+        waiting += _resolved(source.imports, _package(name, path))
         if not _only_finds(name, path):
             code.modules[name] = path
             code.data |= _data(name, path)
@@ -109,8 +113,8 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
     if path is None:
         return [module]
     tree, _ = syntax_tree(path)
-    parts = {name: node for node in _outermost(tree) for name in _defined(node)}
-    imported = {alias: names for node in _outermost(tree) for alias, names in _bound(node, _package(module, path))}
+    parts = {name: node for node in outermost(tree) for name in _defined(node)}
+    imported = {alias: names for node in outermost(tree) for alias, names in _bound(node, _package(module, path))}
     waiting, modules, taken = [], [], []
     if within:
         found = parts.get(within)
@@ -133,7 +137,7 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
         for part in _without_annotations(node):
             name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
             modules += imported.get(name, []) if isinstance(part, ast.Name) else []
-            modules += _imports([part], _package(module, path))
+            modules += _resolved(named_by(part), _package(module, path))
             waiting += [parts[name]] if name in parts else []
             if isinstance(part, ast.Attribute):
                 called.add(name)
@@ -155,7 +159,7 @@ def _bound(node: ast.stmt, package: str) -> Iterator[tuple[str, list[str]]]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         for alias in node.names:
             one = {**vars(node), "names": [alias]}
-            yield alias.asname or alias.name.partition(".")[0], _imports([type(node)(**one)], package)
+            yield alias.asname or alias.name.partition(".")[0], _resolved(named_by(type(node)(**one)), package)
 
 
 def _without_annotations(node: ast.AST) -> Iterator[ast.AST]:
@@ -167,39 +171,11 @@ def _without_annotations(node: ast.AST) -> Iterator[ast.AST]:
             yield from _without_annotations(child)
 
 
-def _imports(nodes: Iterable[ast.AST], package: str) -> list[str]:
-    """The modules, and possibly objects in them, that import statements name."""
-    found = []
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[:len(package.split(".")) - node.level + 1] if node.level else []
-            base = ".".join([*above, *filter(None, [node.module])])
-            found += [base, *(f"{base}.{alias.name}" for alias in node.names)]
-    return [name for name in found if name]
-
-
-def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node, except those for type checkers. Much faster than ast.walk, which also visits
-    expressions."""
-    for child in _children(node):
-        yield child
-        yield from _statements(child)
-
-
-def _children(node: ast.AST) -> list[ast.AST]:
-    return [child for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
-            and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))]
-
-
-def _outermost(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements of a module outside functions and classes."""
-    for child in _children(node):
-        yield child
-        if not isinstance(child, ast.FunctionDef | ast.ClassDef):
-            yield from _outermost(child)
+def _resolved(named: Iterable[Sequence], package: str) -> list[str]:
+    """The full names behind `[level, name]`, as `named_by` gives them, in a module of this package."""
+    parts = package.split(".")
+    return [".".join([*(parts[:len(parts) - level + 1] if level else []), *filter(None, [name])])
+            for level, name in named]
 
 
 def _data(name: str, path: Path, nodes: list[ast.AST] | None = None) -> set[Path]:
@@ -207,11 +183,9 @@ def _data(name: str, path: Path, nodes: list[ast.AST] | None = None) -> set[Path
     module with the same name."""
     if name.partition(".")[0] != OURS:
         return set()
-    named = set()
-    if definition_path.__name__.encode() in path.read_bytes():
-        named = {node.args[0].value for part in nodes or syntax_tree(path)[:1] for node in ast.walk(part)
-                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") == definition_path.__name__
-                 and node.args and isinstance(node.args[0], ast.Constant)}
+    named = read_source(path).definitions
+    if named and nodes is not None:
+        named = definitions(nodes)
     beside = [path.with_name(other) for other in _listing(path.parent)
               if other.startswith(f"{path.stem}.") and not other.endswith((".py", ".pyc"))]
     return {file for file in (*map(definition_path, named), *beside) if file.is_file()}
@@ -229,39 +203,6 @@ def _parents(name: str) -> list[str]:
 
 def _package(name: str, path: Path) -> str:
     return name if path.name == "__init__.py" else name.rpartition(".")[0]
-
-
-def syntax_tree(path: Path) -> tuple[ast.Module, str]:
-    """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if it is not Python."""
-    return _parsed(*_version(path))
-
-
-def _version(path: Path) -> tuple[Path, int, int]:
-    """The key under which a parsed file is kept, whatever folder it is named from: other content has another size or
-    time."""
-    status = path.stat()
-    return path.absolute(), status.st_mtime_ns, status.st_size
-
-
-@cache
-def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
-    try:
-        return ast.parse(path.read_bytes(), str(path)), ""
-    except (SyntaxError, ValueError) as error:
-        return ast.Module([], []), str(error)
-
-
-@cache
-def _import_statements(path: Path, changed: int, size: int, strict: bool) -> list[ast.AST]:
-    tree, error = _parsed(path, changed, size)
-    if strict and error:
-        raise DiagvibError(f"{path}: not valid Python: {error}")
-    return [node for node in _statements(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-
-
-@cache
-def _attributes(path: Path, changed: int, size: int) -> set[str]:
-    return {node.attr for node in ast.walk(_parsed(path, changed, size)[0]) if isinstance(node, ast.Attribute)}
 
 
 def find_source(name: str) -> Path | None:

@@ -43,6 +43,12 @@ def checkout_path(name: str) -> Path:
     return _PACKAGE.parent.parent / name
 
 
+def cache_folder() -> Path:
+    """Where things are kept that can be made again: $DIAGVIB_CACHE, by default ~/.cache/diagvib."""
+    usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "diagvib")
+    return Path(os.path.expanduser(os.environ.get("DIAGVIB_CACHE") or usual))
+
+
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, remove it if not.
