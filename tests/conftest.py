@@ -1,5 +1,7 @@
 """What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
 
+import contextlib
+import ctypes
 import gc
 import os
 import shutil
@@ -16,6 +18,11 @@ import pytest
 from warm import programs
 
 gc.set_threshold(100_000, 50, 100)  # as the program does
+with contextlib.suppress(AttributeError, OSError):  # with glibc
+    # Large blocks are kept. Otherwise they go back to the system, which clears them for the next tensor.
+    mallopt, trim_threshold, mmap_max = ctypes.CDLL(None).mallopt, -1, -4
+    mallopt(trim_threshold, 2**31 - 1)
+    mallopt(mmap_max, 0)
 REPOSITORY = Path(__file__).parent.parent
 MIRROR = REPOSITORY.parent / "shared" / "data"
 LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",

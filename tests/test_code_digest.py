@@ -79,10 +79,10 @@ def elsewhere(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unchanged(elsewhere) -> dict[str, str]:
-    return digests(elsewhere)
+    return digests(elsewhere, sys.executable)
 
 
-def digests(folder: Path) -> dict[str, str]:
+def digests(folder: Path, python: str | Path) -> dict[str, str]:
     script = textwrap.dedent("""
         from diagvib.training.code_digest import code_digest
         def settings(model, method="erm"):
@@ -93,8 +93,8 @@ def digests(folder: Path) -> dict[str, str]:
             print(name, code_digest(chosen, "diagvib.training.run", "digits"))
         print("tuning", code_digest(settings("small_cnn"), "diagvib.training.tuning", "digits"))
         """)
-    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")},
-                          cwd=folder, capture_output=True, text=True, check=True)
+    done = subprocess.run([python, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")}, cwd=folder,
+                          capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
 
 
@@ -107,13 +107,13 @@ def test_a_module_counts_for_those_that_use_it(elsewhere, unchanged, module, cha
     path = elsewhere / f"src/diagvib/{module}.py"
     text = path.read_text()
     path.write_text(f"{text}ANOTHER = 1\n")
-    changed = digests(elsewhere)
+    changed = digests(elsewhere, programs() / "python")
     path.write_text(text)
     assert {name for name in unchanged if unchanged[name] != changed[name]} == changes
 
 
 def test_the_place_of_the_code_does_not_count(elsewhere, unchanged, tmp_path):
-    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again"))) == unchanged
+    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again")), sys.executable) == unchanged
 
 
 TRAIN = """
