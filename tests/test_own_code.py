@@ -85,3 +85,39 @@ def test_trainings_and_tuning_that_render_depend_on_what_renders(repository, mon
     with (repository / "src/diagvib/scenes/digits/renderer.py").open("a") as file:
         file.write("MORE = 1\n")
     assert count(snakemake(repository, "-n", *call)) == {"train": 2, "tune": 1, "runs": 1}
+
+
+SCENE = """
+from typing import TYPE_CHECKING
+import filled, items, looped
+from everything import *
+if TYPE_CHECKING:
+    from checked import Checked
+else:
+    from run import Checked
+try:
+    from quick import shade
+except ImportError:
+    from slow import shade
+SIDES, SHADES = filled.sides(), 1
+COLOURS = {}
+COLOURS.update(items.colours())
+for name in looped.names():
+    COLOURS[name] = 1
+
+class Mine:
+    import within
+
+    def realize(self):
+        return SIDES, COLOURS, shade, Checked
+"""
+
+
+def test_whatever_runs_when_a_scene_is_imported_counts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "scene.py").write_text(SCENE)
+    modules = ["everything", "filled", "items", "looped", "quick", "run", "slow", "within"]
+    for name in (*modules, "checked", "other"):
+        (tmp_path / f"{name}.py").write_text("")
+    assert code_of([], ["scene:Mine"], ["diagvib.stages:render"]).files()[-9:] == [
+        f"{name}.py" for name in sorted([*modules, "scene"])]

@@ -113,22 +113,26 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
     if path is None:
         return [module]
     tree, _ = syntax_tree(path)
-    parts = {name: node for node in outermost(tree) for name in _defined(node)}
-    imported = {alias: names for node in outermost(tree) for alias, names in _bound(node, _package(module, path))}
-    waiting, modules, taken = [], [], []
+    parts, waiting = _by_name(outermost(tree))
+    imported: dict[str, list[str]] = {}
+    for node in outermost(tree):
+        for alias, names in _bound(node, _package(module, path)):
+            imported.setdefault(alias, []).extend(names)
+    modules, taken = [*imported.get("*", [])], []
     if within:
-        found = parts.get(within)
+        found = parts.get(within, [None])[-1]
         if not isinstance(found, ast.ClassDef):
             return [module]
-        parts |= {name: node for node in found.body for name in _defined(node)}
-        waiting += found.decorator_list
+        own, always = _by_name(found.body)
+        parts |= own
+        waiting += [*always, *found.decorator_list, *(part for part in found.body if named_by(part))]
         for base in found.bases:  # only the wanted parts of a base class count, too
             where = imported.get(getattr(base, "id", ""), [])
             if len(where) == 2 and find_source(where[0]):
                 modules += _take_part(code, where[0], wanted, called, where[1].removeprefix(f"{where[0]}."))
             else:
                 waiting.append(base)
-    waiting += [parts[name] for name in wanted if name in parts]
+    waiting += [node for name in wanted for node in parts.get(name, [])]
     while waiting:
         node = waiting.pop()
         if node in taken:
@@ -138,7 +142,7 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
             name = part.id if isinstance(part, ast.Name) else part.attr if isinstance(part, ast.Attribute) else ""
             modules += imported.get(name, []) if isinstance(part, ast.Name) else []
             modules += _resolved(named_by(part), _package(module, path))
-            waiting += [parts[name]] if name in parts else []
+            waiting += parts.get(name, [])
             if isinstance(part, ast.Attribute):
                 called.add(name)
     if not _decides_nothing(module):
@@ -147,11 +151,29 @@ def _take_part(code: Code, module: str, wanted: Iterable[str], called: set[str],
     return [*_parents(module), *modules]
 
 
+def _by_name(statements: Iterable[ast.stmt]) -> tuple[dict[str, list[ast.AST]], list[ast.AST]]:
+    """What defines or changes each name, and what runs whatever is wanted: calls, and the heads of loops and the like.
+    """
+    parts: dict[str, list[ast.AST]] = {}
+    always: list[ast.AST] = []
+    for node in statements:
+        for name in _defined(node):
+            parts.setdefault(name, []).append(node)
+        if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+            always.append(node)
+        always += [part for head in ("test", "iter", "items", "subject") for part in _listed(getattr(node, head, []))]
+    return parts, always
+
+
+def _listed(value: object) -> list:
+    return value if isinstance(value, list) else [value]
+
+
 def _defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-    return [target.id for target in targets if isinstance(target, ast.Name)]
+    targets = _listed(getattr(node, "targets", getattr(node, "target", [])))
+    return [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
 
 
 def _bound(node: ast.stmt, package: str) -> Iterator[tuple[str, list[str]]]:

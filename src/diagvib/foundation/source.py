@@ -132,9 +132,13 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _children(node: ast.AST) -> list[ast.AST]:
-    return [child for child in ast.iter_child_nodes(node)
-            if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
-            and not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))]
+    inner = node.orelse if _is_for_type_checkers(node) else ast.iter_child_nodes(node)
+    return [child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)]
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    """Whether a statement is `if TYPE_CHECKING:`, whose `else` is what runs."""
+    return isinstance(node, ast.If) and getattr(node.test, "attr", getattr(node.test, "id", "")) == "TYPE_CHECKING"
 
 
 def outermost(node: ast.AST) -> Iterator[ast.stmt]:
