@@ -1,19 +1,24 @@
 """diagvib as a library: the same images as the workflow's, the study's metrics, and an import that costs nothing."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import diagvib
-from diagvib import stages
+from conftest import REPOSITORY
+from diagvib import library, stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
+from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
+from warm import programs
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
@@ -120,12 +125,104 @@ def test_environments_are_in_the_metadata():
     ({"study": "whac-95", "binding": "shape-hue-scale", "split": "test", "counts": {}},
      "counts: the group common of study whac-95 has no number of images; give counts="),
     ({"sample": -1}, "dataset sample -1: numbers start at 0"),
-    ({"root": "nowhere"}, "nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"),
+    ({"root": "made"}, "diagvib.load: sources is for images that are rendered now, but those in made are finished; "
+                       "leave out sources or root"),
 ])
 def test_what_is_wrong_is_said(change, message):
     asked = {"study": "zgo", "binding": "shape-hue", "sources": "embedded", "counts": COUNTS, "image_size": 64} | change
     with pytest.raises(DiagvibError, match="^.*" + message.replace("?", r"\?")):
         diagvib.load(**asked)
+
+
+@pytest.mark.parametrize("given", [{"mirror": "m"}, {"counts": COUNTS}, {"image_size": 128}, {"device": "cpu"}])
+def test_finished_images_are_taken_as_they_are(root, given):
+    with pytest.raises(DiagvibError, match=f"diagvib.load: {next(iter(given))} is for images that are rendered now"):
+        diagvib.load("zgo", "shape-hue", root=root, **given)
+
+
+def test_images_that_are_not_there_are_named():
+    with pytest.raises(DiagvibError, match="nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"):
+        diagvib.load("zgo", "shape-hue", root="nowhere")
+
+
+@pytest.fixture
+def scenes(tmp_path, monkeypatch):
+    """Two modules, each with a scene of the same name and a study of it; the second's colours are others."""
+    for name, colour in (("one", "(200, 40, 40)"), ("two", "(90, 90, 90)")):
+        write_scene(tmp_path, name, colour)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_scene(folder: Path, name: str, red: str) -> None:
+    text = (REPOSITORY / "tests/squares.py").read_text()
+    assert "(200, 40, 40)" in text
+    (folder / f"{name}.py").write_text(text.replace("(200, 40, 40)", red) + PHOTOS)
+    studies = (REPOSITORY / "tests/square_studies.yaml").read_text()
+    (folder / f"{name}.yaml").write_text(studies.replace("squares:Squares", f"{name}:Squares"))
+    (folder / f"{name}_photos.yaml").write_text(studies.replace("squares:Squares", f"{name}:Photos"))
+
+
+PHOTOS = """
+
+class Photos(Squares):
+    name = "Photos"
+
+    def raw_files(self, sources):
+        return ["photo"] if sources == "official" else []
+
+    def state(self, mirror):
+        return mirror.read_text() if mirror else ""
+
+    def fetch(self, raw, mirror):
+        if mirror is None:
+            raise DiagvibError("mirror: set it to your photo")
+        raw.mkdir(parents=True, exist_ok=True)
+        (raw / "photo").write_text(mirror.read_text())
+
+    def prepare(self, raw, prepared, sources):
+        write_json(prepared / "sources.json", {"sources": sources, "comparable": False,
+                                               "digest": (raw / "photo").read_text()})
+"""
+LOADING = """
+import diagvib
+print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64).pixels.sum().item())
+"""
+
+
+def prepared(scene: str, sources: str = "embedded", mirror: Path | None = None) -> str:
+    """The digest of the data that a scene's images are rendered from."""
+    return load_scene(scene).catalogue(library._prepared(scene, sources, mirror)).digest
+
+
+def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
+    first, second = prepared("one:Squares"), prepared("two:Squares")
+    assert first != second and prepared("one:Squares") == first
+    # What a new process would find after an edit; this one has loaded the old code.
+    write_scene(scenes, "one", "(0, 0, 0)")
+    script = f"import sys; sys.path.insert(0, {str(REPOSITORY / 'tests')!r}); import test_library as t; " \
+             "print(t.prepared('one:Squares'))"
+    edited = subprocess.run([programs() / "python", "-c", script], capture_output=True, text=True, check=True)
+    assert edited.stdout.strip() not in (first, second)
+
+
+def test_other_photos_are_not_taken_for_those_asked_for(scenes):
+    for name in ("a", "b"):
+        (scenes / name).write_text(name)
+    assert [prepared("one:Photos", "official", scenes / name) for name in ("a", "b", "a")] == ["a", "b", "a"]
+    (scenes / "a").write_text("changed")
+    assert prepared("one:Photos", "official", scenes / "a") == "changed"
+    with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
+        prepared("one:Photos", "official")
+
+
+def test_several_processes_may_be_the_first(tmp_path):
+    environment = {**os.environ, "DIAGVIB_CACHE": str(tmp_path)}
+    processes = [subprocess.Popen([programs() / "python", "-c", LOADING], env=environment, text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    said = [process.communicate() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    assert len({out for out, _ in said}) == 1
 
 
 @pytest.mark.parametrize(("predictions", "message"), [

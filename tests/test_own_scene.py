@@ -10,6 +10,8 @@ import pytest
 
 import test_workflow
 from conftest import REPOSITORY
+from diagvib.foundation.errors import DiagvibError
+from diagvib.settings.config import load_config
 
 STUDIES = {"two-cues": ("corner-colour-extent", ["common", "neither"]), "two-places": ("corner-colour", ["new"])}
 CONFIG = """
@@ -72,3 +74,16 @@ def test_a_change_of_the_studies_file_runs_what_depends_on_it(folder):
     finally:
         path.write_text(usual)
     assert re.findall(r"^Job \d+: draw (\S+)", planned, re.M) == ["two-places"]
+
+
+def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        shutil.copy2(REPOSITORY / "tests/squares.py", f"{name}.py")
+        text = (REPOSITORY / "tests/square_studies.yaml").read_text().replace("squares:Squares", f"{name}:Squares")
+        Path(f"{name}.yaml").write_text(re.sub("two-(?=cues|places)", f"{name}-", text))
+    Path("mine.yaml").write_text(CONFIG.replace("[two-cues, two-places]", "[one-cues, two-cues]").replace(
+        "[square_studies.yaml]", "[one.yaml, two.yaml]").replace("[corner-colour-extent, corner-colour]", "all"))
+    with pytest.raises(DiagvibError, match="one-cues and two-cues: their scenes one:Squares and two:Squares would "
+                                           "share the folder Squares; rename one class"):
+        load_config(Path("mine.yaml"))

@@ -6,6 +6,8 @@ as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -15,16 +17,18 @@ from pydantic import BaseModel, create_model
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from diagvib import __version__, stages
+from diagvib import stages
+from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_yaml
+from diagvib.foundation.program_digest import program_digest
 from diagvib.foundation.validation import Strict, validated
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, render_batches
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
-from diagvib.scenes import load_scene
+from diagvib.scenes import SCENES, load_scene, source_state
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
@@ -89,21 +93,23 @@ class StudyDataset(Dataset):
 
 
 def load(study: str, binding: str, split: str = "train", sample: int = 0, *, root: str | Path | None = None,
-         sources: str = "official", mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
-         image_size: int = 128, device: str = "cpu", transform: Callable[[Tensor], object] | None = None,
-         studies_from: Sequence[str | Path] = ()) -> StudyDataset:
+         sources: str | None = None, mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
+         image_size: int | None = None, device: str | None = None,
+         transform: Callable[[Tensor], object] | None = None, studies_from: Sequence[str | Path] = ()) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
     study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`; split: train, val or
     test; sample: number of the dataset sample.
 
     root: the folder in which a workflow has made images, or into which they were pulled. Without it, the images are
-    drawn and rendered now, from `sources` official (downloaded once and checked by hash, or taken from the folder
-    `mirror`) or embedded (no download; results are not comparable to a paper's). Prepared sources are kept in
+    drawn and rendered now, from `sources` official (the default; downloaded once and checked by hash, or taken from the
+    folder `mirror`) or embedded (no download; results are not comparable to a paper's). Prepared sources are kept in
     $DIAGVIB_CACHE, by default ~/.cache/diagvib.
     counts: images of the splits train and val, and of each test group; defaults are those of config/config.yaml.
-    device: where images are rendered. studies_from: your own study files.
-    DiagvibError for unknown names, unavailable sources, or missing or damaged files.
+    image_size: pixels per side, by default 128. device: where images are rendered, by default cpu. studies_from: your
+    own study files.
+    DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only rendering needs if
+    `root` is given.
     """
     further = tuple(str(path) for path in studies_from)
     definition = load_study(study, further)
@@ -112,13 +118,18 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
         definition, binding, factors)
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
+    rendering = {"sources": sources, "mirror": mirror, "counts": counts, "image_size": image_size, "device": device}
     if root is not None:
+        for name, value in rendering.items():
+            if value is not None:
+                raise DiagvibError(f"diagvib.load: {name} is for images that are rendered now, but those in {root} are "
+                                   f"finished; leave out {name} or root")
         images = _from_files(Path(root), definition, binding, split, sample)
     else:
-        given = validated(_Given, {"sources": sources, "counts": _counts(definition, split, counts or {}),
-                                   "image_size": image_size}, "diagvib.load")
+        given = validated(_Given, {"sources": sources or "official", "image_size": image_size or 128,
+                                   "counts": _counts(definition, split, counts or {})}, "diagvib.load")
         images = _rendered(definition, binding, split, sample, given, Path(mirror) if mirror else None,
-                           resolve_device(device))
+                           resolve_device(device or "cpu"))
     return StudyDataset(definition, binding, split, sample, images, KnownStudies(further), transform)
 
 
@@ -164,9 +175,19 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
 
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
-    """The folder of prepared data that a scene renders from, made if missing."""
-    layout = Layout(cache_folder() / __version__ / sources)
-    if not (layout.prepared(scene) / DIGESTS_FILE).exists():
-        stages.fetch(layout, {"sources": sources}, scene, mirror)
-        stages.prepare(layout, {"sources": sources}, scene)
-    return layout.prepared(scene)
+    """The folder of prepared data that a scene renders from, made if missing: one for each version of the scene's code
+    and of the user's photos."""
+    where = SCENES.get(scene, scene)
+    code = code_of([], [where], ["diagvib.stages:fetch", "diagvib.stages:prepare"])
+    photos = source_state(scene, mirror) if sources == "official" else ""
+    made_from = repr([where, photos, sorted((name, program_digest(path)) for name, path in code.modules.items())])
+    layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
+    made = layout.prepared(scene) / DIGESTS_FILE
+    if not made.exists():
+        layout.root.mkdir(parents=True, exist_ok=True)
+        with (layout.root / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes, one makes it; released also when that is killed
+            if not made.exists():
+                stages.fetch(layout, {"sources": sources}, scene, mirror)
+                stages.prepare(layout, {"sources": sources}, scene)
+    return made.parent

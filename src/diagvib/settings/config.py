@@ -13,7 +13,7 @@ from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import check_method, dataset_count, own_names, study_bindings, study_of
+from diagvib.settings.grid import check_method, dataset_count, folder_name, own_names, study_bindings, study_of
 from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
@@ -133,11 +133,17 @@ def _check_names(kind: str, names: Sequence[str], known: Sequence[str], where: s
 
 
 def _check_scenes(studies: Sequence[Study], where: str) -> None:
+    """Every scene can be used, and has a folder of its own."""
+    folders: dict[str, Study] = {}
     for study in studies:
         try:
             load_scene(study.scene)
         except DiagvibError as error:
             raise DiagvibError(f"{where}: study {study.name}: {error}") from None
+        first = folders.setdefault(folder_name(study.scene), study)
+        if first.scene != study.scene:
+            raise DiagvibError(f"{where}: studies {first.name} and {study.name}: their scenes {first.scene} and "
+                               f"{study.scene} would share the folder {folder_name(study.scene)}; rename one class")
 
 
 def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
