@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -40,19 +41,15 @@ def test_a_killed_process_is_named():
 
 
 def test_no_process_outlives_a_killed_parent(tmp_path):
-    script = tmp_path / "parent.py"
-    script.write_text("""
+    (tmp_path / "work.py").write_text("""
 import os, time
-from diagvib.foundation.parallel import in_processes
 
 def wait(number):
     print(os.getpid(), flush=True)
     time.sleep(0.2)
-
-if __name__ == "__main__":
-    list(in_processes(wait, range(1000), 2, 1))
 """)
-    parent = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen([sys.executable, script_of(tmp_path, "list(in_processes(work.wait, range(1000), 2, 1))")],
+                              stdout=subprocess.PIPE, text=True)
     children = {int(parent.stdout.readline())}
     while len(children) < 2:
         children.add(int(parent.stdout.readline()))
@@ -62,6 +59,20 @@ if __name__ == "__main__":
     while any(map(runs, children)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(runs, children))
+
+
+def test_a_script_needs_no_guard_and_runs_once(tmp_path):
+    (tmp_path / "work.py").write_text("import os\n\ndef process(number):\n    return os.getpid()\n")
+    script = script_of(tmp_path, "print(len({*in_processes(work.process, range(9), 2, 4), os.getpid()}) > 1)")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
+def script_of(folder: Path, line: str) -> Path:
+    """A script next to a module `work`. It has no `if __name__ == "__main__"`, as a user's may not."""
+    script = folder / "script.py"
+    script.write_text(f"import os, work\nfrom diagvib.foundation.parallel import in_processes\n{line}\n")
+    return script
 
 
 def runs(process: int) -> bool:

@@ -3,10 +3,13 @@
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from types import ModuleType
 from typing import TypeVar
 
 from diagvib.foundation.errors import DiagvibError
@@ -19,8 +22,9 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
     """function(thing) for each of the things, in order.
 
     most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice that many,
-    this process does all the work. function, things and results are pickled. The first error ends the call; no process
-    outlives this one. DiagvibError if a process was killed.
+    this process does all the work. function, things and results are pickled; function must be importable, since the
+    processes do not run the main script. The first error ends the call; no process outlives this one. DiagvibError if
+    a process was killed.
     """
     processes = min(most, len(things) // worth)
     if processes < 2:
@@ -28,10 +32,23 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
         try:
-            yield from pool.map(function, things, chunksize=max(1, worth // 8))
+            with _without_main_script():
+                found = pool.map(function, things, chunksize=max(1, worth // 8))
+            yield from found
         except BrokenProcessPool:
             raise DiagvibError(f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
                                "threads") from None
+
+
+@contextmanager
+def _without_main_script() -> Iterator[None]:
+    """Processes that start meanwhile do not run the main script again: a user's script need not expect that."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _end_with_parent() -> None:
