@@ -46,7 +46,7 @@ rule tuned:  # runs only if asked for by name
     input: TUNED
 
 rule tables:
-    input: TABLES, METRICS
+    input: RUNS, TABLES, METRICS
 
 onstart: before_the_first_job(workflow, CONFIG["root"])
 onsuccess: after_success(workflow, CONFIG, rules.all.input)

@@ -12,6 +12,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.operations import export as module
 from diagvib.operations.export import export
+from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout, datasets
 
@@ -102,3 +103,15 @@ def test_images_that_are_not_there_are_named(config, tmp_path):
     with pytest.raises(DiagvibError, match=r"zgo/shape-hue/2/train.parquet: no such file"):
         export({**config, "studies": ["zgo"], "samples": 3}, tmp_path)
     assert not (tmp_path / "README.md").exists()
+
+
+def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, monkeypatch):
+    """As with photos, of which there is one set."""
+    monkeypatch.setattr(Digits, "replicates", "seeds", raising=False)
+    assert [made.name for made in export(config, tmp_path)] == ["zso-shape-0", "zgo-shape-hue-0"]
+
+
+def test_a_folder_that_cannot_be_made_is_not_taken_for_damaged_images(config, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match="file"):
+        export(config, tmp_path / "file")

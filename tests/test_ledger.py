@@ -15,8 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from conftest import REPOSITORY
+from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import ledger, prune, records
 from diagvib.settings.config import STAGE_KEYS, load_config
@@ -456,6 +458,22 @@ def test_prune_deletes_only_after_a_yes(grown, monkeypatch):
     assert {path.name for path in folder.rglob("*") if path.is_file()} == {
         "small.yaml", "test.parquet", "run.json", "hue-shape.parquet", "sha256.json", "runs.csv",
         base64.urlsafe_b64encode(b"results/runs/small_cnn/zgo/hue-shape/0/run.json").decode()}
+
+
+def test_prune_removes_a_link_and_leaves_what_it_leads_to(grown):
+    folder, _ = grown
+    target = folder / "elsewhere"
+    (folder / "results/runs/resnet18").rename(target)
+    (folder / "results/runs/resnet18").symlink_to(target)
+    prune.prune([load_config(folder / "small.yaml")], yes=True, dry_run=False)
+    assert not (folder / "results/runs/resnet18").is_symlink()
+    assert (target / "zgo/hue-shape/0/run.json").exists()
+
+
+@pytest.mark.parametrize("command", ["record", "verify"])
+def test_a_configuration_and_a_root_are_not_both_given(command):
+    done = CliRunner().invoke(app, [command, "--config", "mine.yaml", "--root", "there"])
+    assert str(done.exception) == "--config and --root: give one of them; mine.yaml names its root itself"
 
 
 def test_prune_keeps_away_from_a_running_workflow(grown):

@@ -225,8 +225,8 @@ def record(config: Config = None, root: Root = None) -> None:
     """Record finished results, as `snakemake` does. Writes the root's dvc.lock, or SHA256SUMS if DVC cannot track
     it."""
     from diagvib.operations.ledger import record
-    resolved = load_config(config) if config and not root else None
-    print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved))
+    chosen = _ledger_root(config, root)
+    print(record(chosen, config=load_config(config) if config else None))
 
 
 @app.command()
@@ -240,6 +240,8 @@ def verify(config: Config = None, root: Root = None) -> None:
 
 def _ledger_root(config: Path | None, root: Path | None) -> str:
     from diagvib.operations.ledger import configured_root
+    if root and config:
+        raise DiagvibError(f"--config and --root: give one of them; {config} names its root itself")
     if root is None and config is None:
         return configured_root()
     return str(root or load_config(config)["root"])

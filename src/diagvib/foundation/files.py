@@ -245,6 +245,8 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path, page_checksum_verification=True, **options) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
+        if getattr(error, "filename", None) not in (None, str(path)):  # another file, which the caller uses meanwhile
+            raise
         reason = " ".join(str(error).split())[:160]
         raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); delete it and run again to make a new "
                            "one") from None

@@ -24,7 +24,7 @@ from diagvib.images import DIGESTS_FILE
 from diagvib.images.files import class_indices
 from diagvib.operations.data_card import Exported, write_card
 from diagvib.scenes import load_scene
-from diagvib.settings.grid import Layout, datasets, study_of
+from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
 from diagvib.studies.study import SPLITS
 
 # Images per shard, and per row group.
@@ -47,7 +47,7 @@ def export(config: dict, out: Path) -> list[Exported]:
         raise DiagvibError(f"studies: their scenes, {' and '.join(scenes)}, need a folder each; export "
                            "them one after the other")
     for study, binding in datasets(config):
-        for sample in range(config["samples"]):
+        for sample in range(dataset_count(config)):
             images = {split: _export_split(layout.images(study, binding), sample, split, Path(out))
                       for split in SPLITS}
             found.append(Exported(study, binding, sample, images))

@@ -74,7 +74,7 @@ def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
     for record in records:
         record.unlink(missing_ok=True)
     for item in unneeded:
-        if item.path.is_dir():
+        if item.path.is_dir() and not item.path.is_symlink():  # of a link, what it leads to stays
             shutil.rmtree(item.path)
         else:
             item.path.unlink(missing_ok=True)
