@@ -95,7 +95,7 @@ def made(tmp_path_factory) -> Path:
 
 
 def plan(repository: Path, *arguments: str) -> dict[str, int]:
-    said = snakemake(repository, "-n", "--quiet", "rules", "reason", "host", *arguments)
+    said = snakemake(repository, *arguments, "-n", "--quiet", "rules", "reason", "host")
     assert count(said) or "Nothing to be done" in said, said
     return count(said)
 
@@ -139,6 +139,16 @@ def test_a_comment_in_a_program_runs_nothing_again(made):
     finally:
         for path, text in zip(programs, before, strict=True):
             path.write_text(text)
+
+
+def test_tables_are_complete_only_with_all_runs(made):
+    runs = made / "toy/results/runs/small_cnn/zgo"
+    aside = runs.rename(made / "aside")
+    try:
+        assert plan(made, "tables") == {"train": 1, "tabulate": 1, "tables": 1}
+    finally:
+        aside.rename(runs)
+    assert plan(made, "tables") == {}
 
 
 def test_a_study_that_changes_is_drawn_again_alone(made):
