@@ -1,6 +1,7 @@
 """Repository paths on the pages for readers, in backticks or links, exist."""
 
 import re
+from itertools import combinations
 
 import pandas as pd
 import pytest
@@ -77,11 +78,19 @@ def test_the_page_says_how_far_dataset_samples_differ():
     page = (REPOSITORY / "docs/results.md").read_text()
     runs = pd.read_csv(REPOSITORY / "docs/results/laptop/runs.csv").dropna(subset="cue")
     pairs = runs[runs["study"] == "zgo"].pivot_table(index=["target", "cue"], columns="sample", values="ood_accuracy")
-    alike = pairs[0].corr(pairs[1], "spearman")
-    assert f"the {len(pairs)} P_ij have a rank correlation of {alike:.2f}" in page
+    alike = [pairs[one].corr(pairs[other], "spearman") for one, other in combinations(pairs, 2)]
+    assert f"the {len(pairs)} P_ij have rank correlations of {min(alike):.2f} to {max(alike):.2f}" in page
     means = runs.groupby(["study", "target", "sample"])["ood_accuracy"].mean().unstack("sample")
-    apart = 100 * (means[1] - means[0]).abs()
+    apart = 100 * (means.max(axis=1) - means.min(axis=1))
     most = apart.groupby("target").agg(["max", "idxmax"])
     told = {name: f"{row['max']:.0f} for {name} ({row['idxmax'][0].upper()})" for name, row in most.iterrows()}
-    assert (f"by {apart.median():.0f} points in the median, but by up to {told['shape']}, {told['scale']} and "
+    assert (f"spans {apart.median():.0f} points in the median, and up to {told['shape']}, {told['scale']} and "
             f"{told['lightness']}") in page
+    orders = [tuple(own.sort_values(ascending=False).index) for _, own in means.loc["zgo"].items()]
+    assert orders[0] == orders[1] and [a for a, b in zip(orders[0], orders[2], strict=True) if a != b] == [
+        "shape", "scale"]
+    assert "but for shape and scale in sample {} ({:.0f} and {:.0f} %)".format(
+        2, *(100 * means.loc[("zgo", name), 2] for name in ("shape", "scale"))) in page
+    found = pd.read_csv(REPOSITORY / "docs/results/laptop/closeness.csv")["closeness"].value_counts()
+    assert (f"{found['close']} within 5 points, {found['apart']} apart" in page
+            and f"{found['cannot tell']} undecided" in page)
