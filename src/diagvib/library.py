@@ -6,13 +6,13 @@ as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
+from filelock import FileLock
 from pydantic import BaseModel, create_model
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -180,13 +180,12 @@ def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     where = SCENES.get(scene, scene)
     code = code_of([], [where], ["diagvib.stages:fetch", "diagvib.stages:prepare"])
     photos = source_state(scene, mirror) if sources == "official" else ""
-    made_from = repr([where, photos, sorted((name, program_digest(path)) for name, path in code.modules.items())])
+    made_from = repr([where, photos, sorted(map(program_digest, (*code.modules.values(), *code.data)))])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
     made = layout.prepared(scene) / DIGESTS_FILE
     if not made.exists():
         layout.root.mkdir(parents=True, exist_ok=True)
-        with (layout.root / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of several processes, one makes it; released also when that is killed
+        with FileLock(layout.root / "lock"):  # of several processes, one makes it; free again when that is killed
             if not made.exists():
                 stages.fetch(layout, {"sources": sources}, scene, mirror)
                 stages.prepare(layout, {"sources": sources}, scene)
