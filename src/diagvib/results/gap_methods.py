@@ -8,11 +8,11 @@ import pandas as pd
 import yaml
 
 from diagvib.foundation.files import definition_path
-from diagvib.methods.registry import declaration
 from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, part_of, training_shares
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent, points, with_paper
 from diagvib.results.shortcut import is_comparable
+from diagvib.settings.baselines import changed
 
 SHOWN = {"id_accuracy": "I.D. Acc", "cue_1_gap": "cue-1 gap", "cue_2_gap": "cue-2 gap", "joint_gap": "joint gap"}
 TABLES = {3: "methods without group labels", 5: "methods told the groups"}
@@ -96,11 +96,10 @@ def _is_published(settings: Mapping, model: str, weights: str, method: str, opti
     option (`key=value`; empty: none) and otherwise its defaults."""
     network = {key: value for key, value in part_of(settings, "model").items()
                if value and key not in ("weights_file", "weights_sha256")}
-    usual = {key: schema["default"] for key, schema in declaration(method).options.items()}
+    own = {key: value for key, value in part_of(settings, "method").items() if key != "told"}
     key, _, value = option.partition("=")
-    options = {key: value for key, value in part_of(settings, "method").items() if key not in ("name", "told")}
-    return (network == {"name": model, "weights": weights}
-            and usual | options == usual | ({key: yaml.safe_load(value)} if option else {}))
+    published = {"name": method, **({key: yaml.safe_load(value)} if option else {})}
+    return network == {"name": model, "weights": weights} and changed(own) == changed(published)
 
 
 def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], list[str]]]:
