@@ -12,7 +12,7 @@ from diagvib.foundation.files import read_json, read_table, write_json, write_ta
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
-from diagvib.results.gap_methods import gap_blocks, gap_lines, gap_methods, read_urbancars_tables
+from diagvib.results.gap_methods import GAPS_NOTE, gap_blocks, gap_lines, gap_methods, read_urbancars_tables
 from diagvib.results.gaps import gaps_table, judge_gap, ratio_interval, reference_of, training_shares, whac_a_mole
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import mean_per_class_accuracy
@@ -355,3 +355,11 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     assert shown("group_dro", "cues", step_size=0.01) and not shown("group_dro", "cues", balanced=False)
     assert shown("jtt") and not shown("jtt", identify_epochs=3) and not shown("jtt", copies=20)
     assert shown("augmix", js_weight=12) and not shown("lle", "cue_types", detach=False)
+
+
+def test_a_question_mark_says_what_it_means():
+    """All of the difference's interval lies below zero here, but the gap itself may be none."""
+    gap = np.array([-0.5, 0.1, -0.2])
+    judged = judge_gap(gap, gap + np.array([0.049, 0.050, 0.051]))
+    assert judged["factor"] > 1 and judged["high"] < 0 and judged["verdict"] == "cannot tell"
+    assert "of the paired difference, or that of the gap itself, contains zero, or with fewer than 3" in GAPS_NOTE

@@ -21,8 +21,8 @@ GAPS_NOTE = (
     "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four test "
     "groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. Acc. In "
     "brackets: the factor by which a cue's gap is wider than that of ERM with the same model; ? where the 95 % "
-    f"interval of the paired difference contains zero, or with fewer than {FEWEST} samples. The intervals are not "
-    "corrected for the number of methods.")
+    f"interval of the paired difference, or that of the gap itself, contains zero, or with fewer than {FEWEST} "
+    "samples. The intervals are not corrected for the number of methods.")
 HEADS = [*BASELINE, "binding", *SHOWN.values()]
 # Shares of the paper's training images: both cues agree with the target, cue 1 misleads, cue 2 misleads, both do.
 PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
@@ -112,7 +112,7 @@ def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], lis
 
 
 def _text(row: Mapping, metric: str) -> str:
-    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if it is not certain to be wider; `(worse)` if ERM has no gap."""
+    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if the gap or its being wider is not certain; `(worse)` if ERM has no gap."""
     text = percent(row[metric], row[f"{metric}_stderr"], row["n"], row["expected"])
     cue = next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
     factor, verdict = (row[f"cue_{cue}_{part}"] for part in ("factor", "verdict")) if cue else (np.nan, "")
