@@ -115,3 +115,19 @@ def test_test_images_are_counted_by_group_or_together():
             (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test")):
         with pytest.raises(DiagvibError, match=says):
             load("config", *overrides)
+
+
+def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
+    (tmp_path / "mine.yaml").write_text(
+        "kept: {model: small_cnn, method: jtt, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 64, origin: ours}\n"
+        "last: {model: small_cnn, method: erm, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 64, selection: last, "
+        "origin: ours}\n")
+    given = ["studies=[zgo]", f"baselines_from=[{tmp_path / 'mine.yaml'}]", "training.patience=3"]
+    says = r"last: training\.patience: 3 never stops a training with selection: last"
+    with pytest.raises(DiagvibError, match=says):
+        load("config", *given, "baselines=[kept, last]")
+    load("config", *given[:2], "baselines=[kept, last]")
+    # Only a phase of jtt keeps its last epoch.
+    config = load("config", *given, "baselines=[kept]")
+    with pytest.raises(DiagvibError, match=says):
+        stage_settings(config, "tune", baseline="last")

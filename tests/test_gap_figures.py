@@ -25,7 +25,7 @@ from diagvib.report.preference import preference_curves
 from diagvib.report.sheets import scene_sample
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
-from diagvib.results.known_studies import SHIPPED
+from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import tabulate
 from diagvib.studies.binding import Binding
@@ -320,3 +320,19 @@ def test_the_page_shows_the_binding_that_is_chosen_and_what_is_pointed_at(tmp_pa
         said = browser.run("document.querySelector('figure.gap-bars:not([hidden]) .told').textContent")
         assert said.startswith("plain, told nothing, where hue misleads: -36.5 points") and "3 of 3" in said
         assert browser.errors == []
+
+
+def test_a_cue_that_points_to_no_single_class_has_no_curve(tmp_path):
+    assert preference_curves(history("m2m-easy", ("shape-hue",), 1).assign(val_follows_cue_1=0.0), "m2m-easy") is None
+    assert preference_curves(history("o2o-easy", ("shape-hue",), 1), "o2o-easy") is not None
+    (tmp_path / "mine.yaml").write_text(
+        "title: Mine\nstudies:\n  mine:\n    title: Mine\n    meaning: m\n    metrics: accuracy\n"
+        "    roles: {target: 2, cue-1: 3, cue-2: 2}\n    rows:\n"
+        "      - splits: [train, val, test]\n        group: seen\n"
+        "        cells: [[0, 0, 0], [0, 1, 0], [0, 2, 0], [1, 0, 1], [1, 1, 1], [1, 2, 1]]\n")
+    found = KnownStudies((str(tmp_path / "mine.yaml"),))
+    figure = preference_curves(history("mine"), "mine", found)
+    drawn = {line.get_label(): line for line in figure.axes[0].lines if line.get_label()[0] != "_"}
+    assert list(drawn) == ["target: shape", "cue 2: texture"]
+    with_both = {line.get_label(): line for line in preference_curves(history(), STUDY).axes[0].lines}
+    assert all(drawn[label].get_color() == with_both[label].get_color() for label in drawn)

@@ -12,7 +12,7 @@ from diagvib.foundation.files import read_json, read_table, write_json, write_ta
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
-from diagvib.results.gap_methods import gap_blocks, gap_lines, gap_methods, read_urbancars_tables
+from diagvib.results.gap_methods import GAPS_NOTE, gap_blocks, gap_lines, gap_methods, read_urbancars_tables
 from diagvib.results.gaps import gaps_table, judge_gap, ratio_interval, reference_of, training_shares, whac_a_mole
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import mean_per_class_accuracy
@@ -257,7 +257,7 @@ def cars(name: str, scene: str = "cars", weights=(0.9025, 0.0475, 0.0475, 0.0025
                               "roles": {"target": 2, "cue-1": 2, "cue-2": 2}})
 
 
-RESNET = {"model": {"name": "resnet50"}, "selection": "val_worst_group"}
+RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}, "selection": "val_worst_group"}
 PAPERS = {"erm": settings(**RESNET), "jtt": settings("jtt", options={"identify_epochs": 2}, **RESNET),
           "lle": settings("lle", "cue_types", **RESNET), "dro": settings("group_dro", "cues", **RESNET),
           "one": settings("group_dro", "cue-1", **RESNET | {"selection": "val_worst_group_cue_1"}),
@@ -337,3 +337,29 @@ def test_who_loses_nothing_takes_no_shortcut_however_much_better_erm_is():
     erm = np.array([0.020, 0.021, 0.019])
     assert judge_gap(np.array([0.001, 0.0, 0.002]), erm)["verdict"] == "cannot tell"
     assert judge_gap(np.array([-0.30, -0.31, -0.29]), erm)["verdict"] == "worse"
+
+
+def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
+    """Other weights, a part of the network alone, or another value of any option."""
+    def shown(name: str, told: str = "nothing", model: dict | None = None, **options) -> bool:
+        changed = RESNET | {"model": RESNET["model"] | (model or {})}
+        monkeypatch.setitem(PAPERS, "one", settings(name, told, options, **changed))
+        return any(baseline == "one" for baseline, _ in beside_the_paper(cars("cars-95")))
+    assert shown("erm") and shown("erm", model={"options": {}, "frozen": False, "weights_file": "mine.pth"})
+    for model in ({"weights": None}, {"weights": "IMAGENET1K_V2"}, {"frozen": True}, {"frozen_statistics": True}):
+        assert not shown("erm", model=model), model
+    assert shown("dfr", "cues", head="sgd", retrain_epochs=1)
+    assert not shown("dfr", "cues") and not shown("dfr", "cues", head="sgd", retrain_epochs=5)
+    assert shown("sd", penalised="true_class") and not shown("sd")
+    assert not shown("sd", penalised="true_class", weight=50.0)
+    assert shown("group_dro", "cues", step_size=0.01) and not shown("group_dro", "cues", balanced=False)
+    assert shown("jtt") and not shown("jtt", identify_epochs=3) and not shown("jtt", copies=20)
+    assert shown("augmix", js_weight=12) and not shown("lle", "cue_types", detach=False)
+
+
+def test_a_question_mark_says_what_it_means():
+    """All of the difference's interval lies below zero here, but the gap itself may be none."""
+    gap = np.array([-0.5, 0.1, -0.2])
+    judged = judge_gap(gap, gap + np.array([0.049, 0.050, 0.051]))
+    assert judged["factor"] > 1 and judged["high"] < 0 and judged["verdict"] == "cannot tell"
+    assert "of the paired difference, or that of the gap itself, contains zero, or with fewer than 3" in GAPS_NOTE

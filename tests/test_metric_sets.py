@@ -248,3 +248,23 @@ def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp
     none = pd.DataFrame(columns=["baseline", "study"])
     write_scores({"metrics": none, "accuracy": none, "gaps": none, "average": none}, tmp_path / "metrics")
     assert list((tmp_path / "metrics").iterdir()) == []
+
+
+def test_headline_numbers_are_over_all_bindings_or_none(tmp_path):
+    """As in the tables: a mean over the bindings that happen to exist is another number."""
+    def table(*rows) -> pd.DataFrame:
+        return pd.DataFrame([{"study": "s", "group": "all", "environment": "", "metric": "m", "baseline": baseline,
+                              "binding": binding, "mean": mean} for baseline, binding, mean in rows])
+    missing = float("nan")
+    pairs = table(("one", "a-b", 0.9), ("all", "a-b", 0.9), ("all", "b-a", 0.5), ("all", "", 0.65),
+                  ("some", "a-b", 0.9), ("some", "b-a", missing), ("some", "", missing))
+    none = pd.DataFrame(columns=["baseline", "study"])
+
+    def scores(name: str, rows: pd.DataFrame) -> dict[str, dict]:
+        tables = {**dict.fromkeys(("metrics", "accuracy", "gaps", "average"), none), name: rows}
+        write_scores(tables, tmp_path / name)
+        return {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / name).glob("*/s.json")}
+    for name in ("gaps", "average"):
+        assert scores(name, pairs) == {"one": {"m": 0.9}, "all": {"m": 0.65}, "some": {}}
+    assert scores("accuracy", pairs[pairs["binding"] != ""]) == {
+        "one": {"all_m": 0.9}, "all": {"all_m": 0.7}, "some": {}}

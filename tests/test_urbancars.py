@@ -32,12 +32,13 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
                                                                      for b in config["baselines"]}
     table = gap_methods(gaps_table(values, settings), whac_a_mole(values, settings), runs, SHIPPED, settings)
     shown = table[table["paper_id_accuracy"].notna()]
+    described = {b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"}
     paper = read_urbancars_tables().pivot(index=["table", "method", "option", "told", "selection"], columns="metric",
                                           values="value")
     columns = list(paper.columns)
     found = {(row["table"], *(row[f"paper_{metric}"] for metric in columns)) for row in shown.to_dict("records")}
     assert found == {(number, *row) for (number, *_), row in zip(paper.index, paper.to_numpy().tolist(), strict=True)}
-    assert set(table["baseline"]) == set(shown["baseline"]), "no baseline without a row in the paper"
+    assert set(table["baseline"]) - set(shown["baseline"]) == described, "DFR as its own authors describe it"
 
 
 def test_the_protocol_is_the_papers(config):

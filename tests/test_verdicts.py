@@ -137,7 +137,7 @@ def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     ({"image_size": 64}, "64 pixels per side (paper: 128)"),
     ({"training": {"max_epochs": 60}}, "60 epochs at most (paper: 30)"),
     ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
-    ({"training": {"patience": 3}}, "stops after 3 epochs without a better validation loss (paper: never)")])
+    ({"training": {"patience": 3}}, "stops after 3 epochs without improvement (paper: never)")])
 def test_less_or_more_training_than_the_papers_is_not_comparable(papers_own, settings, reason):
     comparison = compare(papers_own, settings)
     assert set(comparison["verdict"]) == {"not comparable"}

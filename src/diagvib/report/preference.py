@@ -21,15 +21,18 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = S
     baseline.
 
     history: the epochs of a study's runs (`read_runs.history_table`). Lines are means over the runs, bands one standard
-    error over the dataset samples' means. None if no run recorded it, or if target and cues agree on all validation
-    images, so that they cannot be told apart.
+    error over the dataset samples' means. A cue none of whose classes points to one class of the target has no line:
+    its share was recorded as zero. None if no cue is left, if no run recorded it, or if target and cues agree on all
+    validation images, so that they cannot be told apart.
     """
-    columns = ["val_accuracy", *follows(len(known.studies[study].cues))]
+    roles = ["target", *(["cue"] if len(known.studies[study].cues) == 1 else
+                         (f"cue {number}" for number, _ in enumerate(known.studies[study].cues, start=1)))]
+    shown = [0, *known.followable(study)]
+    columns = [["val_accuracy", *follows(len(roles) - 1)][at] for at in shown]
     own = history.dropna(subset=columns) if set(columns) <= set(history) else history[:0]
     if not len(own) or all(np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)):
         return None
     baselines, binding = list(own["baseline"].unique()), own["binding"].unique()
-    roles = ["target", *(["cue"] if len(columns) == 2 else (f"cue {number}" for number in range(1, len(columns))))]
     if len(binding) == 1:
         roles = [f"{role}: {factor}" for role, factor in zip(roles, binding[0].split("-"), strict=True)]
     width = min(4, len(baselines))
@@ -38,8 +41,8 @@ def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies = S
         grid = figure.subplots(-(-len(baselines) // width), width, sharex=True, sharey=True, squeeze=False)
         for axes, baseline in zip(grid.flat, baselines, strict=False):
             rows = own[own["baseline"] == baseline]
-            for column, role, look in zip(columns, roles, _LOOKS, strict=False):
-                _draw_curve(axes, rows, column, role, *look)
+            for column, at in zip(columns, shown, strict=True):
+                _draw_curve(axes, rows, column, roles[at], *_LOOKS[at % len(_LOOKS)])
             axes.axhline(1 / known.studies[study].roles[TARGET], color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
             axes.set_title(baseline, fontsize=9)
         for axes in grid.flat[len(baselines):]:

@@ -122,7 +122,7 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
         ("epochs at most", facts["epochs"], epochs)])
     # A patience that cannot run out changes nothing.
     if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
-        found.append(f"stops after {facts['patience']} epochs without a better validation loss (paper: never)")
+        found.append(f"stops after {facts['patience']} epochs without improvement (paper: never)")
     own = _flat(facts["settings"])
     return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {value})"
                     for key, value in PUBLISHED.get(baseline, {}).items() if key in own and own[key] != value]

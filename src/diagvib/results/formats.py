@@ -12,7 +12,7 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, describe_missing, metric_titles, paper_percent, percent, points
 from diagvib.results.reference import reference_note, reference_sentences
 from diagvib.results.sections import sections
-from diagvib.results.selection import AS_RUN, RULES
+from diagvib.results.selection import AS_RUN, rule_name
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
 # The marks of compared numbers.
@@ -196,15 +196,15 @@ def _selection(selection: pd.DataFrame, known: KnownStudies) -> list[str]:
 def selection_lines(selection: pd.DataFrame, known: KnownStudies = SHIPPED
                     ) -> tuple[list[str], list[tuple[list[str], list[tuple[str, str, float]]]]]:
     """Heads and lines of one metric's part of `selection.selection_table`: names, then for each factor the text, the
-    change in points and the mean."""
+    change in points and the mean. The rule that a baseline itself selects by has one line, as run."""
     factors = [f for f in known.factors(selection["study"]) if f in set(selection["target"])]
-    lines = []
-    for (study, baseline, rule), own in selection.groupby(["study", "baseline", "rule"], sort=False):
+    lines, others = [], selection[selection["rule"] != selection["selection"]]
+    for (study, baseline, by, rule), own in others.groupby(["study", "baseline", "selection", "rule"], sort=False):
         cells = dict.fromkeys(factors, ("", "", float("nan")))
         for row in own.itertuples(index=False):
             change = "" if rule == AS_RUN or row.n == 0 else points(row.change)
             cells[row.target] = (percent(row.mean, row.stderr, row.n, row.expected), change, row.mean)
-        lines.append(([known.title(study), baseline, RULES[rule]], list(cells.values())))
+        lines.append(([known.title(study), baseline, rule_name(rule, by)], list(cells.values())))
     return ["study", "baseline", "rule", *factors], lines
 
 

@@ -5,12 +5,14 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from diagvib.foundation.files import definition_path
 from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, part_of, training_shares
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent, points, with_paper
 from diagvib.results.shortcut import is_comparable
+from diagvib.settings.baselines import changed
 
 SHOWN = {"id_accuracy": "I.D. Acc", "cue_1_gap": "cue-1 gap", "cue_2_gap": "cue-2 gap", "joint_gap": "joint gap"}
 TABLES = {3: "methods without group labels", 5: "methods told the groups"}
@@ -19,11 +21,12 @@ GAPS_NOTE = (
     "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four test "
     "groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. Acc. In "
     "brackets: the factor by which a cue's gap is wider than that of ERM with the same model; ? where the 95 % "
-    f"interval of the paired difference contains zero, or with fewer than {FEWEST} samples. The intervals are not "
-    "corrected for the number of methods.")
+    f"interval of the paired difference, or that of the gap itself, contains zero, or with fewer than {FEWEST} "
+    "samples. The intervals are not corrected for the number of methods.")
 HEADS = [*BASELINE, "binding", *SHOWN.values()]
 # Shares of the paper's training images: both cues agree with the target, cue 1 misleads, cue 2 misleads, both do.
 PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
+_MADE = ["model", "weights", "method", "option"]
 _COLUMNS = ["study", "table", *BASELINE, "binding",
             *(f"{metric}{part}" for metric in SHOWN for part in ("", "_stderr")),
             *(f"cue_{cue}_{part}" for cue in CUE_GAPS for part in ("factor", "factor_low", "factor_high", "verdict")),
@@ -34,8 +37,8 @@ _COLUMNS = ["study", "table", *BASELINE, "binding",
 def read_urbancars_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 3 and 5, as fractions.
 
-    Columns: table, scene, binding, model, method, option (of the method, `key=value`, or empty), told, selection,
-    metric, value. The paper's methods in Table 3 are all told `nothing`.
+    Columns: table, scene, binding, model, weights, method, option (of the method, `key=value`, or empty; all others
+    are at their defaults), told, selection, metric, value. The paper's methods in Table 3 are all told `nothing`.
     """
     raw = pd.read_csv(definition_path("papers/urbancars.csv"), keep_default_na=False)
     return raw.assign(value=raw["percent"] / 100).drop(columns="percent")
@@ -73,19 +76,30 @@ def gap_methods(gaps: pd.DataFrame, whac: pd.DataFrame, runs: pd.DataFrame, know
 
 
 def _paper(row: Mapping, table: int, runs: pd.DataFrame, known: KnownStudies, settings: Mapping) -> dict[str, float]:
-    """The paper's numbers for a row with the same scene, binding, training shares, model, method with its options, and
-    selection; none if anything differs, or if the runs' sources are not comparable."""
+    """The paper's numbers for a row with the same scene, binding, training shares, model with its weights, method with
+    its options, and selection; none if anything differs, or if the runs' sources are not comparable."""
     study = known.studies[row["study"]]
     paper = read_urbancars_tables()
-    options = {"", *(f"{key}={value}" for key, value in part_of(settings, "method").items())}
     told = row["told"] if knows_groups(row["told"]) else "nothing"
     wanted = {"table": table, "scene": study.scene, "told": told,
               **{key: row[key] for key in ("binding", "model", "method", "selection")}}
-    found = paper[np.logical_and.reduce([paper[key] == value for key, value in wanted.items()])
-                  & paper["option"].isin(options)]
+    found = paper[np.logical_and.reduce([paper[key] == value for key, value in wanted.items()])]
+    found = found[np.array([_is_published(settings, *one) for one in found[_MADE].itertuples(index=False, name=None)],
+                           dtype=bool)]
     own = runs[(runs["study"] == row["study"]) & (runs["baseline"] == row["baseline"])]
     same = len(found) and is_comparable(own) and np.allclose(list(training_shares(study).values()), PAPER_SHARES)
     return dict(zip(found["metric"], found["value"], strict=True)) if same else {}
+
+
+def _is_published(settings: Mapping, model: str, weights: str, method: str, option: str) -> bool:
+    """Whether a baseline's network is this one with these weights, all of it trained, and whether its method has this
+    option (`key=value`; empty: none) and otherwise its defaults."""
+    network = {key: value for key, value in part_of(settings, "model").items()
+               if value and key not in ("weights_file", "weights_sha256")}
+    own = {key: value for key, value in part_of(settings, "method").items() if key != "told"}
+    key, _, value = option.partition("=")
+    published = {"name": method, **({key: yaml.safe_load(value)} if option else {})}
+    return network == {"name": model, "weights": weights} and changed(own) == changed(published)
 
 
 def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], list[str]]]:
@@ -98,7 +112,7 @@ def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], lis
 
 
 def _text(row: Mapping, metric: str) -> str:
-    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if it is not certain to be wider; `(worse)` if ERM has no gap."""
+    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if the gap or its being wider is not certain; `(worse)` if ERM has no gap."""
     text = percent(row[metric], row[f"{metric}_stderr"], row["n"], row["expected"])
     cue = next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
     factor, verdict = (row[f"cue_{cue}_{part}"] for part in ("factor", "verdict")) if cue else (np.nan, "")

@@ -8,7 +8,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.preference import spoken_for_among
+from diagvib.studies.preference import spoken_for, spoken_for_among
 from diagvib.studies.study import (
     METRICS,
     TARGET,
@@ -98,6 +98,14 @@ class KnownStudies:
         if own != {"seeds"}:
             return text
         return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
+
+    def followable(self, study: str) -> list[int]:
+        """The numbers, from 1, of those of a study's cues that predictions can follow: some of their classes point to
+        one class of the target (`spoken_for`), which is the same in every dataset sample."""
+        own = self.studies[study]
+        added_cue = _sample(own.scene, 0).added_cue
+        return [number for number, cue in enumerate(own.cues, start=1)
+                if any(target is not None for target in spoken_for(own, cue, added_cue))]
 
     def spoken(self, study: str, factors: Sequence[str], sample: int) -> dict[str, frozenset[str]] | None:
         """Class of a study's first cue -> classes of its target that it points to in training, for the classes of a

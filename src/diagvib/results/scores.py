@@ -27,26 +27,30 @@ def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
 
 
 def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """Each test group's mean per-class accuracy and worst cell, `{group}_{metric}`, mean over the bindings."""
+    """Each test group's mean per-class accuracy and worst cell, `{group}_{metric}`, mean over the bindings; left out
+    if one of these has none."""
     own = tables["accuracy"]
     own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["environment"] == "")]
-    values = own.groupby(["group", "metric"], sort=False)["mean"].mean().dropna()
+    values = own.groupby(["group", "metric"], sort=False)["mean"].agg(
+        lambda of_bindings: of_bindings.mean(skipna=False)).dropna()
     return {f"{group}_{metric}": round(float(value), DIGITS) for (group, metric), value in values.items()}
 
 
 def gaps_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """In-distribution accuracy, gaps and worst group, mean over the bindings."""
-    return _mean_of_bindings(tables["gaps"], baseline, study)
+    """In-distribution accuracy, gaps and worst group, mean over the bindings as in the table."""
+    return _over_bindings(tables["gaps"], baseline, study)
 
 
 def average_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """Accuracies on the test and the training environments, worst cell and confusion, mean over the bindings."""
-    return _mean_of_bindings(tables["average"], baseline, study)
+    """Accuracies on the test and the training environments, worst cell and confusion, mean over the bindings as in the
+    table."""
+    return _over_bindings(tables["average"], baseline, study)
 
 
-def _mean_of_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str, float]:
-    own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["binding"] != "")]
-    values = own.groupby("metric", sort=False)["mean"].mean().dropna()
+def _over_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str, float]:
+    """The rows without a binding, which are over the samples that have all bindings; or the only binding's."""
+    own = own[(own["baseline"] == baseline) & (own["study"] == study)]
+    values = own[own["binding"].eq("") | (own["binding"].nunique() == 1)].set_index("metric")["mean"].dropna()
     return {metric: round(float(value), DIGITS) for metric, value in values.items()}
 
 

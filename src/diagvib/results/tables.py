@@ -76,16 +76,16 @@ def make_tables(collected: Collected, settings: dict, tuned: Path | None = None)
              **order_tables(frame, made, comparison, known),
              "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
              "average_methods": average_methods(made["average"], frame, known, baselines),
-             "selection": _selection(collected, known.judged_by("shortcut", frame["study"])),
+             "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
              "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines)}
     return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
             "run_times": run_times(collected)}
 
 
-def _selection(collected: Collected, studies: list[str]) -> pd.DataFrame:
+def _selection(collected: Collected, studies: list[str], baselines: dict[str, dict]) -> pd.DataFrame:
     chosen = collected.frame["study"].isin(studies)
     epochs = [own for own, of in zip(collected.selectable(), chosen, strict=True) if of]
-    return selection_table(collected.frame[chosen], epochs, collected.history)
+    return selection_table(collected.frame[chosen], epochs, baselines, collected.history)
 
 
 def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | None = None) -> None:

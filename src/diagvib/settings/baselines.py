@@ -5,7 +5,7 @@ Does not import torch, so that planning stays quick. `python -m diagvib.settings
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -209,13 +209,17 @@ def _read(entry: object, name: str, where: str) -> dict:
 
 def shortened(settings: dict) -> dict:
     """The result of `complete` without defaults: an entry for people to read."""
-    method = settings["method"]
-    declared = declaration(method["name"])
-    usual = {"told": declared.told[0], **{key: schema["default"] for key, schema in declared.options.items()}}
-    kept = {key: value for key, value in method.items() if key not in usual or usual[key] != value}
-    entry = Baseline.model_validate({**settings, "method": kept}).model_dump(exclude_defaults=True)
+    entry = Baseline.model_validate({**settings, "method": changed(settings["method"])}).model_dump(
+        exclude_defaults=True)
     return {key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
             for key, value in entry.items()}
+
+
+def changed(method: Mapping) -> dict:
+    """A method's settings without those that have its defaults."""
+    declared = declaration(method["name"])
+    usual = {"told": declared.told[0], **{key: schema["default"] for key, schema in declared.options.items()}}
+    return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
 
 
 def _complete_method(given: dict, where: str, place: str) -> dict:

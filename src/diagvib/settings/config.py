@@ -216,9 +216,18 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
     _check_bindings(config, entry.bindings or "all", studies, f"{where}: {entry.name}: bindings")
     settings = load_settings(entry.name, config["baselines_from"])
     check_method(settings["method"], config, studies, f"{where}: {entry.name}")
+    _check_patience(settings, config, f"{where}: {entry.name}")
     if entry.max_epochs is not None:
         settings["max_epochs"] = entry.max_epochs
     return {"name": entry.name, "studies": studies, "bindings": bindings, "settings": settings}
+
+
+def _check_patience(settings: dict, config: dict, where: str) -> None:
+    patience = config["training"]["patience"]
+    if patience is not None and settings.get("selection") == "last":
+        raise DiagvibError(f"{where}: training.patience: {patience} never stops a training with selection: last, which "
+                           "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
+                           "out")
 
 
 def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
@@ -257,6 +266,7 @@ def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
     if stage == "tune" and baseline not in known:
         known[baseline] = load_settings(baseline, config["baselines_from"])
+        _check_patience(known[baseline], config, f"baseline {baseline}")
     _check_names("baseline", [baseline], known, "the configuration's baselines")
     # The origin of the values is for readers; rewording it does not affect results.
     return {key: value for key, value in known[baseline].items() if key != "origin"}

@@ -21,8 +21,10 @@ class Training(Strict):
     """How every baseline is trained."""
 
     max_epochs: Count
-    patience: Count | None = Field(description="training stops after this many epochs without a lower validation "
-                                               "loss; null: never")
+    patience: Count | None = Field(
+        description="training stops after this many epochs in a row that are no better by the baseline's selection "
+                    "rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the "
+                    "last epoch (identify of jtt, reference of eiil) do not stop early. null: never")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
     precision: Literal["bf16", "fp32"] = Field(description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
                                                            "AMX; on other CPUs fp32")
