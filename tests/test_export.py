@@ -102,3 +102,9 @@ def test_images_that_are_not_there_are_named(config, tmp_path):
     with pytest.raises(DiagvibError, match=r"zgo/shape-hue/2/train.parquet: no such file"):
         export({**config, "studies": ["zgo"], "samples": 3}, tmp_path)
     assert not (tmp_path / "README.md").exists()
+
+
+def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, tmp_path):
+    with pytest.raises(DiagvibError, match=r"^images: .*makes no image files; set `images: parquet`"):
+        export({**config, "images": "render"}, tmp_path)
+    assert not any(tmp_path.iterdir())

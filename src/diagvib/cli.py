@@ -215,7 +215,8 @@ def plan(config: Config = None, override: Override = None,
 @app.command()
 def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards and the data card go.")],
            config: Config = None, override: Override = None) -> None:
-    """Write datasets in the layout of the Hugging Face Hub. Adds a data card."""
+    """Write datasets in the layout of the Hugging Face Hub. Adds a data card. Reads image files, which `snakemake
+    images --cores all --configfile FILE` makes first."""
     from diagvib.operations.export import export
     export(load_config(config, override), folder)
 

@@ -147,8 +147,9 @@ def _from_files(root: Path, study: Study, binding: Binding, split: str, sample: 
     files = ImageFiles(Layout(root).images(study.name, binding.name))
     path = files.place(sample, split)
     if not path.exists():
-        raise DiagvibError(f"{path}: no such file; make it with `snakemake --cores all images`, get it with `dvc "
-                           "pull`, or leave out `root` to render the images now")
+        raise DiagvibError(f"{path}: no such file; make it with `snakemake images --cores all` and a configuration "
+                           "with `images: parquet`, get it with `dvc pull`, or leave out `root` to render the images "
+                           "now")
     return files.load(sample, split)
 
 
