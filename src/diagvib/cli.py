@@ -45,13 +45,14 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: th
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="A study of config/studies.")]
+                                            help="A study: of config/studies, or of the configuration's "
+                                                 "`studies_from`.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
                                            help="The factors that play the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="A baseline of config/baselines.")]
+                                               help="One of the configuration's baselines.")]
 
 
 class Job:
@@ -152,7 +153,8 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                        help="Baselines of config/baselines.")],
+                                                        help="Baselines: of config/baselines, or of the "
+                                                             "configuration's `baselines_from`.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
     """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the configuration)."""
@@ -227,7 +229,7 @@ def record(config: Config = None, root: Root = None) -> None:
     it."""
     from diagvib.operations.ledger import record
     resolved = load_config(config) if config and not root else None
-    print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved))
+    print(record(resolved["root"] if resolved else _ledger_root(None, root), config=resolved, file=config))
 
 
 @app.command()

@@ -7,6 +7,7 @@ uses (`operations.stage_code`), but not on this module itself, so whatever affec
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -146,10 +147,13 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
 
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
     """Make the tables of all runs and their headline numbers; runs that do not exist are marked as missing."""
+    from diagvib.results.paper import missing_runs
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
+    runs = tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
+    if said := missing_runs(runs, layout.tables / "tables.md"):
+        print(said, file=sys.stderr, flush=True)
 
 
 def plot(layout: Layout, settings: dict, threads: int) -> None:
