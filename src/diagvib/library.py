@@ -6,6 +6,7 @@ as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from torch.utils.data import Dataset
 
 from diagvib import __version__, stages
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_yaml
 from diagvib.foundation.validation import Strict, validated
 from diagvib.images.datasets import ImageFiles
@@ -61,6 +62,11 @@ class StudyDataset(Dataset):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[object, int, dict]:
+        try:
+            index = operator.index(index)
+        except TypeError:
+            raise DiagvibError(f"dataset[{index}]: an index is the number of one image; for several, use "
+                               "torch.utils.data.Subset, or `pixels` and `targets`") from None
         image = self.pixels[index].permute(2, 0, 1)
         return (self.transform(image) if self.transform else image, int(self.targets[index]),
                 {name: values[index] for name, values in self.metadata.items()})
@@ -75,7 +81,11 @@ class StudyDataset(Dataset):
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one class index for each
         image.
         """
-        given = torch.as_tensor(predictions)
+        try:
+            given = torch.as_tensor(predictions)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DiagvibError(f"predictions must be class indices int[{len(self)}], numbers from 0 to "
+                               f"{len(self.classes) - 1} in the order of `classes` ({one_line(error)})") from None
         if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
             raise DiagvibError(f"predictions must be class indices int[{len(self)}], not {str(given.dtype)[6:]}"
                                f"{list(given.shape)}; for logits, use argmax(1)")
@@ -105,7 +115,8 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
     device: where images are rendered. studies_from: your own study files.
     DiagvibError for unknown names, unavailable sources, or missing or damaged files.
     """
-    further = tuple(str(path) for path in studies_from)
+    _check_sample(sample)
+    further = (str(studies_from),) if isinstance(studies_from, str | Path) else tuple(map(str, studies_from))
     definition = load_study(study, further)
     factors = load_scene(definition.scene).factors
     binding = chosen_bindings(definition, [binding], factors)[0] if not definition.cues else bind(
@@ -127,9 +138,19 @@ _Given = create_model("_Given", __base__=Strict, **{
     for key in ("sources", "counts", "image_size")})
 
 
+def _check_sample(number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise DiagvibError(f"dataset sample {number!r}: must be a whole number, such as 0")
+    if number < 0:
+        raise DiagvibError(f"dataset sample {number}: numbers start at 0")
+
+
 def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
     """The number of images of a split, under the configuration's keys: as given, or as in config/config.yaml."""
     known = [*SPLITS, *study.groups]
+    if not isinstance(given, Mapping):
+        raise DiagvibError(f"counts: must be a mapping, such as counts={{'{split}': 90}} with the keys "
+                           f"{', '.join(known)}, not {one_line(repr(given))}")
     unknown = next((key for key in given if key not in known), None)
     if unknown is not None:
         raise unknown_name("count", unknown, known)
