@@ -6,7 +6,6 @@ as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -63,7 +62,7 @@ class StudyDataset(Dataset):
 
     def __getitem__(self, index: int) -> tuple[object, int, dict]:
         try:
-            index = operator.index(index)
+            index = int(range(len(self))[index])  # of a slice there is no int
         except TypeError:
             raise DiagvibError(f"dataset[{index}]: an index is the number of one image; for several, use "
                                "torch.utils.data.Subset, or `pixels` and `targets`") from None
