@@ -87,6 +87,12 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported, monkeyp
         and path.parent == shards[0].parent]
 
 
+def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, tmp_path):
+    with pytest.raises(DiagvibError, match=r"^images: .*makes no image files; set `images: parquet`"):
+        export({**config, "images": "render"}, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
 def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD", 10)
     monkeypatch.setattr(module, "GROUP", 10)
@@ -102,9 +108,3 @@ def test_images_that_are_not_there_are_named(config, tmp_path):
     with pytest.raises(DiagvibError, match=r"zgo/shape-hue/2/train.parquet: no such file"):
         export({**config, "studies": ["zgo"], "samples": 3}, tmp_path)
     assert not (tmp_path / "README.md").exists()
-
-
-def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, tmp_path):
-    with pytest.raises(DiagvibError, match=r"^images: .*makes no image files; set `images: parquet`"):
-        export({**config, "images": "render"}, tmp_path)
-    assert not any(tmp_path.iterdir())

@@ -249,11 +249,11 @@ def _dataset_samples(study: Study, count: int) -> list[dict]:
 
 def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
-    if stage == "tune" and baseline not in known:
-        known[baseline] = load_settings(baseline, config["baselines_from"])
-    if baseline not in known and baseline in baseline_names(config["baselines_from"]):
+    if stage == "train" and baseline not in known and baseline in baseline_names(config["baselines_from"]):
         raise DiagvibError(f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it there, "
                            f"or with --set 'baselines=[{baseline}]'")
+    if stage == "tune" and baseline not in known:
+        known[baseline] = load_settings(baseline, config["baselines_from"])
     _check_names("baseline", [baseline], known, "the configuration's baselines")
     # The origin of the values is for readers; rewording it does not affect results.
     return {key: value for key, value in known[baseline].items() if key != "origin"}
