@@ -29,12 +29,13 @@ def family(name: str) -> str:
     return "timm" if name.startswith("timm/") else name if name in ("small_cnn", "linear") else "torchvision"
 
 
-def check_model(name: str, where: str) -> None:
-    """DiagvibError, beginning with `where`, if a user's own model is not there. Its module is read, not run."""
-    if family(name) != "own":
+def check_model(model: dict | None, where: str) -> None:
+    """DiagvibError, beginning with `where`, if a baseline's `model` is a user's own and is not there. Its module is
+    read, not run."""
+    if model is None or family(model["name"]) != "own":
         return
-    module, _, function = name.partition(":")
-    path, where = find_source(module), f"{where}: {name} cannot be"
+    module, _, function = model["name"].partition(":")
+    path, where = find_source(module), f"{where}: {model['name']} cannot be"
     if path is None:
         raise DiagvibError(f"{where} found: there is no module {module}, neither installed nor in the current folder")
     tree, wrong = syntax_tree(path)

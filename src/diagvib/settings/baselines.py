@@ -190,8 +190,7 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
                            "leave out this key")
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
-    if settings["model"]:
-        check_model(settings["model"]["name"], f"{where}: {name}.model")
+    check_model(settings["model"], f"{where}: {name}.model")
     return settings
 
 
