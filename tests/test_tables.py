@@ -250,9 +250,13 @@ def test_one_line_counts_what_is_missing(runs):
     assert describe_missing(found[:1]) == ["resnet18, zgo: the only run: missing (not run)"]
 
 
-def test_tabulate_says_that_runs_are_missing(tmp_path, capsys):
+def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
     config = load_config(overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"])
     stages.tabulate(Layout(tmp_path), stage_settings(config, "tabulate"), 1)
     listed = tmp_path / "results/tables/tables.md"
     assert f"2 of 2 runs are missing or damaged (small_cnn 2); {listed} lists them" in capsys.readouterr().err
     assert "small_cnn, zgo: all 2 runs: missing" in listed.read_text()
+    stages.plot(Layout(tmp_path), stage_settings(config, "plot"), 1)
+    report = tmp_path / "results/report.html"
+    assert f"2 of 2 runs are missing or damaged (small_cnn 2); {report} lists them" in capsys.readouterr().err
+    assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()
