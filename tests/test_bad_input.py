@@ -356,7 +356,7 @@ MODELS = [
     (model("own_model:other_shape"), "logits of shape (2, 5)"), (model("own_model:other_size"), "64 x 64"),
     (model("own_model:raises_later"), "KeyError"), (model("own_model:whole_numbers"), "int64"),
     (model("own_model:a_list"), "list"), (model("own_model:untrainable"), "without parameters"),
-    (model("own_model:good", options={"widht": 2}), "widht"), (model("broken_model:f"), "SyntaxError"),
+    (model("own_model:good", options={"widht": 2}), "widht"), (model("broken_model:f"), "not valid Python"),
     (model("leaving_model:f"), "SystemExit"), (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
     (model("smol_cnn"), "did you mean small_cnn"), (model("resnet81"), "did you mean resnet18"),
     (model("alexnet", options={"widht": 2}), "widht"), (model("alexnet", options={"num_classes": 2}), "num_classes"),
@@ -419,14 +419,14 @@ def own_folder(tmp_path_factory):
     (folder / "leaving").mkdir()
     (folder / "leaving/__init__.py").write_text("raise SystemExit(3)")
     (folder / "broken_model.py").write_text("def f(:")
-    (folder / "leaving_model.py").write_text("import sys\nsys.exit()")
+    (folder / "leaving_model.py").write_text("import sys\nf = sys.exit()")
     return folder
 
 
 @pytest.mark.parametrize(("changed", "says"), MODELS, ids=lambda value: str(value)[:60])
 def test_models(own_folder, monkeypatch, changed, says):
     monkeypatch.syspath_prepend(own_folder)
-    refused(make_baseline, complete({**GOOD, **changed}), 5, 64, 0, says=says)
+    refused(lambda: make_baseline(complete({**GOOD, **changed}), 5, 64, 0), says=says)
 
 
 @pytest.mark.parametrize(("name", "options", "says"), METHODS)

@@ -254,9 +254,9 @@ def test_own_function(own_module, batch):
 
 
 @pytest.mark.parametrize(("name", "message"), [
-    ("my_nest:linear", "cannot be imported.*my_nest"),
-    ("my_nets:lineal", "cannot be imported.*lineal"),
-    ("my_nets:__name__", "is not a function"),
+    ("my_nest:linear", "my_nest:linear cannot be found: there is no module my_nest"),
+    ("my_nets:lineal", r"my_nets:lineal cannot be found: .*: unknown function 'lineal'; did you mean linear\?"),
+    ("my_nets:nn", "is not a function"),
     ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
     ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
 ])
@@ -406,3 +406,25 @@ def test_a_module_whose_last_linear_layer_is_not_its_end_stays_whole(tmp_path, m
     network = own("softmax_nets:ends_in_softmax").eval().model
     assert not network.separable
     assert network(batch.inputs).exp().sum(1).tolist() == pytest.approx([1] * 6)
+
+
+@pytest.mark.parametrize("source", [
+    "from my_nets import linear as made", "from my_nets import *", "import torch\nmade, also = torch.nn.Linear, 3",
+    "try:\n    import nothing_here\nexcept ImportError:\n    def made(): ...", "def __getattr__(name): ...",
+    "globals()['made'] = print", "import sys\nsys.modules[__name__] = object()",
+    "def make():\n    global made\n    made = print"])
+def test_a_name_that_a_module_may_have_is_not_refused_unread(own_module, tmp_path, source):
+    (tmp_path / "may_have.py").write_text(f"{source}\n")
+    assert settings_of("may_have:made")["model"]["name"] == "may_have:made"
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("tinny_nets:tinny", r"there is no module tinny_nets"),
+    ("my_nets:too_fwe", r"my_nets.py: unknown function 'too_fwe'; did you mean too_few\?")])
+def test_a_mistyped_model_is_found_before_anything_runs(own_module, tmp_path, name, message):
+    with (tmp_path / "my_nets.py").open("a") as file:
+        file.write("\nraise RuntimeError('run')\n")
+    (tmp_path / "mine.yaml").write_text(f"tiny: {{model: '{name}', method: erm, batch_size: 4, origin: test, "
+                                        "optimiser: {name: adam, lr: 0.1}}\n")
+    with pytest.raises(DiagvibError, match=rf"mine.yaml: tiny.model: {name} cannot be found: .*{message}"):
+        load_settings("tiny", [tmp_path / "mine.yaml"])

@@ -94,8 +94,12 @@ def test_a_stage_sees_only_what_it_depends_on():
 def test_a_stage_of_an_unknown_study_or_baseline():
     with pytest.raises(DiagvibError, match="unknown study 'zg'"):
         stage_settings(load(), "draw", study="zg")
-    with pytest.raises(DiagvibError, match="unknown baseline 'resnet50'"):
+    with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
+        stage_settings(load(), "train", "zgo", "resnet81")
+    with pytest.raises(DiagvibError, match=r"^resnet50 is not among the configuration's baselines, small_cnn.*; add it "
+                                           r"there, or with --set 'baselines=\[resnet50\]'"):
         stage_settings(load(), "train", "zgo", "resnet50")
+    assert stage_settings(load("config", "baselines=[resnet50]"), "train", "zgo", "resnet50")["baseline"]["model"]
 
 
 def test_test_images_are_counted_by_group_or_together():

@@ -1,13 +1,16 @@
 """The scene of dogs: the published numbers of photos, none used twice, whatever a user's folder contains."""
 
+import re
 from itertools import product
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+import yaml
 from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
@@ -19,7 +22,9 @@ from diagvib.scenes import load_scene, source_state
 from diagvib.scenes.dogs.embedded import SIZE, embedded_photo
 from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, Catalogue, Photos
 from diagvib.scenes.dogs.prepare import prepare
+from diagvib.scenes.dogs.scene import LEAST_IMAGES
 from diagvib.settings.config import load_config
+from diagvib.settings.configuration import ImageCount
 from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
@@ -282,3 +287,17 @@ def test_stand_ins_run_to_their_report(tmp_path):
     images = read_table(repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet")
     assert images["photo"].type == pa.int32() and len(images["photo"].unique()) == 40
     assert "Nothing to be done" in snakemake(repository, "--configfile", "toy.yaml", "--dry-run")
+
+
+@pytest.mark.parametrize(("study", "each", "counts", "kept"), [
+    ("dogs-o2o-easy", 100, {"train": 43740, "val": 8748, "id": 24, "ood": 24}, {"id": 24, "ood": 24}),
+    ("dogs-o2o-easy", 100, {"train": 43740, "val": 43740, "id": 43740, "ood": 9}, {"ood": 9}),
+    ("dogs-m2m-easy", 20, {"train": 40000, "val": 900, "id": 900, "ood": 20000}, {"id": 9, "val": 9})])
+def test_suggested_counts_are_allowed_and_fit(study, each, counts, kept):
+    assert get_args(ImageCount)[1].metadata[0].ge == LEAST_IMAGES
+    with pytest.raises(DiagvibError, match="would fit") as refused:
+        drawn(study, photos(each), counts)
+    fitting = yaml.safe_load(re.search(r"counts: (\{.*\}) would fit", str(refused.value))[1])
+    assert set(fitting) == set(counts) and {part: fitting[part] for part in kept} == kept
+    assert all(LEAST_IMAGES <= fitting[part] <= counts[part] for part in counts)
+    assert drawn(study, photos(each), fitting)["photo"].is_unique

@@ -88,6 +88,12 @@ def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported, monkeyp
         and path.parent == shards[0].parent]
 
 
+def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, tmp_path):
+    with pytest.raises(DiagvibError, match=r"^images: .*makes no image files; set `images: parquet`"):
+        export({**config, "images": "render"}, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
 def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD", 10)
     monkeypatch.setattr(module, "GROUP", 10)

@@ -169,3 +169,11 @@ def test_the_shipped_configurations_are_valid(name):
     assert all(stage_settings(config, "evaluate", folder)["model"] for folder in models(config))
     with pytest.raises(DiagvibError, match="unknown model 'resnet5'"):
         stage_settings(config, "evaluate", "resnet5")
+
+
+@pytest.mark.parametrize(("stage", "says"), [
+    ("evaluate", r"^evaluate needs a model: resnet50\S*, regnet_y_32gf"),
+    ("last_layer", "^last_layer needs a method: erm, ")])
+def test_a_stage_that_needs_a_name_says_so(stage, says):
+    with pytest.raises(DiagvibError, match=says):
+        stage_settings(load_config(REPOSITORY / "config/imagenet_w.yaml"), stage)

@@ -249,3 +249,37 @@ def test_importing_it_imports_nothing_heavy():
     assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(said)
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         diagvib.lod  # noqa: B018
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"counts": 90},
+     r"^counts: must be a mapping, such as counts=\{'train': 90\} with the keys train, val, test, id, ood, not 90$"),
+    ({"sample": "0"}, "^dataset sample '0': must be a whole number, such as 0$"),
+    ({"sample": -1, "root": "nowhere"}, "^dataset sample -1: numbers start at 0$")])
+def test_an_argument_of_another_kind_is_refused(change, message):
+    with pytest.raises(DiagvibError, match=message):
+        diagvib.load(**{"study": "zgo", "binding": "shape-hue", **change})
+
+
+@pytest.mark.parametrize("predictions", [["5"] * 108, np.array(["five"] * 108), [[1], [2, 3]], None])
+def test_predictions_that_are_no_numbers_are_refused(dataset, predictions):
+    with pytest.raises(DiagvibError, match=r"^predictions must be class indices int\[108\], numbers from 0 to 9 in"):
+        dataset.evaluate(predictions)
+
+
+def test_one_image_at_a_time(dataset):
+    assert torch.equal(dataset[np.int64(-1)][0], dataset[107][0]) and len([*dataset]) == 108
+    for index in (slice(2), "0", [0, 1], 1.0):
+        with pytest.raises(DiagvibError, match=r"^dataset\[.*\]: an index is the number of one image; for several"):
+            dataset[index]
+
+
+def test_a_single_study_file_need_not_be_a_list(tmp_path):
+    rows = "".join(f"      - {{splits: [train, val, test], group: {group}, weight: 0.5, cells: {{cue: {cue}}}}}\n"
+                   for group, cue in (("id", "same"), ("ood", "other")))
+    file = tmp_path / "my_studies.yaml"
+    file.write_text("title: Mine\nstudies:\n  weak:\n    title: Weak\n    meaning: a cue\n"
+                    f"    roles: {{target: 3, cue: 3}}\n    rows:\n{rows}")
+    one, two = (diagvib.load("weak", "shape-hue", "val", sources="embedded", counts={"val": 9}, image_size=64,
+                             studies_from=given) for given in (file, [str(file)]))
+    assert torch.equal(one.pixels, two.pixels) and len(one) == 9

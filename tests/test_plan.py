@@ -169,3 +169,27 @@ def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
     assert plan["disk"]["weights"] == alone["disk"]["weights"] > 0
     assert "weights of my_net, which a plan does not" in capsys.readouterr().out
     assert estimate({**config, "keep_weights": False})["weights_not_known"] == alone["weights_not_known"] == []
+
+
+def printed(plan: dict, config: dict, capsys) -> str:
+    """The table as one line, without its frame."""
+    print_plan(plan, config)
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
+def test_without_a_time_of_training_there_is_no_total(unmeasured, capsys):
+    config = small_config("images=render", "samples=1")
+    said = printed(estimate(config, "cuda", gpus=8), config, capsys)
+    assert "train small_cnn no GPU measured yet" in said and "`diagvib bench train --device cuda`" in said
+    assert "in all" not in said and "on 8 GPUs" not in said
+    assert "2 (2 pairs of study and binding x 1 dataset sample)" in said
+
+
+def test_a_table_names_the_measurement_that_is_missing(tmp_path, capsys):
+    file = result_file(tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20))
+    config = small_config("image_size=64")
+    said = printed(estimate(config, rate_files=[file]), config, capsys)
+    assert "GPU: train small_cnn not measured at 64 pixels, only at 128" in said and "in all" not in said
+    config = small_config("baselines=[resnet18]")
+    said = printed(estimate(config, rate_files=[file]), config, capsys)
+    assert "GPU: render not measured GPU: train resnet18 not measured: this baseline with its batch size" in said

@@ -110,8 +110,9 @@ def test_what_is_pruned_is_recorded_without_it(pulled):
 def test_what_is_not_complete_is_not_recorded(pulled):
     lock = (pulled / ROOT / "dvc.lock").read_text()
     shutil.rmtree((pulled / RUN).parent)
-    said = diagvib(pulled, "record", "--root", ROOT, fails=True)
-    assert f"error: {ROOT} is not complete; `snakemake -n` lists 4 jobs that are left" in said
+    for option, value, named in (("--root", ROOT, f"{ROOT}/config.yaml"), ("--config", "mine.yaml", "mine.yaml")):
+        said = diagvib(pulled, "record", option, value, fails=True)
+        assert f"error: {ROOT} is not complete; `snakemake -n --configfile {named}` lists 4 jobs that are left" in said
     assert (pulled / ROOT / "dvc.lock").read_text() == lock and not (pulled / ROOT / "SHA256SUMS").exists()
 
 

@@ -2,17 +2,20 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from diagvib import stages
 from diagvib.results import TABLE_FILES
-from diagvib.results.paper import percent, read_paper_tables
+from diagvib.results.paper import describe_missing, missing_runs, percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.grid import RUN_FILES
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import RUN_FILES, Layout
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
@@ -234,3 +237,26 @@ def test_the_papers_tables_are_complete():
     ((1.0, float("nan"), 1, 1), "100.0 (n = 1)"), ((float("nan"), float("nan"), 0, 5), "-")])
 def test_percent(numbers, text):
     assert percent(*numbers) == text
+
+
+def test_one_line_counts_what_is_missing(runs):
+    wanted = [MISSING, {**MISSING, "sample": 2}, {**MISSING, "baseline": "small_cnn"}]
+    assert missing_runs(collect_runs(runs, wanted), Path("tables.md")) == ""
+    shutil.rmtree(runs / "resnet18/zgo/shape-hue")
+    found = collect_runs(runs, wanted)
+    assert missing_runs(found, Path("tables.md")) == (
+        "2 of 3 runs are missing or damaged (resnet18 2); tables.md lists them")
+    assert describe_missing(found) == ["resnet18, zgo: all 2 runs: missing (not run)"]
+    assert describe_missing(found[:1]) == ["resnet18, zgo: the only run: missing (not run)"]
+
+
+def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
+    config = load_config(overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"])
+    stages.tabulate(Layout(tmp_path), stage_settings(config, "tabulate"), 1)
+    listed = tmp_path / "results/tables/tables.md"
+    assert f"2 of 2 runs are missing or damaged (small_cnn 2); {listed} lists them" in capsys.readouterr().err
+    assert "small_cnn, zgo: all 2 runs: missing" in listed.read_text()
+    stages.plot(Layout(tmp_path), stage_settings(config, "plot"), 1)
+    report = tmp_path / "results/report.html"
+    assert f"2 of 2 runs are missing or damaged (small_cnn 2); {report} lists them" in capsys.readouterr().err
+    assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()

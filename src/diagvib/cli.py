@@ -45,13 +45,14 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: th
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="A study of config/studies.")]
+                                            help="A study: of config/studies, or of the configuration's "
+                                                 "`studies_from`.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
                                            help="The factors that play the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
-                                               help="A baseline of config/baselines.")]
+                                               help="One of the configuration's baselines.")]
 
 
 class Job:
@@ -152,7 +153,8 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                        help="Baselines of config/baselines.")],
+                                                        help="Baselines: of config/baselines, or of the "
+                                                             "configuration's `baselines_from`.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
     """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the configuration)."""
@@ -215,7 +217,8 @@ def plan(config: Config = None, override: Override = None,
 @app.command()
 def export(folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the shards and the data card go.")],
            config: Config = None, override: Override = None) -> None:
-    """Write datasets in the layout of the Hugging Face Hub. Adds a data card."""
+    """Write datasets in the layout of the Hugging Face Hub. Adds a data card. Reads image files, which `snakemake
+    images --cores all --configfile FILE` makes first."""
     from diagvib.operations.export import export
     export(load_config(config, override), folder)
 
@@ -226,7 +229,7 @@ def record(config: Config = None, root: Root = None) -> None:
     it."""
     from diagvib.operations.ledger import record
     chosen = _ledger_root(config, root)
-    print(record(chosen, config=load_config(config) if config else None))
+    print(record(chosen, config=load_config(config) if config else None, file=config))
 
 
 @app.command()

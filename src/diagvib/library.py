@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 from diagvib import stages
 from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_yaml
 from diagvib.foundation.program_digest import program_digest
 from diagvib.foundation.validation import Strict, validated
@@ -65,6 +65,11 @@ class StudyDataset(Dataset):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[object, int, dict]:
+        try:
+            index = int(range(len(self))[index])  # of a slice there is no int
+        except TypeError:
+            raise DiagvibError(f"dataset[{index}]: an index is the number of one image; for several, use "
+                               "torch.utils.data.Subset, or `pixels` and `targets`") from None
         image = self.pixels[index].permute(2, 0, 1)
         return (self.transform(image) if self.transform else image, int(self.targets[index]),
                 {name: values[index] for name, values in self.metadata.items()})
@@ -79,7 +84,11 @@ class StudyDataset(Dataset):
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one class index for each
         image.
         """
-        given = torch.as_tensor(predictions)
+        try:
+            given = torch.as_tensor(predictions)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DiagvibError(f"predictions must be class indices int[{len(self)}], numbers from 0 to "
+                               f"{len(self.classes) - 1} in the order of `classes` ({one_line(error)})") from None
         if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
             raise DiagvibError(f"predictions must be class indices int[{len(self)}], not {str(given.dtype)[6:]}"
                                f"{list(given.shape)}; for logits, use argmax(1)")
@@ -95,7 +104,8 @@ class StudyDataset(Dataset):
 def load(study: str, binding: str, split: str = "train", sample: int = 0, *, root: str | Path | None = None,
          sources: str | None = None, mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
          image_size: int | None = None, device: str | None = None,
-         transform: Callable[[Tensor], object] | None = None, studies_from: Sequence[str | Path] = ()) -> StudyDataset:
+         transform: Callable[[Tensor], object] | None = None, studies_from: str | Path | Sequence[str | Path] = ()
+         ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
     study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`; split: train, val or
@@ -111,7 +121,8 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only rendering needs if
     `root` is given.
     """
-    further = tuple(str(path) for path in studies_from)
+    _check_sample(sample)
+    further = (str(studies_from),) if isinstance(studies_from, str | Path) else tuple(map(str, studies_from))
     definition = load_study(study, further)
     factors = load_scene(definition.scene).factors
     binding = chosen_bindings(definition, [binding], factors)[0] if not definition.cues else bind(
@@ -138,9 +149,19 @@ _Given = create_model("_Given", __base__=Strict, **{
     for key in ("sources", "counts", "image_size")})
 
 
+def _check_sample(number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        raise DiagvibError(f"dataset sample {number!r}: must be a whole number, such as 0")
+    if number < 0:
+        raise DiagvibError(f"dataset sample {number}: numbers start at 0")
+
+
 def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
     """The number of images of a split, under the configuration's keys: as given, or as in config/config.yaml."""
     known = [*SPLITS, *study.groups]
+    if not isinstance(given, Mapping):
+        raise DiagvibError(f"counts: must be a mapping, such as counts={{'{split}': 90}} with the keys "
+                           f"{', '.join(known)}, not {one_line(repr(given))}")
     unknown = next((key for key in given if key not in known), None)
     if unknown is not None:
         raise unknown_name("count", unknown, known)
@@ -158,8 +179,9 @@ def _from_files(root: Path, study: Study, binding: Binding, split: str, sample: 
     files = ImageFiles(Layout(root).images(study.name, binding.name))
     path = files.place(sample, split)
     if not path.exists():
-        raise DiagvibError(f"{path}: no such file; make it with `snakemake --cores all images`, get it with `dvc "
-                           "pull`, or leave out `root` to render the images now")
+        raise DiagvibError(f"{path}: no such file; make it with `snakemake images --cores all` and a configuration "
+                           "with `images: parquet`, get it with `dvc pull`, or leave out `root` to render the images "
+                           "now")
     return files.load(sample, split)
 
 

@@ -7,6 +7,7 @@ uses (`operations.stage_code`), but not on this module itself, so whatever affec
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.study import SPLITS, parse_study
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
@@ -148,14 +150,24 @@ def tabulate(layout: Layout, settings: dict, threads: int) -> None:
     """Make the tables of all runs and their headline numbers; runs that do not exist are marked as missing."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
+    runs = tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
+    _say_missing(runs, layout.tables / "tables.md")
+
+
+def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
+    from diagvib.results.paper import missing_runs
+    if said := missing_runs(runs, listed):
+        print(said, file=sys.stderr, flush=True)
 
 
 def plot(layout: Layout, settings: dict, threads: int) -> None:
     """Draw every figure, and write the report."""
+    import pandas as pd
+
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
     draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs,
                  threads)
     write_report(layout.tables, layout.figures, layout.report, settings)
+    _say_missing(pd.read_csv(layout.tables / "runs.csv"), layout.report)

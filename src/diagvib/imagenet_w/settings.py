@@ -133,12 +133,12 @@ def stage_settings(config: Mapping, stage: str, name: str | None = None) -> dict
     layer, settings = config["last_layer"] or {}, {"font": config["font"]}
     sets = {key: value for key, value in config["photos"].items() if key != "train"}
     if stage == "evaluate":
-        settings |= {"photos": sets, "model": _chosen(models(config), name, "model")}
+        settings |= {"photos": sets, "model": _chosen(models(config), name, stage, "model")}
     elif stage == "features":
         settings |= {"photos": config["photos"], "model": layer["model"], "seed": layer["seed"],
                      "variants": variants(layer["methods"])}
     elif stage == "last_layer":
-        _chosen({method: method for method in layer["methods"]}, name, "method")
+        _chosen({method: method for method in layer["methods"]}, name, stage, "method")
         settings |= {"photos": config["photos"], "threads": config["threads"], "model": layer["model"], **{
             key: layer[key] for key in ("epochs", "batch_size", "learning_rates", "seed")}}
     elif stage == "compare":
@@ -160,7 +160,9 @@ def read_settings(text: str, stage: str) -> dict:
     return found
 
 
-def _chosen(known: Mapping, name: str | None, kind: str):
+def _chosen(known: Mapping, name: str | None, stage: str, kind: str):
+    if name is None:
+        raise DiagvibError(f"{stage} needs a {kind}: {', '.join(known)}")
     if name not in known:
         raise unknown_name(kind, str(name), known, "the configuration")
     return known[name]

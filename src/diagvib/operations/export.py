@@ -39,8 +39,12 @@ def export(config: dict, out: Path) -> list[Exported]:
     """Export every dataset of a resolved configuration from its image files to the folder `out`.
 
     Existing shards with the right content are kept. Those of datasets that the configuration no longer has are left
-    alone, but not listed in the data card. DiagvibError if an image file is missing or damaged, or for several scenes.
+    alone, but not listed in the data card. DiagvibError if an image file is missing or damaged, for several scenes, or
+    for a configuration that makes no image files.
     """
+    if config["images"] == "render":
+        raise DiagvibError("images: this configuration renders images while it trains and makes no image files; set "
+                           "`images: parquet`, run `snakemake images --cores all --configfile FILE`, and export again")
     layout, found = Layout(Path(config["root"])), []
     scenes = sorted({study_of(config, study).scene for study in config["studies"]})
     if len(scenes) > 1:

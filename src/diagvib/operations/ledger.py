@@ -43,21 +43,22 @@ METRICS = str(Layout(Path(".")).metrics)
 SHOWN = 5
 
 
-def record(root: str, wanted: Iterable[str] = (), config: dict | None = None) -> str:
+def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, file: Path | None = None) -> str:
     """Write what is there to the root's dvc.lock, if it is the complete result of its configuration; returns a sentence
     that says so.
 
     For a root other than `.` that has no dvc.yaml: to its SHA256SUMS, if it is not complete or DVC cannot track it.
     root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own answer takes longer;
-    config: resolved, of that root; None: the one it was recorded with. DiagvibError, saying why, if nothing was
-    recorded; the ledger is then as it was.
+    config: resolved, of that root; None: the one it was recorded with; file: its file, for messages. DiagvibError,
+    saying why, if nothing was recorded; the ledger is then as it was.
     """
     here = _is_here(root)
     if not here and config is None and config_of(root).exists():
-        config = load_config(config_of(root))
+        file = config_of(root)
+        config = load_config(file)
     # One after the other: Snakemake need not be asked where there is no ledger.
     reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
-              or _unfinished(root, config))
+              or _unfinished(root, config, file))
     if reason and not here and not stages_of(root).exists():
         return f"{_record_sums(Path(root))}. DVC tracks none of it: {reason}"
     _raise_first(reason)
@@ -253,29 +254,29 @@ def _absent(wanted: Iterable[str]) -> str | None:
     return f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}" if absent else None
 
 
-def _unfinished(root: str, config: dict | None) -> str | None:
+def _unfinished(root: str, config: dict | None, named: Path | None) -> str | None:
     """Why Snakemake does not take everything of a root's configuration for finished and up to date."""
     if _is_here(root):
-        return _left(str(CONFIG), [])
+        return _left(str(CONFIG), [], "snakemake -n")
     if config is None:
         return f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`"
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(configuration_text(config))
         file.flush()
-        return _left(root, ["--configfile", file.name])
+        return _left(root, ["--configfile", file.name], f"snakemake -n --configfile {named or 'FILE'}")
 
 
-def _left(what: str, arguments: list[str]) -> str | None:
+def _left(what: str, arguments: list[str], command: str) -> str | None:
     quiet = ["--quiet", "rules", "reason", "host"]
     done = subprocess.run([sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *arguments, *quiet],
                           capture_output=True, text=True, check=False)
     said = done.stdout + done.stderr
     if done.returncode:
-        return f"`snakemake -n` fails: {last_line(said)}"
+        return f"`{command}` fails: {last_line(said)}"
     if NOTHING_TO_DO in said:
         return None
     total = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
-    return f"{what} is not complete; `snakemake -n` lists {total[1] if total else 'the'} jobs that are left"
+    return f"{what} is not complete; `{command}` lists {total[1] if total else 'the'} jobs that are left"
 
 
 def _listed(paths: list[str]) -> str:

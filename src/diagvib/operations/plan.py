@@ -157,7 +157,7 @@ def print_plan(plan: dict, config: dict) -> None:
     """The plan as a table for people."""
     table = Table(title=f"Plan: root {config['root']}, sources {config['sources']}, device {plan['device']}",
                   show_header=False, title_justify="left")
-    for what, value in _quantities(plan, config) + _times(plan):
+    for what, value in _quantities(plan, config) + _times(plan, config):
         table.add_row(what, value)
     Console().print(table)
 
@@ -165,8 +165,8 @@ def print_plan(plan: dict, config: dict) -> None:
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     disk, own = plan["disk"], plan["weights_not_known"]
     return [
-        ("datasets", f"{plan['datasets']:,} ({plan['jobs']['draw']} studies' bindings x {dataset_count(config)} "
-                     f"samples)"),
+        ("datasets", f"{plan['datasets']:,} ({_counted(plan['jobs']['draw'], 'pair')} of study and binding x "
+                     f"{_counted(dataset_count(config), 'dataset sample')})"),
         ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
         ("runs", f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})"),
         ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
@@ -176,23 +176,42 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     ]
 
 
-def _times(plan: dict) -> list[tuple[str, str]]:
+def _times(plan: dict, config: dict) -> list[tuple[str, str]]:
     """Rows about time: every stage, all together, on several GPUs, and the measurements behind them."""
     unit = "GPU: " if plan["device"] == "cuda" else ""
-    stages = [(f"{unit}{stage}", "not measured on this kind of device" if seconds is None else duration(seconds))
-              for stage, seconds in plan["seconds"].items()]
-    known = [seconds for seconds in plan["seconds"].values() if seconds is not None]
+    rows = [(f"{unit}{stage}", _not_measured(stage, plan, config) if seconds is None else duration(seconds))
+            for stage, seconds in plan["seconds"].items()]
+    known = {stage: seconds for stage, seconds in plan["seconds"].items() if seconds is not None}
     without = f", without {', '.join(plan['not_measured'])}" if plan["not_measured"] else ""
-    rows = [*stages, (f"{unit}in all", duration(sum(known)) + without)] if known else stages
-    if known and plan["gpus"]:
-        wall = _between(**plan["wall_seconds"])
-        rows.append((f"on {plan['gpus']} GPU{'s' * (plan['gpus'] > 1)}",
-                     f"{wall}{without}; each takes one job at a time (profiles/slurm)"))
+    if known.keys() - {"render"}:  # rendering alone says nothing about the whole
+        rows.append((f"{unit}in all", duration(sum(known.values())) + without))
+        if plan["gpus"]:
+            rows.append((f"on {_counted(plan['gpus'], 'GPU')}",
+                         f"{_between(**plan['wall_seconds'])}{without}; each takes one job at a time (profiles/slurm)"))
+    option = f" --device {plan['device']}"
     rows.append(("rates from", ", ".join(plan["rates_from"]) or
-                 "no measurement here; `diagvib bench` makes one, --rates takes one from another machine"))
+                 f"{_nothing_measured(plan)}: run `diagvib bench render{option}` and `diagvib bench train{option}` on "
+                 "one, or name a result file of theirs with --rates"))
     if plan["measured_on"]:
         rows.append(("measured on", "; ".join(plan["measured_on"])))
     return rows
+
+
+def _not_measured(stage: str, plan: dict, config: dict) -> str:
+    """Why the time of a stage is not known."""
+    if not plan["rates_from"]:
+        return _nothing_measured(plan)
+    if config["image_size"] != _MEASURED_SIZE:
+        return f"not measured at {config['image_size']} pixels, only at {_MEASURED_SIZE}"
+    return "not measured" if stage == "render" else "not measured: this baseline with its batch size and precision"
+
+
+def _nothing_measured(plan: dict) -> str:
+    return f"no {'GPU' if plan['device'] == 'cuda' else 'CPU'} measured yet"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _between(at_least: float, at_most: float) -> str:

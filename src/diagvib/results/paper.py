@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import pandas as pd
 
@@ -95,11 +96,21 @@ def describe_missing(runs: pd.DataFrame) -> list[str]:
     for (baseline, study, status, reason), group in missing.groupby(
             ["baseline", "study", "status", "reason"], sort=False, dropna=False):
         if len(group) == configured[baseline, study]:
-            which = f"all {len(group)} runs"
+            which = f"all {len(group)} runs" if len(group) > 1 else "the only run"
         else:
             which = "; ".join(f"{binding} {_samples(rows)}" for binding, rows in group.groupby("binding", sort=False))
         lines.append(f"{baseline}, {study}: {which}: {status} ({reason})")
     return lines
+
+
+def missing_runs(runs: pd.DataFrame, listed: Path) -> str:
+    """One line about all missing and damaged runs, for the terminal; empty if there are none. listed: the file that
+    names each."""
+    missing = runs[runs["status"] != "ok"]
+    if missing.empty:
+        return ""
+    counts = ", ".join(f"{baseline} {n:,}" for baseline, n in missing["baseline"].value_counts(sort=False).items())
+    return f"{len(missing):,} of {len(runs):,} runs are missing or damaged ({counts}); {listed} lists them"
 
 
 def _samples(rows: pd.DataFrame) -> str:

@@ -18,7 +18,7 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
 from diagvib.methods.registry import METHODS, Declaration, declaration
-from diagvib.models.registry import family
+from diagvib.models.registry import check_model, family
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -190,6 +190,7 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
                            "leave out this key")
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
+    check_model(settings["model"], f"{where}: {name}.model")
     return settings
 
 

@@ -264,6 +264,9 @@ def _dataset_samples(study: Study, count: int) -> list[dict]:
 
 def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
+    if stage == "train" and baseline not in known and baseline in baseline_names(config["baselines_from"]):
+        raise DiagvibError(f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it there, "
+                           f"or with --set 'baselines=[{baseline}]'")
     if stage == "tune" and baseline not in known:
         known[baseline] = load_settings(baseline, config["baselines_from"])
         _check_patience(known[baseline], config, f"baseline {baseline}")

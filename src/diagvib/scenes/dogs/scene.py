@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from diagvib.scenes.scene import Renderer
 
 COPIES = ("0", "1")
+LEAST_IMAGES = 9  # of a split or a group, as in `settings.configuration`
 _EXAMPLE = 128  # pixels per side
 
 
@@ -156,7 +158,34 @@ def _too_few(recipes: pd.DataFrame, short: Mapping[tuple[str, str], tuple[np.nda
     (breed, background), (rows, there) = min(short.items(), key=lambda item: item[1][1] / len(item[1][0]))
     parts = recipes["split"].where((recipes["split"] != "test") | ("group" not in recipes), recipes.get("group"))
     needed = ", ".join(f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items())
-    share = max(there - 3, 0) / len(rows)  # the share of a cell may be rounded up in each split
-    fitting = ", ".join(f"{part}: {int(n * share)}" for part, n in parts.value_counts().sort_index().items())
+    fitting = _fitting(parts.value_counts().sort_index().to_dict(), [
+        (parts.iloc[own].value_counts().to_dict(), photos) for own, photos in short.values()])
+    listed = ", ".join(f"{part}: {n}" for part, n in fitting.items())
     return DiagvibError(f"dogs: {len(rows):,} different photos of {breed} in {background} are needed ({needed}), but "
-                        f"there are {there:,}" + (f"; counts: {{{fitting}}} would fit" if share else ""))
+                        f"there are {there:,}" + (f"; counts: {{{listed}}} would fit" if fitting else ""))
+
+
+def _fitting(counts: Mapping[str, int], cells: Sequence[tuple[Mapping[str, int], int]]) -> dict[str, int]:
+    """Counts for which the photos suffice, or {} if there are none: all reduced by one factor; but those that would
+    become too small stay as they are or, if that is too many, are the smallest allowed.
+
+    cells: how many photos each part needs, and how many there are.
+    """
+    for smallest in (counts, dict.fromkeys(counts, LEAST_IMAGES)):
+        kept, small = {}, {}
+        while len(kept) < len(counts):
+            share = min(_share(counts, needed, there, kept) for needed, there in cells)
+            reduced = {part: kept.get(part, int(n * share)) for part, n in counts.items()}
+            small = {part: smallest[part] for part, n in reduced.items() if part not in kept and n < LEAST_IMAGES}
+            if share > 0 and not small:
+                return reduced
+            kept |= small
+    return {}
+
+
+def _share(counts: Mapping[str, int], needed: Mapping[str, int], there: int, kept: Mapping[str, int]) -> float:
+    """The factor by which the counts that are not kept must shrink for one cell; not positive if none is enough."""
+    fixed = sum(math.ceil(needed.get(part, 0) * n / counts[part]) for part, n in kept.items())
+    other = sum(n for part, n in needed.items() if part not in kept)
+    left = there - 3 - fixed  # the share of a cell may be rounded up in each split
+    return min(1.0, left / other) if other else 1.0 if left >= 0 else 0.0
