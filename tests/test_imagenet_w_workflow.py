@@ -177,3 +177,10 @@ def test_the_shipped_configurations_are_valid(name):
 def test_a_stage_that_needs_a_name_says_so(stage, says):
     with pytest.raises(DiagvibError, match=says):
         stage_settings(load_config(REPOSITORY / "config/imagenet_w.yaml"), stage)
+
+
+@pytest.mark.parametrize("stage", ["features", "last_layer"])
+def test_a_stage_that_the_configuration_has_no_use_for_says_so(stage):
+    config = load_config(REPOSITORY / "config/imagenet_w.yaml") | {"last_layer": None}
+    with pytest.raises(DiagvibError, match=f"^{stage}: the configuration trains no last layer; add last_layer"):
+        stage_settings(config, stage, "erm")

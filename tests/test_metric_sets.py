@@ -20,7 +20,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
-from diagvib.results.scores import write_scores
+from diagvib.results.scores import score, write_scores
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.settings.grid import RUN_FILES
 from diagvib.studies.study import METRICS
@@ -268,3 +268,10 @@ def test_headline_numbers_are_over_all_bindings_or_none(tmp_path):
         assert scores(name, pairs) == {"one": {"m": 0.9}, "all": {"m": 0.65}, "some": {}}
     assert scores("accuracy", pairs[pairs["binding"] != ""]) == {
         "one": {"all_m": 0.9}, "all": {"all_m": 0.7}, "some": {}}
+
+
+def test_a_headline_number_is_of_all_factors_or_left_out():
+    rows = [("id_accuracy", 0.9), ("id_accuracy", 0.8), ("faavg", 0.4), ("faavg", float("nan"))]
+    metrics = pd.DataFrame([{"baseline": "net", "study": "zgo", "metric": name, "mean": mean} for name, mean in rows])
+    none = pd.DataFrame(columns=["baseline", "study", "verdict"])
+    assert score({"metrics": metrics, "comparison": none}, "net", "zgo") == {"id_accuracy": 0.85}

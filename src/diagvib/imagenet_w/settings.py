@@ -132,6 +132,8 @@ def stage_settings(config: Mapping, stage: str, name: str | None = None) -> dict
     """What one job of a stage depends on, as plain data. name: of the model's folder, or of the method."""
     layer, settings = config["last_layer"] or {}, {"font": config["font"]}
     sets = {key: value for key, value in config["photos"].items() if key != "train"}
+    if stage in ("features", "last_layer") and not layer:
+        raise DiagvibError(f"{stage}: the configuration trains no last layer; add last_layer with model and methods")
     if stage == "evaluate":
         settings |= {"photos": sets, "model": _chosen(models(config), name, stage, "model")}
     elif stage == "features":

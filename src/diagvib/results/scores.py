@@ -31,9 +31,12 @@ def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -
     if one of these has none."""
     own = tables["accuracy"]
     own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["environment"] == "")]
-    values = own.groupby(["group", "metric"], sort=False)["mean"].agg(
-        lambda of_bindings: of_bindings.mean(skipna=False)).dropna()
+    values = own.groupby(["group", "metric"], sort=False)["mean"].agg(_of_all).dropna()
     return {f"{group}_{metric}": round(float(value), DIGITS) for (group, metric), value in values.items()}
+
+
+def _of_all(means: pd.Series) -> float:
+    return means.mean(skipna=False)
 
 
 def gaps_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
@@ -57,11 +60,12 @@ def _over_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str, fl
 def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
     """FAAvg, FAMin and in-distribution accuracy, averaged over the target factors, and the agreement with the paper.
 
-    agreeing: share of the decided cells of the paper's tables, decided: their number. Unknown values are left out.
+    agreeing: share of the decided cells of the paper's tables, decided: their number. What one of the factors has no
+    value of is left out.
     """
     own = {name: table[(table["baseline"] == baseline) & (table["study"] == study)] for name, table in tables.items()
            if name in ("metrics", "comparison")}
-    values = own["metrics"].groupby("metric", sort=False)["mean"].mean().dropna().to_dict()
+    values = own["metrics"].groupby("metric", sort=False)["mean"].agg(_of_all).dropna().to_dict()
     verdicts = own["comparison"]["verdict"]
     decided = verdicts[verdicts.isin(DECIDED)]
     if len(decided):
