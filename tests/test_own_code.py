@@ -15,7 +15,8 @@ from test_workflow import add_baseline, count
 
 FILES = {
     "atelier/__init__.py": "raise SystemExit('must not run')\n",
-    "atelier/models.py": "import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n\nmake = Block\n",
+    "atelier/models.py": ("import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n"
+                          "make = Block\n"),
     "atelier/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
     "atelier/constants.py": "from atelier import models\n",
     "atelier/unused.py": "",
