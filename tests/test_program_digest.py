@@ -80,6 +80,7 @@ def kept(tmp_path, monkeypatch):
 def new_process() -> None:
     source._source.cache_clear()
     source._parsed.cache_clear()
+    source._content.cache_clear()
 
 
 def test_what_is_kept_is_what_the_files_say(kept, monkeypatch):

@@ -228,26 +228,28 @@ def record(config: Config = None, root: Root = None) -> None:
     """Record finished results, as `snakemake` does. Writes the root's dvc.lock, or SHA256SUMS if DVC cannot track
     it."""
     from diagvib.operations.ledger import record
-    chosen = _ledger_root(config, root)
-    print(record(chosen, config=load_config(config) if config else None, file=config))
+    chosen, resolved = _ledger(config, root)
+    print(record(chosen, config=resolved, file=config))
 
 
 @app.command()
 def verify(config: Config = None, root: Root = None) -> None:
     """Find files that differ from the record. Hashes every recorded file again. Exit code 1 if any was changed."""
     from diagvib.operations.ledger import print_verified, verify
-    chosen = _ledger_root(config, root)
+    chosen, _ = _ledger(config, root)
     if not print_verified(verify(chosen), chosen):
         raise typer.Exit(1)
 
 
-def _ledger_root(config: Path | None, root: Path | None) -> str:
+def _ledger(config: Path | None, root: Path | None) -> tuple[str, dict | None]:
+    """The root of a ledger, and the configuration that names it, if one is given."""
     from diagvib.operations.ledger import configured_root
     if root and config:
         raise DiagvibError(f"--config and --root: give one of them; {config} names its root itself")
-    if root is None and config is None:
-        return configured_root()
-    return str(root or load_config(config)["root"])
+    if config:
+        resolved = load_config(config)
+        return resolved["root"], resolved
+    return str(root or configured_root()), None
 
 
 @app.command()

@@ -60,16 +60,22 @@ def _version(path: Path) -> tuple[Path, int, int]:
 
 
 @cache
+def _content(path: Path, changed: int, size: int) -> bytes:
+    """Read once, so that what is kept under the hash of a text was found in that text."""
+    return path.read_bytes()
+
+
+@cache
 def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
     try:
-        return ast.parse(path.read_bytes(), str(path)), ""
+        return ast.parse(_content(path, changed, size), str(path)), ""
     except (SyntaxError, ValueError) as error:
         return ast.Module([], []), str(error)
 
 
 @cache
 def _source(path: Path, changed: int, size: int) -> Source:
-    content = path.read_bytes()
+    content = _content(path, changed, size)
     kept = cache_folder() / "code" / f"{hashlib.sha256(_analysis() + content).hexdigest()}.json"
     with suppress(OSError, ValueError, TypeError):
         return Source(**json.loads(kept.read_bytes()))
