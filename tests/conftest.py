@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import gc
+import itertools
 import os
 import shutil
 import sys
@@ -24,17 +25,28 @@ with contextlib.suppress(AttributeError, OSError):  # with glibc
     mallopt(trim_threshold, 2**31 - 1)
     mallopt(mmap_max, 0)
 REPOSITORY = Path(__file__).parent.parent
+MEMORY = Path("/dev/shm")
+NUMBERS = itertools.count()
 MIRROR = REPOSITORY.parent / "shared" / "data"
 LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",
            "test_imagenet_w_workflow", "test_learning", "test_methods", "test_scheduler", "test_locks", "test_tuning",
            "test_dependencies", "test_urbancars", "test_own_baseline", "test_own_scene", "test_dogs", "test_bench")
 
 
+def has_room(folder: Path) -> bool:
+    """Whether the files of all tests fit into a folder, and programs among them may run there."""
+    return (os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
+            and shutil.disk_usage(folder).free >= 8 << 30)
+
+
 def pytest_configure(config):
-    """What is kept between commands is kept for these tests alone. Where several processes test, their programs are
+    """Files are in memory if they fit: most of the wait is for the disk, to which each is written before it counts as
+    whole. What is kept between commands is kept for these tests alone. Where several processes test, their programs are
     forks of one process."""
     if hasattr(config, "workerinput"):
         return
+    if has_room(MEMORY):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     os.environ["DIAGVIB_CACHE"] = tempfile.mkdtemp(prefix="diagvib-cache-")
     config.add_cleanup(lambda: shutil.rmtree(os.environ["DIAGVIB_CACHE"]))
     if getattr(config.option, "numprocesses", None):
@@ -47,12 +59,31 @@ def pytest_xdist_auto_num_workers():
     return os.cpu_count() + 1
 
 
-@pytest.fixture(autouse=True)
-def same_path():
-    """The program adds its current folder to sys.path for good; a later test must not find modules in this one's."""
-    before = sys.path[:]
+@pytest.fixture
+def tmp_path(tmp_path):
+    """A folder that no other test had: pytest gives the folder of a test that has passed to the next of a similar name,
+    but what the program has read from a file, it keeps under the file's path."""
+    folder = tmp_path / str(next(NUMBERS))
+    folder.mkdir()
+    return folder
+
+
+def no_modules_left(tmp_path_factory):
+    """The program adds its current folder to sys.path for good, and keeps scenes by their names; later tests must find
+    no modules of these ones', and no scenes from them."""
+    path, modules, folder = sys.path[:], set(sys.modules), str(tmp_path_factory.getbasetemp())
     yield
-    sys.path[:] = before
+    sys.path[:] = path
+    own = [name for name in set(sys.modules) - modules
+           if str(getattr(sys.modules[name], "__file__", None)).startswith(folder)]
+    for name in own:
+        del sys.modules[name]
+    if own and "diagvib.scenes" in sys.modules:
+        sys.modules["diagvib.scenes"].load_scene.cache_clear()
+
+
+no_modules_of_a_test = pytest.fixture(autouse=True)(no_modules_left)
+no_modules_of_a_file = pytest.fixture(autouse=True, scope="module")(no_modules_left)  # from its fixtures
 
 
 @pytest.fixture(scope="session")

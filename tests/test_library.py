@@ -186,7 +186,8 @@ class Photos(Squares):
 """
 LOADING = """
 import diagvib
-print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64).pixels.sum().item())
+counts = {"train": 90, "val": 18, "id": 18, "ood": 18}
+print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=counts, image_size=64).pixels.sum().item())
 """
 
 

@@ -49,6 +49,21 @@ def test_it_ends_as_it_would(code, status, says):
     assert done.stdout == ("end\n" if "atexit" in code else "")
 
 
+def test_it_clears_up_what_it_has_begun(tmp_path):
+    """Its own temporary folders and worker processes; a finalizer of the packages loaded before is not its own."""
+    code = ("import multiprocessing as mp, tempfile, time, torch, weakref\n"
+            "worker = mp.Process(target=time.sleep, args=(600,), daemon=True)\n"
+            "worker.start()\n"
+            "folder = tempfile.TemporaryDirectory(dir='.')\n"
+            "weakref.finalize(folder, print, 'the end')\n"
+            "print(worker.pid)")
+    done = call("python", "-c", code, cwd=tmp_path, timeout=120)
+    worker, *end = done.stdout.splitlines()
+    assert (done.returncode, done.stderr, end) == (0, "", ["the end"]) and not list(tmp_path.iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(worker), 0)
+
+
 def test_it_ends_with_whoever_waits_for_it(tmp_path):
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
     running = subprocess.Popen([programs() / "python", "-c", code], stdout=subprocess.PIPE, text=True)

@@ -8,9 +8,13 @@ hash seed, so where results of several are compared, some come from new processe
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
+import inspect
+import logging
 import marshal
+import multiprocessing.util
 import os
 import runpy
 import selectors
@@ -21,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import weakref
 from functools import cache
 from pathlib import Path
 
@@ -147,6 +152,37 @@ def answer_ended(running: dict[int, socket.socket], selector: selectors.BaseSele
         connection.close()
 
 
+def prepare_for_forks() -> None:
+    """Keep forks from writing to what this process has loaded: each page that they write to is copied for them."""
+    # When a fork ends, it clears up what it has begun itself, and not what was loaded before.
+    atexit._clear()
+    for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):
+        atexit.register(each)
+    for each in list(weakref.finalize._registry):
+        each.atexit = False
+    # pydantic asks for the signature of `list`, for which Python counts a use of every module.
+    with contextlib.suppress(AttributeError):
+        inspect._signature_fromstr = cache(inspect._signature_fromstr)
+        inspect.signature(list)
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(AttributeError, OSError):  # with Linux 6.1
+        put_into_large_pages()
+
+
+def put_into_large_pages() -> None:
+    """A fork copies a table of all pages, and clears it up: with pages of 2 MiB in half of the time."""
+    collapse, size = 25, 1 << 21  # MADV_COLLAPSE
+    madvise = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, rights, _, _, _, *name = line.split(maxsplit=5)
+        if "w" in rights and name in ([], ["[heap]"]):
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            start, end = -(-start // size) * size, end // size * size
+            if start < end:
+                madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), collapse)
+
+
 def become(request: tuple, files: list[int], usual_path: list[str]) -> None:
     """In a fork: the program that was called, as if it had just been started."""
     (program, *arguments), folder, environment, group = request
@@ -210,8 +246,7 @@ if __name__ == "__main__":
                            ("dvc.cli.parser", lambda parser: parser.get_main_parser())):
         with contextlib.suppress(ImportError):
             first(importlib.import_module(package))
-    gc.collect()
-    gc.freeze()
+    prepare_for_forks()
     with socket.socket(fileno=int(sys.argv[1])) as waiting:
         asked = serve(waiting)
     become(*asked, usual)
