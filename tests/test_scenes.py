@@ -1,6 +1,8 @@
 """The contract of every scene, and the errors for a user's scene that breaks it."""
 
+import importlib
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.own_scenes import CheckedScene
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes import SCENES, load_scene
 from diagvib.scenes.scene import RESERVED
@@ -177,6 +180,27 @@ class OneClass(squares.Squares):
     factors = {**squares.Squares.factors, "only": ("a",)}
 class Raising(squares.Squares):
     def __init__(self): 1 / 0
+class Listed(squares.Squares):
+    factors = ["colour", "corner"]
+class Spelt(squares.Squares):
+    factors = {**squares.Squares.factors, "letter": "abc"}
+class Grouped(squares.Squares):
+    columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
+class Constant(squares.Squares):
+    largest = 3
+class Broken(squares.Squares):
+    def __init__(self, changes): self.changes = changes
+    def catalogue(self, prepared):
+        return squares.Catalogue("embedded", "no" if "catalogue" in self.changes else False, "0")
+    def realize(self, classes, *more):
+        made = super().realize(classes, *more)
+        return {**made, **{key: change(made[key]) for key, change in self.changes.items() if key in made}}
+    def renderer(self, prepared, size, device):
+        if "renderer" not in self.changes:
+            return super().renderer(prepared, size, device)
+        class Renderer(squares.Renderer):
+            def __call__(own, recipes): return self.changes["renderer"](super().__call__(recipes))
+        return Renderer(size, device)
 number = 3
 """
 
@@ -188,7 +212,9 @@ number = 3
     ("own_scene:number", "own_scene:number is not a function or class"),
     ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
     ("own_scene:Clashing", "a factor cannot be named 'group'"), ("own_scene:Dashed", "'two-words'"),
-    ("own_scene:OneClass", "only needs at least two classes")])
+    ("own_scene:OneClass", "only needs at least two classes"), ("own_scene:Listed", "factors must be a Mapping"),
+    ("own_scene:Spelt", "the classes of letter must be a tuple of names, not 'abc'"),
+    ("own_scene:Grouped", "a column cannot be named 'group'"), ("own_scene:Constant", "largest is not a method")])
 def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
     (tmp_path / "own_scene.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -196,6 +222,7 @@ def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, 
         load_scene(name)
     assert says in str(error.value) and "\n" not in str(error.value)
     assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors
+    assert isinstance(load_scene("own_scene:Good"), CheckedScene)
 
 
 def test_a_factor_is_exchanged_and_nothing_else(scene, prepared):
@@ -231,3 +258,34 @@ def test_objects_lie_in_their_boxes(name, scene, prepared):
     another = np.array([one != other for one, other in zip(rows[OBJECTS[name]].to_pylist(),
                                                            donors[OBJECTS[name]].to_pylist(), strict=True)])
     assert differ[another].any((1, 2)).all()
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"catalogue": None}, "catalogue gives a Catalogue whose comparable is 'no'; bool is needed"),
+    ({"side": lambda side: side[1:]}, "realize gives side of shape (8,)"),
+    ({"side": lambda side: side * np.nan}, "realize gives nan for side of image 0"),
+    ({"shade": lambda shade: ["dark"] * len(shade)}, "realize gives shade that is not int16"),
+    ({"side": lambda side: side.absent}, "realize failed ({}/own_scene.py, line "),
+    ({"renderer": lambda images: images.float()}, "gives images of torch.float32 and shape [9, 64, 64, 3]"),
+    ({"renderer": lambda images: images[1:]}, "and shape [8, 64, 64, 3]; torch.uint8[9, 64, 64, 3] is needed"),
+    ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
+    ({"renderer": lambda images: 1 / 0}, "line "), ({}, None)])
+def test_a_scene_of_ones_own_that_makes_something_else_is_named(tmp_path, monkeypatch, changes, says):
+    """Images of another type or number would be read as other images, without any other sign."""
+    (tmp_path / "own_scene.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_scene", raising=False)
+    scene = CheckedScene(importlib.import_module("own_scene").Broken(changes), "scene: own_scene:Broken")
+    classes = {factor: np.array(names[:3] * 3) for factor, names in scene.factors.items()}
+
+    def use():
+        catalogue = scene.catalogue(tmp_path)
+        made = scene.realize(classes, "train", catalogue, np.random.default_rng(0))
+        return scene.renderer(tmp_path, 64, torch.device("cpu"))(pa.table({**classes, **made}))
+    if says is None:
+        assert use().shape == (9, 64, 64, 3)
+        return
+    with pytest.raises(DiagvibError) as error:
+        use()
+    assert str(error.value).startswith("scene: own_scene:Broken: ")
+    assert says.format(tmp_path) in str(error.value)

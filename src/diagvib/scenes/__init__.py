@@ -1,16 +1,21 @@
 """The scenes, by name. To add one, add a line here; a study names a user's own scene as `package.module:Class`."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
+
 from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.own_scenes import CheckedScene
 from diagvib.foundation.plug_ins import imported, reason
 from diagvib.scenes.scene import RESERVED, Scene
 
 SCENES = {"digits": "diagvib.scenes.digits.scene:Digits", "cars": "diagvib.scenes.cars.scene:Cars",
           "dogs": "diagvib.scenes.dogs.scene:Dogs"}
 
-_INTERFACE = {*Scene.__annotations__, *(name for name in vars(Scene) if not name.startswith("_"))}
+_METHODS = sorted(name for name in vars(Scene) if not name.startswith("_"))
+_INTERFACE = {*Scene.__annotations__, *_METHODS}
 
 
 @cache
@@ -27,7 +32,7 @@ def load_scene(name: str) -> Scene:
         raise DiagvibError(f"scene: {name} cannot be created ({reason(error)}); its class is called without "
                            "arguments") from None
     _check(scene, name)
-    return scene
+    return scene if name in SCENES else CheckedScene(scene, f"scene: {name}")
 
 
 def source_state(name: str, mirror: str | None) -> str:
@@ -40,7 +45,18 @@ def _check(scene: Scene, name: str) -> None:
     lacking = sorted(part for part in _INTERFACE if not hasattr(scene, part))
     if lacking:
         raise DiagvibError(f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene")
+    odd = next((part for part in _METHODS if not callable(getattr(scene, part))), None)
+    if odd:
+        raise DiagvibError(f"scene: {name}: {odd} is not a method; the interface is diagvib.scenes.scene.Scene")
+    for part, kind in (("factors", Mapping), ("columns", pa.Schema), ("published_samples", Sequence)):
+        if not isinstance(getattr(scene, part), kind):
+            raise DiagvibError(f"scene: {name}: {part} must be a {kind.__name__}, not {getattr(scene, part)!r}")
+    reserved = next((column for column in scene.columns.names if column in RESERVED), None)
+    if reserved:
+        raise DiagvibError(f"scene: {name}: a column cannot be named {reserved!r}, which every recipe has")
     for factor, classes in scene.factors.items():
+        if not isinstance(classes, list | tuple) or not all(isinstance(one, str) for one in (factor, *classes)):
+            raise DiagvibError(f"scene: {name}: the classes of {factor} must be a tuple of names, not {classes!r}")
         if not factor.isidentifier() or factor in RESERVED or factor in scene.columns.names:
             raise DiagvibError(f"scene: {name}: a factor cannot be named {factor!r}; choose a word other than "
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
