@@ -206,13 +206,16 @@ def test_a_configuration_that_may_not_be_read(tmp_path):
     refused(load_config, tmp_path / "own.yaml", says=("own.yaml", "denied"))
 
 
-def test_what_the_system_refuses_is_one_line(monkeypatch, capsys):
+@pytest.mark.parametrize(("error", "says"), [
+    (PermissionError(13, "Permission denied", "results/tables"), "results/tables: Permission denied"),
+    (OSError(28, "No space left on device"), "the output: No space left on device")])
+def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
     def forbidden(*_):
-        raise PermissionError(13, "Permission denied", "results/tables")
+        raise error
     monkeypatch.setattr(cli, "app", forbidden)
     with pytest.raises(SystemExit):
         cli.main()
-    assert capsys.readouterr().err == "error: results/tables: Permission denied\n"
+    assert capsys.readouterr().err == f"error: {says}\n"
 
 
 GOOD = {"model": "small_cnn", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 4,
@@ -761,6 +764,7 @@ RUNS = [
     ("history.jsonl", written(b"")), ("history.jsonl", written(b"3\n")), ("history.jsonl", written(b"{}\n")),
     ("history.jsonl", written(b"\xff\xfe")), ("history.jsonl", changed_history(epoch=None)),
     ("history.jsonl", changed_history(epoch="x")), ("history.jsonl", changed_history(val_loss=[1])),
+    ("history.jsonl", lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))),
     ("predictions.parquet", written(b"x")), ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(group=lambda values: [3] * len(values))),
     ("predictions.parquet", remade(prediction=lambda values: [{"a": 1}] * len(values))),

@@ -135,3 +135,14 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     config = load("config", *given, "baselines=[kept]")
     with pytest.raises(DiagvibError, match=says):
         stage_settings(config, "tune", baseline="last")
+
+
+@pytest.mark.parametrize("written", ["outputs/mine/", "./outputs/mine", "outputs//mine", "outputs/./mine"])
+def test_a_root_has_one_name_however_it_is_written(written):
+    assert load_config(overrides=[f"root={written}"])["root"] == "outputs/mine"
+
+
+def test_a_root_that_is_a_broken_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(DiagvibError, match="link is a file or broken link"):
+        load_config(overrides=[f"root={tmp_path}/link/small"])

@@ -1,5 +1,6 @@
 """Files are complete or absent: real processes write the same one, are killed, and meet a disk that is really full."""
 
+import errno
 import os
 import shutil
 import signal
@@ -227,3 +228,11 @@ def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path):
     writer.send_signal(signal.SIGINT)
     writer.communicate()
     assert writer.returncode != 0 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO, errno.ESTALE])
+def test_what_the_system_does_not_write_names_the_file(tmp_path, number):
+    says = rf"a\.txt: cannot be written \({os.strerror(number)}\)"
+    with pytest.raises(DiagvibError, match=says), whole_file(tmp_path / "a.txt"):
+        raise OSError(number, os.strerror(number))
+    assert list(tmp_path.iterdir()) == []

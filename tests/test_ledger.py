@@ -599,3 +599,15 @@ def ledger_has_nothing_against(folder: Path) -> bool:
     """Whether the workflow starts a job there."""
     replace(folder / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     return "changed since by something else" not in snakemake(folder)
+
+
+def test_a_prune_that_is_stopped_leaves_no_file_without_its_record(grown, monkeypatch):
+    configs = [load_config(grown[0] / "small.yaml")]
+    records_before = prune.find_records(configs)
+
+    def forbidden(path):
+        raise PermissionError(13, "Permission denied", "a name without its folder")
+    monkeypatch.setattr(shutil, "rmtree", forbidden)
+    with pytest.raises(DiagvibError, match=r"(data|results)/\S+: cannot be deleted \(Permission denied\)"):
+        prune.prune(configs, yes=True, dry_run=False)
+    assert prune.find_records(configs) == records_before != []

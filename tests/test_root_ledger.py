@@ -1,6 +1,7 @@
 """The ledger of a root other than the current folder: recorded, pulled, checked and pruned as that of `.` is."""
 
 import json
+import shlex
 import shutil
 import zipfile
 from pathlib import Path
@@ -11,9 +12,10 @@ import yaml
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import provenance
+from diagvib.operations.dvc import why_no_ledger
 from diagvib.operations.ledger import record
 from diagvib.operations.records import record_of
-from diagvib.operations.root_stages import configuration_text
+from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
 from test_workflow import count
@@ -180,3 +182,33 @@ def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
         publish(Path(ROOT), tmp_path / "shown")
     with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
         publish(Path("nowhere"), tmp_path / "shown")
+
+
+def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(recorded, tmp_path, monkeypatch):
+    """Without records nothing says that what is there was made with the settings that are asked for."""
+    folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
+    (folder / ROOT).rename(folder / "outputs/moved there")
+    moved = ["-n", "--config", "root=outputs/moved there"]
+    assert "provenance.zip: holds records of files outside outputs/moved there; write root as" in mine(
+        folder, *moved, fails=True)
+    (folder / "outputs/moved there/provenance.zip").unlink()
+    said = mine(folder, *moved)
+    assert count(said) == dict.fromkeys(("prepare", "draw", "render", "train", "tabulate", "plot", "all"), 1)
+    assert "Nothing to be done" in mine(folder, *moved, "--rerun-triggers", "mtime")
+    monkeypatch.chdir(folder)
+    write_root_stages("outputs/moved there", {**load_config("mine.yaml"), "root": "outputs/moved there"})
+    stages = yaml.safe_load(Path("outputs/moved there/dvc.yaml").read_text())["stages"]
+    assert shlex.split(stages["train"]["cmd"])[-3:] == ["outputs/moved there/config.yaml", "--", "runs"]
+
+
+@pytest.mark.parametrize("linked", [ROOT, f"{ROOT}/data"])
+def test_a_root_behind_a_link_keeps_its_checksums_alone(recorded, tmp_path, monkeypatch, linked):
+    """git adds nothing beyond a link, and DVC fails where one leads out of the repository."""
+    folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
+    monkeypatch.chdir(folder)
+    assert why_no_ledger(ROOT) is None
+    Path(linked).rename(tmp_path / "disk")
+    Path(linked).symlink_to(tmp_path / "disk")
+    Path(ROOT, "dvc.lock").unlink()
+    said = record(ROOT, config=load_config("mine.yaml"))
+    assert f"in {ROOT}/SHA256SUMS" in said and said.endswith(f"{linked} is a link, which DVC and git do not follow")

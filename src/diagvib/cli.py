@@ -1,4 +1,4 @@
-"""The command line: a command for each stage, and `plan`, `compare` and others."""
+"""The command line: one command for each stage, and others such as `plan` and `compare`."""
 
 import gc
 import json
@@ -45,10 +45,10 @@ Device = Annotated[str | None, typer.Option(help="auto, cpu or cuda; default: th
 Mirror = Annotated[Path | None, typer.Option(help="Local folder with source files and published weights.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")]
 StudyName = Annotated[str, typer.Argument(metavar="STUDY", callback=_checked_name,
-                                            help="A study: of config/studies, or of the configuration's "
+                                            help="A study from config/studies, or from the configuration's "
                                                  "`studies_from`.")]
 BindingName = Annotated[str, typer.Argument(metavar="BINDING", callback=_checked_name,
-                                           help="The factors that play the study's roles: TARGET-CUE.")]
+                                           help="The factors for the study's roles: TARGET-CUE.")]
 SceneName = Annotated[str | None, typer.Argument(metavar="[SCENE]", show_default=False,
                                                  help="Default: all scenes of the configuration's studies.")]
 BaselineName = Annotated[str, typer.Argument(metavar="BASELINE", callback=_checked_name,
@@ -128,7 +128,7 @@ def draw(study: StudyName, binding: BindingName, config: Config = None, override
 @app.command()
 def render(study: StudyName, binding: BindingName, config: Config = None, override: Override = None,
            settings: Settings = None, root: Root = None, device: Device = None, threads: Threads = None) -> None:
-    """Render recipes to image files. Takes those of a study and binding, for all dataset samples."""
+    """Render the recipes of a study and binding to image files. Covers all dataset samples."""
     job = Job("render", config, override, settings, root, study=study)
     study = job.check_binding(study, binding)
     stages.render(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
@@ -153,7 +153,7 @@ def train(baseline: BaselineName, study: StudyName, binding: BindingName, config
 
 @app.command()
 def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", callback=_checked_name,
-                                                        help="Baselines: of config/baselines, or of the "
+                                                        help="Baselines from config/baselines, or from the "
                                                              "configuration's `baselines_from`.")],
          config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
          device: Device = None, mirror: Mirror = None) -> None:
@@ -168,7 +168,7 @@ def tune(baselines: Annotated[list[str], typer.Argument(metavar="BASELINE...", c
 @app.command()
 def tabulate(config: Config = None, override: Override = None, settings: Settings = None, root: Root = None,
              threads: Threads = None) -> None:
-    """Make the tables from all finished runs. Names the missing ones."""
+    """Make the tables from all finished runs. Names the missing runs."""
     job = Job("tabulate", config, override, settings, root)
     stages.tabulate(job.layout, job.settings, _cores(threads))
 
@@ -200,7 +200,7 @@ def plan(config: Config = None, override: Override = None,
          rates: Annotated[list[Path] | None, typer.Option(
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
          json_output: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False) -> None:
-    """Show what a configuration will make, and its cost. The cost is disk space and time. Starts nothing."""
+    """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
     if plan_workflow(config, override, json_output):
         return
@@ -241,7 +241,7 @@ def verify(config: Config = None, root: Root = None) -> None:
         raise typer.Exit(1)
 
 
-def _ledger(config: Path | None, root: Path | None) -> tuple[str, dict | None]:
+def _ledger(config: Path | None, root: str | None) -> tuple[str, dict | None]:
     """The root of a ledger, and the configuration that names it, if one is given."""
     from diagvib.operations.ledger import configured_root
     if root and config:
@@ -249,7 +249,7 @@ def _ledger(config: Path | None, root: Path | None) -> tuple[str, dict | None]:
     if config:
         resolved = load_config(config)
         return resolved["root"], resolved
-    return str(root or configured_root()), None
+    return check_root(root, "--root") if root else configured_root(), None
 
 
 @app.command()
@@ -257,7 +257,7 @@ def prune(config: Annotated[list[Path] | None, typer.Option("--config", help="Co
                                                             "repeatable. Default: the paper's.")] = None,
           yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
           dry_run: Annotated[bool, typer.Option("--dry-run", help="List only; delete nothing.")] = False) -> None:
-    """Delete what no configuration asks for. Lists recipes, images, checkpoints and runs first, and asks."""
+    """Delete what no configuration needs. Lists these recipes, images, checkpoints and runs first, and asks."""
     from diagvib.operations.prune import prune
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
@@ -282,9 +282,10 @@ def main() -> None:
         print(f"error: {one_line(error, 3000)}", file=sys.stderr)
         sys.exit(1)
     except OSError as error:  # a file or folder that cannot be used as needed
-        if error.filename is None:
+        if error.strerror is None:
             raise
-        print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = "the output" if error.filename is None else error.filename  # as of `print` on a full disk
+        print(f"error: {where}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)

@@ -50,7 +50,7 @@ def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
     from diagvib.studies.recipes import draw_recipes, write_recipes
     definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
     scene = load_scene(definition.scene)
-    bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(scene.name))
+    bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(definition.scene))
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
     recipes = draw_recipes(definition, bound, samples, settings["counts"], scene, catalogue)
     write_recipes(layout.recipes(study, binding), recipes, {

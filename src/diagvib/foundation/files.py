@@ -117,7 +117,7 @@ def _to_disk(path: Path) -> None:
 
 
 def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
-    """The message if an error, or its cause, is a full disk or a folder without write permission; otherwise None."""
+    """The message if an error, or its cause, is that the system does not let us write; otherwise None."""
     while error is not None:
         number = getattr(error, "errno", None)
         if number in (errno.ENOSPC, errno.EDQUOT):
@@ -126,6 +126,9 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
         if number in (errno.EACCES, errno.EROFS, errno.EPERM):
             return DiagvibError(f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
                                 "folder that you may write to")
+        if number in (errno.EFBIG, errno.EIO, errno.ESTALE):
+            return DiagvibError(f"{path}: cannot be written ({os.strerror(number)}); is the disk sound, and does it, "
+                                "and `ulimit -f`, allow a file of that size?")
         error = error.__cause__ or error.__context__
     return None
 
@@ -178,7 +181,7 @@ class _OneOfEachKey(Composer):
 
 
 class _StrictLoader(_OneOfEachKey, yaml.SafeLoader):
-    """Says best what is wrong."""
+    """Slower, with the better error messages."""
 
 
 class _FastLoader(_OneOfEachKey, _LIBYAML):

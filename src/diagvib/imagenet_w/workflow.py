@@ -14,6 +14,7 @@ from diagvib.imagenet_w.settings import resolve
 from diagvib.methods.registry import METHODS as ALL_METHODS
 from diagvib.models.registry import MODELS
 from diagvib.operations.locks import give_up_dead_locks
+from diagvib.operations.unrecorded import make_unrecorded_again
 from diagvib.settings.config import typed
 
 
@@ -21,6 +22,7 @@ def prepare_workflow(workflow, config: dict) -> dict:
     """The resolved configuration. An error in it ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    make_unrecorded_again()
     if workflow.is_main_process:
         give_up_dead_locks()
     try:

@@ -36,6 +36,10 @@ def why_no_ledger(root: str = ".") -> str | None:
         return "dvc is not installed in this environment"
     if Path(root).is_absolute() or ".." in Path(root).parts:
         return f"{root} is not written as a folder inside the DVC repository"
+    link = next((path for path in map(Path, (root, f"{root}/data", f"{root}/results"))
+                 if path.resolve() != here / path), None)
+    if link:
+        return f"{link} is a link, which DVC and git do not follow"
     asked = subprocess.run(["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True)
     return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -59,7 +60,7 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, fi
     # One after the other: Snakemake need not be asked where there is no ledger.
     reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
               or _unfinished(root, config, file))
-    if reason and not here and not stages_of(root).exists():
+    if reason and not here and not lock_of(root).exists():
         return f"{_record_sums(Path(root))}. DVC tracks none of it: {reason}"
     _raise_first(reason)
     if not here:
@@ -82,7 +83,7 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, fi
         raise
     (Path(root) / SUMS).unlink(missing_ok=True)
     files, size = recorded_extent(root)
-    shared, push = (f"{lock} {METRICS}", "") if here else (root, f" -R {root}")
+    shared, push = (f"{lock} {METRICS}", "") if here else (quote(root), f" -R {quote(root)}")
     return (f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
             f"{push}` share them")
 
@@ -116,8 +117,8 @@ def _record_sums(root: Path, names: list[str] | None = None) -> str:
                            f"should be, delete {root / SUMS} and record again")
     write_sums(root, {name: found.get(name) or noted[name] for name in names})
     size = sum((root / name).stat().st_size for name in names)
-    return (f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root {root}` "
-            "checks them again")
+    return (f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root "
+            f"{quote(str(root))}` checks them again")
 
 
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
@@ -199,7 +200,7 @@ def _compared_by_sums(root: Path) -> tuple[dict[str, list[str]], float]:
     noted = read_sums(root)
     if not noted:
         raise DiagvibError(f"nothing is recorded yet: there is no {root / SUMS}; `snakemake` writes it when it ends, "
-                           f"and `diagvib record --root {root}` at any time")
+                           f"and `diagvib record --root {quote(str(root))}` at any time")
     there = digests(root, [name for name in noted if (root / name).is_file()])
     return {"modified": [str(root / name) for name, digest in there.items() if digest != noted[name]],
             "deleted": [str(root / name) for name in noted if name not in there]}, (root / SUMS).stat().st_mtime

@@ -41,7 +41,8 @@ def unpack(root: str) -> None:
         raise DiagvibError(f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it") from None
     if not all(record.is_relative_to(_METADATA) and ".." not in record.parts
                and (output := recorded_path(record)) and _is_of(output, root) for record in content):
-        raise DiagvibError(f"{path}: holds records of files outside {root}; delete it")
+        raise DiagvibError(f"{path}: holds records of files outside {root}; write root as it was when they were made "
+                           "(relative to the current folder), or, if you have moved it, delete this file")
     for record in _records(root):
         record.unlink()
     for record, text in content.items():

@@ -67,18 +67,22 @@ def find_records(configs: list[dict]) -> list[Path]:
 
 
 def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
-    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running here."""
+    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running here, or for what
+    cannot be deleted."""
     if any((RECORDS / "locks").glob("*")):
         raise DiagvibError(f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
                            "wait for it to end (after a crash: `snakemake --unlock`)")
-    for record in records:
-        record.unlink(missing_ok=True)
     for item in unneeded:
-        if item.path.is_dir() and not item.path.is_symlink():  # of a link, what it leads to stays
-            shutil.rmtree(item.path)
-        else:
-            item.path.unlink(missing_ok=True)
+        try:
+            if item.path.is_dir() and not item.path.is_symlink():  # of a link, what it leads to stays
+                shutil.rmtree(item.path)
+            else:
+                item.path.unlink(missing_ok=True)
+        except OSError as error:
+            raise DiagvibError(f"{item.path}: cannot be deleted ({error.strerror}); the rest is still there") from None
         _remove_empty(item.path.parent)
+    for record in records:  # last, so that a prune that is killed leaves no file without its record
+        record.unlink(missing_ok=True)
 
 
 def _pruned_folders(root: Path) -> list[Path]:

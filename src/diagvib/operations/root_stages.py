@@ -7,6 +7,7 @@ stages call `snakemake` with it; and .gitignore, which leaves everything else to
 import json
 import os
 from pathlib import Path
+from shlex import quote
 
 import yaml
 
@@ -50,7 +51,7 @@ def write_root_stages(root: str, config: dict) -> None:
 def _of_root(stage: dict, root: str, config: dict) -> dict:
     """A stage of dvc.yaml for a root: run from the same folder, on the root's files."""
     command, _, targets = stage["cmd"].partition(" all")
-    own = {"wdir": os.path.relpath(".", root), "cmd": f"{command} all --configfile {config_of(root)}"
+    own = {"wdir": os.path.relpath(".", root), "cmd": f"{command} all --configfile {quote(str(config_of(root)))}"
            + (f" --{targets}" if targets else "")}
     further = [*config["studies_from"], *config["baselines_from"]]
     own["deps"] = [*(_path(path, root) for path in stage.get("deps", [])), *further]

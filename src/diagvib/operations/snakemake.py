@@ -19,6 +19,7 @@ from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.locks import give_up_dead_locks
 from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.operations.unrecorded import make_unrecorded_again
 from diagvib.settings.config import resolve, typed
 
 
@@ -32,6 +33,7 @@ def prepare_snakemake(workflow, config: dict) -> dict:
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     wake_only_for_the_limit()
+    make_unrecorded_again()
     if workflow.is_main_process:
         give_up_dead_locks()
     try:

@@ -91,7 +91,7 @@ def resolve(config: dict, where: str) -> dict:
     """
     checked = validated(Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where)
     config = checked.model_dump()
-    check_root(config["root"], where)
+    config["root"] = check_root(config["root"], where)
     studies = load_studies(config["studies_from"])
     config["studies"] = own_names(config["studies"], config, f"{where}: studies")
     config["tuning"]["study"], = own_names([config["tuning"]["study"]], config, f"{where}: tuning.study")
@@ -115,15 +115,16 @@ def _filled(given: object, defaults: object) -> object:
     return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in given.items()}}
 
 
-def check_root(root: str | Path, where: str) -> None:
-    """DiagvibError naming `where` unless a root is a folder, or can be created as one."""
+def check_root(root: str | Path, where: str) -> str:
+    """A root as records name it: `a` for `./a/`. DiagvibError naming `where` unless it is, or can be, a folder."""
     validated(Root, str(root), f"{where}: root")
     try:
-        standing = next(path for path in (Path(root), *Path(root).absolute().parents) if path.exists())
+        standing = next(p for p in (Path(root), *Path(root).absolute().parents) if p.exists() or p.is_symlink())
     except OSError as error:
         raise DiagvibError(f"{where}: root: {root}: {error.strerror}; name a folder for data/ and results/") from None
     if not standing.is_dir():
-        raise DiagvibError(f"{where}: root: {standing} is a file; name a folder for data/ and results/")
+        raise DiagvibError(f"{where}: root: {standing} is a file or broken link; name a folder for data/ and results/")
+    return str(Path(root))
 
 
 def _check_names(kind: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
