@@ -363,6 +363,20 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
         assert rows.loc["none", metric]["n"] == 0 and np.isnan(rows.loc["none", metric]["mean"])
     text = (tmp_path / "tables/tables.md").read_text()
     assert "(n = 2 of 3)" in text and "| none |  |  |  | val_loss | shape-hue | - |" in text
+    assert "other settings than the rest" not in text
+
+
+def test_means_over_runs_with_different_settings_are_named(tmp_path):
+    tables_of(tmp_path, {"net": perfect, "other": perfect}, wanted := expected(["net", "other"]))
+    made = tmp_path / "runs/net/o2o-easy" / BINDING / "1/run.json"
+    write_json(made, read_json(made) | {"settings": SETTINGS | {"batch_size": 64}})
+    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
+    said = ("Some runs of a baseline were made with other settings than the rest, so its means are of no single "
+            "experiment: net (batch size).")
+    assert said in (tmp_path / "tables/tables.md").read_text()
+    (tmp_path / "figures").mkdir()
+    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"})
+    assert said in (tmp_path / "report.html").read_text()
 
 
 def dogs(study: str, scene: str = "dogs", **changed):
@@ -372,7 +386,8 @@ def dogs(study: str, scene: str = "dogs", **changed):
 
 
 SIX = [*O2O, *M2M]
-RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}, "selection": "val_environment_accuracy"}
+RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
+          "selection": "val_environment_accuracy"}
 CAUSIRL = {"method": {"name": "causirl_coral", "told": "environments"}}
 PAPERS = {"erm": SETTINGS | RESNET, "irl": SETTINGS | RESNET | CAUSIRL,
           "scratch": SETTINGS | RESNET | {"model": {"name": "resnet50", "weights": None}},
@@ -400,7 +415,10 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
         "o2o-easy-photos": 77.49, "o2o-medium-photos": 76.6, "o2o-hard-photos": 71.32, "m2m-easy-photos": 83.8,
         "m2m-medium-photos": 53.05, "m2m-hard-photos": 58.7, "": 70.16}
     assert set(percents.index.get_level_values("baseline")) == {"erm", "irl", "scratch"}
-    assert percents["scratch"].size == 6 and "o2o-easy-photos" not in percents["scratch"]  # Table 4 has five
+    assert percents["scratch"].size == 5 and "o2o-easy-photos" not in percents["scratch"]  # Table 4 has five
+    assert "" not in percents["scratch"], "our mean is over six studies"
+    five = beside_the_paper([study for study in SIX if study != "o2o-easy"])["paper"]
+    assert five["scratch", ""] == pytest.approx(five["scratch"].drop("").mean()) and ("erm", "") not in five
     assert percents["irl", ""] == 77.7 and "prints 77.20" in found.loc[("irl", ""), "note"]
     assert "printed as a fraction" in found.loc[("erm", "o2o-hard-photos"), "note"]
     assert "another heading" in found.loc[("irl", "m2m-easy-photos"), "note"]
@@ -410,6 +428,26 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     rows = load_study("o2o-easy").model_dump()["rows"]
     rows[0]["weight"] = 3000.0
     assert not len(beside_the_paper(["o2o-easy"], rows=rows)), "a different share of images is a different study"
+
+
+@pytest.mark.parametrize(("changed", "there"), [
+    ({}, True), ({"frozen": False, "weights_file": "mine.pth", "options": {}}, True),
+    ({"weights_file": "resnet50.pth", "weights_sha256": "0676BA61B6795bbe"}, True),
+    ({"weights_file": "mine.pth", "weights_sha256": "12345678"}, False), ({"frozen": True}, False),
+    ({"frozen_statistics": False}, False), ({"options": {"zero_init_residual": True}}, False)])
+def test_another_part_of_the_network_is_another_experiment(monkeypatch, changed, there):
+    monkeypatch.setitem(PAPERS, "one", SETTINGS | RESNET | {"model": RESNET["model"] | changed})
+    assert ("one" in beside_the_paper(["o2o-easy"]).index) == there
+
+
+@pytest.mark.parametrize(("method", "there"), [
+    ({"name": "jtt", "told": "nothing", "restart": False, "copies": 20}, True),
+    ({"name": "jtt", "told": "nothing", "restart": True, "copies": 100}, False),
+    ({"name": "group_dro", "told": "environments", "balanced": True, "step_size": 0.1}, True),
+    ({"name": "group_dro", "told": "environments", "balanced": False, "step_size": 0.01}, False)])
+def test_options_that_make_another_method_are_another_experiment(monkeypatch, method, there):
+    monkeypatch.setitem(PAPERS, "one", SETTINGS | RESNET | {"method": method})
+    assert ("one" in beside_the_paper(["o2o-easy"]).index) == there
 
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):

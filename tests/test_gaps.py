@@ -198,6 +198,13 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     assert reference_of("alexnet", names, baselines) == (
         "", "no baseline with method erm and model alexnet")
     assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
+    flipped = baselines | {"same": settings(augment=["flip"]),
+                           "mixup": settings("mixup", augment=["flip"], max_epochs=3)}
+    assert reference_of("mixup", ["erm", "mixup"], flipped) == (
+        "erm", "erm differs in augmentation and number of epochs")
+    assert reference_of("mixup", ["erm", "same", "mixup"], flipped) == ("same", "same differs in number of epochs")
+    said = baselines | {"mixup": settings("mixup", selection="val_loss")}
+    assert reference_of("mixup", ["erm", "mixup"], said) == ("erm", ""), "the default, written out"
 
 
 def test_settings_of_anothers_making_end_no_table(tmp_path):
@@ -346,7 +353,9 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
         monkeypatch.setitem(PAPERS, "one", settings(name, told, options, **changed))
         return any(baseline == "one" for baseline, _ in beside_the_paper(cars("cars-95")))
     assert shown("erm") and shown("erm", model={"options": {}, "frozen": False, "weights_file": "mine.pth"})
-    for model in ({"weights": None}, {"weights": "IMAGENET1K_V2"}, {"frozen": True}, {"frozen_statistics": True}):
+    assert shown("erm", model={"weights_file": "mine.pth", "weights_sha256": "0676ba61"})
+    for model in ({"weights": None}, {"weights": "IMAGENET1K_V2"}, {"frozen": True}, {"frozen_statistics": True},
+                  {"weights_file": "mine.pth", "weights_sha256": "12345678"}):
         assert not shown("erm", model=model), model
     assert shown("dfr", "cues", head="sgd", retrain_epochs=1)
     assert not shown("dfr", "cues") and not shown("dfr", "cues", head="sgd", retrain_epochs=5)

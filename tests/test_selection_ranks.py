@@ -82,6 +82,17 @@ def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
         "shape-hue": {"n": 2, "expected": 2}, "hue-position": {"n": 1, "expected": 2}, "": {"n": 1, "expected": 2}}
 
 
+def test_a_mean_over_fewer_bindings_is_called_that_and_not_ranked_with_the_others(tmp_path):
+    three = ("shape-hue", "hue-position", "shape-position")
+    wanted = expected(["a", "b"], bindings=three, samples=1) + expected(["few"], bindings=three[:2], samples=1)
+    ranks = ranks_of(tmp_path, wanted, lambda run: shifted({"a": 0, "b": -0.1, "few": 0.2}[run["baseline"]]))
+    rows = ranks[(ranks["rule"] == "oracle")].set_index(["baseline", "binding"])[["rank", "of"]]
+    assert rows.loc["a", ""].to_list() == [1, 2] and rows.loc["b", ""].to_list() == [2, 2]
+    assert rows.loc["few", ""].to_list() == [1, 1] and rows.loc["few", "shape-hue"].to_list() == [1, 3]
+    text = (tmp_path / "tables/tables.md").read_text()
+    assert text.count("| mean of all |") == 4 and text.count("| mean of 2 of 3 |") == 2, "accuracies and ranks"
+
+
 def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> None:
     """A table as `diagvib tune` writes it, of three trials; trial t tests as 0.2 + 0.1 t, and 0.1 more in sample 1."""
     rows = [{"baseline": baseline, "study": "o2o-easy", "binding": "shape-hue", "sample": sample, "trial": trial,

@@ -8,13 +8,14 @@ import pytest
 from scipy.stats import t
 
 from diagvib.results import TABLE_FILES
-from diagvib.results.comparability import judge_runs, protocol_differences
+from diagvib.results.comparability import judge_runs, mixed_settings, protocol_differences
 from diagvib.results.paper import read_paper_tables
 from diagvib.results.read_runs import Collected
 from diagvib.results.shortcut import contrasts_table, metrics_table
 from diagvib.results.tables import make_tables, write_tables
 from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
 from diagvib.scenes.digits.factors import FACTORS
+from diagvib.settings.baselines import load_settings
 from synthetic_grid import BASELINES, BINDINGS, STUDIES
 from synthetic_runs import expected_runs
 
@@ -160,6 +161,12 @@ PUBLISHED = {"model": {"name": "resnet18"}, "method": {"name": "erm"}, "batch_si
     ({"optimiser": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.999]}}, "optimiser adamw (paper: adam)"),
     ({"method": {"name": "jtt"}}, "method jtt (paper: erm)"),
     ({"model": {"name": "alexnet"}}, "model alexnet (paper: resnet18)"),
+    ({"optimiser": {"name": "adam", "lr": 2e-4, "weight_decay": 0.1}}, "weight decay 0.1 (paper: 0.0)"),
+    ({"model": {"name": "resnet18", "weights": "IMAGENET1K_V1"}}, "weights IMAGENET1K_V1 (paper: none)"),
+    ({"model": {"name": "resnet18", "options": {"groups": 2}}}, "model options {'groups': 2} (paper: none)"),
+    ({"augment": ["flip"]}, "augmentation ['flip'] (paper: none)"),
+    ({"selection": "last"}, "selection last (paper: val_loss)"),
+    ({"normalise": "imagenet"}, "normalisation imagenet (paper: dataset)"),
     ({"max_epochs": 1}, "1 epochs at most (paper: 30)")])
 @pytest.mark.parametrize("recorded", [True, False])
 def test_published_settings_are_compared_as_runs_recorded_them(change, reason, recorded):
@@ -171,6 +178,26 @@ def test_published_settings_are_compared_as_runs_recorded_them(change, reason, r
     judged = judge_runs(frame, [made], usual) if recorded else judge_runs(frame, [None], changed)
     assert judged["resnet18", "zgo", "hue"] == ([reason], [])
     assert judge_runs(frame, [made | {"settings": PUBLISHED}], changed)["resnet18", "zgo", "hue"] == ([], [])
+
+
+def test_runs_with_different_settings_are_not_comparable():
+    frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": target}
+                          for name in ("alexnet", "vae") for target in ("hue", "hue", "shape")])
+    other = PUBLISHED | {"optimiser": PUBLISHED["optimiser"] | {"lr": 1e-4}}
+    same = {"model": {"name": "alexnet", "weights_file": "here.pth", "frozen": False}}
+    made = [{"settings": one} for one in (PUBLISHED | {"model": {"name": "alexnet"}}, PUBLISHED | same, other | same)]
+    assert mixed_settings(frame[:2], made[:2]) == {}
+    assert mixed_settings(frame, [*made, None, None, {}]) == {"alexnet": ["learning rate"]}
+    judged = judge_runs(frame, [*made, None, None, {}], {})
+    for target in ("hue", "shape"):
+        assert judged["alexnet", "zgo", target][0] == ["runs with different settings (learning rate)"]
+        assert judged["vae", "zgo", target][0] == []
+
+
+def test_every_shipped_baseline_of_the_paper_has_its_protocol():
+    for name in read_paper_tables()["baseline"].unique():
+        frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
+        assert judge_runs(frame, [{"settings": load_settings(name)}], {})[name, "zgo", "hue"][0] == []
 
 
 def test_precision_seed_and_untuned_settings_are_mentioned_and_compared(papers_own):
@@ -214,7 +241,9 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1 + 3
     assert r"resnet50\_in" in latex and "±" not in latex
-    assert (tmp_path / "p_matrix.md").read_text().count("## ") == 81
+    matrices = (tmp_path / "p_matrix.md").read_text()
+    assert matrices.count("## ") == 81 and "over the dataset samples" in matrices
+    assert "compares it with the paper's" not in matrices, "they have none"
     assert len(latex_rows(latex)) == 29
     matrices = latex_rows((tmp_path / "p_matrix.tex").read_text())
     assert len(matrices) == 81

@@ -88,7 +88,7 @@ def _draw_panel(axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[
         axes.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.18, linewidth=0)
         axes.plot(x, mean, color=colour, marker=marker, markersize=5, label=baseline, clip_on=False)
         missing = (own["n"] == 0).to_numpy()
-        partial = (own["n"] < own["expected"]).to_numpy() & ~missing
+        partial = (own["n"].fillna(0) < own["expected"].fillna(0)).to_numpy() & ~missing
         for at, y, look in ((partial, mean, {"marker": marker, "markersize": 5, "markerfacecolor": "white"}),
                             (missing, np.zeros_like(mean), {"marker": "x", "markersize": 7, "mew": 2})):
             if at.any():

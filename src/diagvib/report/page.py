@@ -65,7 +65,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
     headline, paper = known.headline(p["study"]), len(frames["comparison"]) > 0
     return {
         "runs": runs_summary(runs), "note": source_note(runs, settings), "paper": paper,
-        "scratch": scratch_note(runs, settings),
+        "remarks": " ".join(filter(None, [made.get("mixed", ""), scratch_note(runs, settings)])),
         "differences": protocol_differences(settings) if paper else [], "headlines": headlines(p, known),
         "headline": headline, "known": known, "factors": known.factors(runs["study"]),
         "studies": {study: known.studies[study] for study in p["study"].unique()},
@@ -150,8 +150,8 @@ def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudie
     title = f"Factors ranked by how they do against the others ({known.title(study)})"
     wanted = [(f"dominance/{study}", title, 3, False)]
     for name in runs["baseline"].unique():
-        wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, one of a pair wins what the other loses", 1,
-                    True),
+        wanted += [(f"asymmetry/{study}_{name}", f"{name}: on the line, one factor of a pair wins what the other loses",
+                    1, True),
                    (f"training/{name}", f"{name}: training curves of every run", 3, True)]
     alone = [name for name in runs["study"].unique() if name not in known.judged_by("gaps", runs["study"])]
     wanted += [(f"preference/{name}", f"{known.title(name)}: when target and cue are learnt", 3, True)

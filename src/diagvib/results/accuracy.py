@@ -13,8 +13,8 @@ from diagvib.results.uncertainty import sample_interval
 MEASURES = {"mean_per_class": mean_per_class, "worst_cell": worst_cell}
 _TITLES = {"mean_per_class": "mean per-class accuracy", "worst_cell": "worst cell"}
 ACCURACY_TITLE = "Accuracy by test group"
-ACCURACY_NOTE = ("Percent, mean ± standard error over the dataset samples, with the 95 % t interval: the mean of the "
-                 "classes' accuracies, and the accuracy of each sample's worst cell.")
+ACCURACY_NOTE = ("The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
+                 "± standard error over the dataset samples, with the 95 % t interval.")
 KEYS = ["study", "baseline", "binding", "target", "cue", "group", "environment"]
 COLUMNS = [*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"]
 

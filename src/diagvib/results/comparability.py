@@ -14,20 +14,27 @@ from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import default_path
 
 NOT_TUNED = "not tuned"
-# The settings that the authors published (resnet18: their code; the VAEs: Sec. A.2). For other baselines, none.
-_ERM = {"method": "erm", "optimiser": "adam"}
+# What the authors published. Of all baselines: images without augmentation, selection by validation loss (Sec. A.2).
+_ALL = {"augment": None, "selection": "val_loss"}
+# Of those with a network for images: random weights (Sec. 4), z-scored inputs.
+_NETWORK = {**_ALL, "options": {}, "weights": None, "frozen": False, "normalise": "dataset"}
+_ERM = {**_NETWORK, "method": "erm", "optimiser": "adam"}
+# More settings: of resnet18, in their code; of the VAEs, in Sec. A.2. Of the others, none.
 PUBLISHED = {
-    "resnet18": {"model": "resnet18", **_ERM, "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999]},
+    "resnet18": {"model": "resnet18", **_ERM, "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999],
+                 "weight_decay": 0.0},
     **{name: {"model": name, **_ERM} for name in ("resnet50", "wide_resnet50_2", "densenet161", "alexnet")},
-    "resnet50_in": {"model": "resnet50", **_ERM, "frozen": True},
-    "asr": {"method": "asr"},
-    "vae": {"method": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
-    "factor_vae": {"method": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
+    "resnet50_in": {"model": "resnet50", **_ERM, "weights": "IMAGENET1K_V1", "frozen": True},
+    "asr": {"model": "resnet18", **_NETWORK, "method": "asr"},
+    "vae": {**_ALL, "method": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
+    "factor_vae": {**_ALL, "method": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
                    "discriminator_lr": 1e-5},
 }
 # Neither is stated by the paper: the published trainer has no autocast, and its seed is one of its settings.
 PUBLISHED_PRECISION, PUBLISHED_SEED = "fp32", 1332
-_WORDS = {"batch_size": "batch size", "lr": "learning rate", "discriminator_lr": "discriminator's learning rate"}
+_WORDS = {"batch_size": "batch size", "lr": "learning rate", "discriminator_lr": "discriminator's learning rate",
+          "weight_decay": "weight decay", "augment": "augmentation", "normalise": "normalisation",
+          "options": "model options"}
 
 
 def protocol_differences(settings: dict) -> list[str]:
@@ -46,6 +53,8 @@ def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict)
     settings: the configuration, for what a run does not record.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
+    mixed = {name: [f"runs with different settings ({', '.join(words)})"]
+             for name, words in mixed_settings(frame, made).items()}
     origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
     found, judged = {}, {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
@@ -53,7 +62,7 @@ def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict)
         facts = configured[cell[0]] | _recorded(run or {})
         key = cell[0], repr(facts)
         if key not in judged:
-            judged[key] = _obstacles(facts, cell[0]), _mentions(facts)
+            judged[key] = [*_obstacles(facts, cell[0]), *mixed.get(cell[0], [])], _mentions(facts)
         obstacles, mentions = found.setdefault(cell, ([], [*origins[cell[0]]]))
         obstacles += [what for what in judged[key][0] if what not in obstacles]
         mentions += [what for what in judged[key][1] if what not in mentions]
@@ -70,6 +79,32 @@ def baseline_settings(frame: pd.DataFrame, made: Sequence[dict | None], settings
         if run and run.get("settings"):
             recorded.setdefault(baseline, run["settings"])
     return {name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()}
+
+
+def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str, list[str]]:
+    """Baselines whose runs recorded different settings, and in which: their means are of no single experiment.
+
+    Where the weights' file is makes no difference. Arguments as for `judge_runs`.
+    """
+    recorded: dict[str, list[dict]] = {}
+    for baseline, run in zip(frame["baseline"], made, strict=True):
+        own = (run or {}).get("settings")
+        if own and own not in recorded.setdefault(baseline, []):
+            recorded[baseline].append(own)
+    found = {}
+    for baseline, several in recorded.items():
+        flat = [{key: value for key, value in _flat(own).items() if value and key != "weights_file"} for own in several]
+        keys = dict.fromkeys(key for own in flat for key in own)
+        differ = [_WORDS.get(key, key) for key in keys if any(own.get(key) != flat[0].get(key) for own in flat)]
+        found |= {baseline: differ} if differ else {}
+    return found
+
+
+def mixed_note(frame: pd.DataFrame, made: Sequence[dict | None]) -> str:
+    """`mixed_settings` in words; empty if there are none."""
+    names = [f"{name} ({', '.join(words)})" for name, words in mixed_settings(frame, made).items()]
+    return ("Some runs of a baseline were made with other settings than the rest, so its means are of no single "
+            f"experiment: {'; '.join(names)}.") if names else ""
 
 
 def is_untuned(baseline: str, settings: dict) -> bool:
@@ -124,7 +159,7 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
     if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
         found.append(f"stops after {facts['patience']} epochs without improvement (paper: never)")
     own = _flat(facts["settings"])
-    return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {value})"
+    return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {'none' if value in (None, {}) else value})"
                     for key, value in PUBLISHED.get(baseline, {}).items() if key in own and own[key] != value]
 
 

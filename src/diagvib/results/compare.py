@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.table import Table
-from scipy.stats import t
+from scipy.special import stdtr
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -19,7 +19,7 @@ from diagvib.results.orders import pair_matrices, pair_orders
 from diagvib.results.paper import describe_missing, percent, points
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.shortcut import p_matrix
-from diagvib.results.uncertainty import LEVEL, corrected
+from diagvib.results.uncertainty import LEVEL, corrected, half_width
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import read_binding
 
@@ -107,8 +107,8 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
         rows.append({**dict(zip(KEYS, key, strict=True)), "a": ours.mean, "a_stderr": ours.stderr, "a_n": ours.n,
                      "b": theirs.mean, "b_stderr": theirs.stderr, "b_n": theirs.n, "difference": change.mean,
-                     "uncertainty": t.ppf((1 + LEVEL) / 2, change.n - 1) * stderr, "n": change.n,
-                     "p": 2 * t.sf(abs(change.mean) / stderr, change.n - 1),
+                     "uncertainty": half_width(change.n - 1) * stderr, "n": change.n,
+                     "p": 2 * stdtr(change.n - 1, -abs(change.mean) / stderr),
                      "verdict": "same" if same else _without_test(ours, theirs, change)})
     table = pd.DataFrame(rows)
     table["p"] = corrected(table["p"], "fdr_bh")

@@ -25,8 +25,9 @@ def evaluate(study: str, binding: str, sample: int, split: str, table: pa.Table,
 
     `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over all images, and
     `worst_cell` the accuracy of the worst combination of target and cues. On the test split, the numbers of the
-    study's own set of metrics are added (docs/gaps.md, docs/average.md), such as the gaps. DiagvibError unless there
-    is exactly one prediction for each image.
+    study's own set of metrics are added (docs/gaps.md, docs/average.md), such as the gaps; those of `average` replace
+    `accuracy` and `worst_cell` by the same on the group `ood` alone. DiagvibError unless there is exactly one
+    prediction for each image.
     """
     if len(prediction) != len(table):
         raise DiagvibError(f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "

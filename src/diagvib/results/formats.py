@@ -15,16 +15,16 @@ from diagvib.results.sections import sections
 from diagvib.results.selection import AS_RUN, rule_name
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
-# The marks of compared numbers.
-MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
+MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}  # next to compared numbers
 UNTUNED = "†"
-LEGEND = ("Percent, mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
-          "given where it is 1 or smaller than configured; `-` is a missing run. Each spread is that of one factor's "
-          "mean over cues, taken over the dataset samples with divisor n - 1; the paper states neither its divisor "
-          "nor what the standard deviation in its Table 2 is taken over; here it is that of paired differences over "
-          f"the samples. Next to the paper's numbers `=` agrees: the whole 95 % interval of the difference lies within "
-          f"{100 * MARGIN:.0f} points; `≠` differs: it does not, and excludes zero; `?` cannot tell: neither, or fewer "
-          f"than {LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
+_NUMBERS = ("Percent: mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
+            "shown if it is 1 or smaller than configured; `-` is a missing run.")
+LEGEND = (f"{_NUMBERS} Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor "
+          "n - 1. The paper states neither its divisor nor what the standard deviation in its Table 2 is taken over; "
+          "here it is that of paired differences over the samples. A mark after our number compares it with the "
+          f"paper's: `=` agrees, the whole 95 % interval of the difference lies within {100 * MARGIN:.0f} points; "
+          "`≠` differs, it reaches beyond that and excludes zero; `?` cannot tell, neither of these or fewer than "
+          f"{LEAST_SAMPLES} samples. {UNTUNED} settings {NOT_TUNED}.")
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def _simulated() -> list[str]:
 def markdown_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPED) -> str:
     """Every P_ij matrix: rows target factors, columns cue factors (none without cues), percent."""
     parts = ["# P_ij: accuracy on the group `ood` (without cues: on the only group), rows target, columns cue factors",
-             "", *([f"**{note}**", ""] if note else []), LEGEND.split(" Spreads")[0]]
+             "", *([f"**{note}**", ""] if note else []), _NUMBERS]
     for study, baseline, heads, rows in _matrices(p, known):
         parts += ["", f"## {known.title(study)}, {baseline}", "", *markdown_table(heads, rows)]
     return "\n".join(parts) + "\n"

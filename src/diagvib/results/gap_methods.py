@@ -1,6 +1,6 @@
 """Tables 3 and 5 of Li et al. (2023), in their layout: a row per baseline with its gaps, for UrbanCars the paper's."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -8,7 +8,16 @@ import pandas as pd
 import yaml
 
 from diagvib.foundation.files import definition_path
-from diagvib.results.gaps import BASELINE, CUE_GAPS, FEWEST, REFERENCE, part_of, training_shares
+from diagvib.results.gaps import (
+    BASELINE,
+    CUE_GAPS,
+    FEWEST,
+    REFERENCE,
+    binding_names,
+    network_of,
+    part_of,
+    training_shares,
+)
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent, points, with_paper
 from diagvib.results.shortcut import is_comparable
@@ -94,20 +103,22 @@ def _paper(row: Mapping, table: int, runs: pd.DataFrame, known: KnownStudies, se
 def _is_published(settings: Mapping, model: str, weights: str, method: str, option: str) -> bool:
     """Whether a baseline's network is this one with these weights, all of it trained, and whether its method has this
     option (`key=value`; empty: none) and otherwise its defaults."""
-    network = {key: value for key, value in part_of(settings, "model").items()
-               if value and key not in ("weights_file", "weights_sha256")}
     own = {key: value for key, value in part_of(settings, "method").items() if key != "told"}
     key, _, value = option.partition("=")
     published = {"name": method, **({key: yaml.safe_load(value)} if option else {})}
-    return network == {"name": model, "weights": weights} and changed(own) == changed(published)
+    return network_of(settings) == {"name": model, "weights": weights} and changed(own) == changed(published)
 
 
-def gap_lines(methods: pd.DataFrame) -> Iterator[tuple[list[str], list[str], list[str]]]:
-    """For each row of `gap_methods`: its labels, our texts, and the paper's (none: []); under HEADS."""
-    for row in methods.to_dict("records"):
+def gap_lines(methods: pd.DataFrame, called: Sequence[str] | None = None
+              ) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """For each row of `gap_methods`: its labels, our texts, and the paper's (none: []); under HEADS.
+
+    called: what each row's binding is called, by default `binding_names`.
+    """
+    for row, name in zip(methods.to_dict("records"), called or binding_names(methods), strict=True):
         theirs = [row[f"paper_{metric}"] for metric in SHOWN]
         texts = [f"{100 * theirs[0]:.1f}", *map(points, theirs[1:])] if theirs[0] == theirs[0] else []
-        yield ([*(row[key] for key in BASELINE), row["binding"] or "mean of all"],
+        yield ([*(row[key] for key in BASELINE), name],
                [_text(row, metric) for metric in SHOWN], texts)
 
 
@@ -123,9 +134,10 @@ def _text(row: Mapping, metric: str) -> str:
 
 def gap_blocks(methods: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str, list[list[str]]]]:
     """Title and rows, under HEADS, of each study's two tables, for the mean over bindings; below ours, the paper's."""
+    methods = methods.assign(called=binding_names(methods))
     of_all = set(methods.loc[methods["binding"] == "", ["study", "baseline"]].itertuples(index=False, name=None))
     single = [pair not in of_all for pair in methods[["study", "baseline"]].itertuples(index=False, name=None)]
     shown = methods[(methods["binding"] == "") | np.array(single, dtype=bool)]
     for (study, table), own in shown.groupby(["study", "table"], sort=False):
-        rows = [row for line in gap_lines(own) for row in with_paper(*line)]
+        rows = [row for line in gap_lines(own, [*own["called"]]) for row in with_paper(*line)]
         yield f"{known.title(study)}: {TABLES[table]} (laid out like Table {table} of the paper)", rows

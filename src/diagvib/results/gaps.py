@@ -1,15 +1,15 @@
 """The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from diagvib.results.cells import RUN_KEYS, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metrics import estimate
-from diagvib.results.uncertainty import LEVEL, sample_interval
+from diagvib.results.uncertainty import half_width, sample_interval
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
 
@@ -26,7 +26,7 @@ REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
 _ALIKE = {"batch_size": "batch size", "optimiser": "optimiser", "normalise": "normalisation",
-          "selection": "selection of the epoch"}
+          "augment": "augmentation", "max_epochs": "number of epochs", "selection": "selection of the epoch"}
 
 
 def gaps_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
@@ -100,6 +100,18 @@ def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
     return own[metric].astype(float).groupby(own["sample"]).agg(lambda values: values.mean(skipna=False))
 
 
+def binding_names(rows: pd.DataFrame) -> list[str]:
+    """What tables call the binding of each row: its name; where it is empty, `mean of all`, or `mean of 2 of 6` for a
+    baseline that has fewer of the study's bindings than there are. rows: columns study, baseline, binding."""
+    named = rows[rows["binding"] != ""]
+    own = named.groupby(["study", "baseline"])["binding"].nunique().to_dict()
+    of = named.groupby("study")["binding"].nunique().to_dict()
+    means = {key: "mean of all" if count == of[key[0]] else f"mean of {count} of {of[key[0]]}"
+             for key, count in own.items()}
+    return [binding or means.get((study, baseline), "mean of all")
+            for study, baseline, binding in rows[["study", "baseline", "binding"]].itertuples(index=False, name=None)]
+
+
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
     """A baseline's name, model, method, what the method is told, and its selection rule."""
     settings = baselines.get(baseline, {})
@@ -112,6 +124,26 @@ def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
 def part_of(settings: Mapping, key: str) -> Mapping:
     """A baseline's model or method with its options; empty if a run made by others recorded anything else."""
     return settings[key] if isinstance(settings.get(key), Mapping) else {}
+
+
+def network_of(settings: Mapping) -> dict:
+    """What makes a baseline's network: the keys of its model that are set. Where the weights' file is makes no
+    difference, and its hash only if it is not that of the published weights."""
+    found = {key: value for key, value in part_of(settings, "model").items() if value and key != "weights_file"}
+    if "weights_sha256" in found and _is_published(found):
+        del found["weights_sha256"]
+    return found
+
+
+def _is_published(model: Mapping) -> bool:
+    """Whether a model's `weights_sha256` is the hash of the weights that it names."""
+    from torchvision.models import get_model_weights  # here, because it takes long to load
+    try:
+        published = get_model_weights(model["name"])[model["weights"]]
+    except (KeyError, ValueError):  # a run made by others may record anything
+        return False
+    # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
+    return str(model["weights_sha256"]).lower().startswith(Path(published.url).stem.rpartition("-")[2])
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
@@ -148,19 +180,20 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
 def reference_of(baseline: str, others: Sequence[str], baselines: Mapping[str, dict]) -> tuple[str, str]:
     """The ERM baseline that a method is compared with, and what the two do not share; or '', and why there is none.
 
-    Among those with the same model, one that shares batch size, optimiser and normalisation, preferably also the
-    selection rule. If none shares the three, any with the same model.
+    Among those with the same model, one that shares everything in _ALIKE, if need be except the selection rule. If none
+    does, the one that shares most.
     """
     own = baselines.get(baseline, {})
-    model = part_of(own, "model")
+    model = network_of(own)
     alike = [name for name in others if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
-             and part_of(baselines[name], "model") == model]
+             and network_of(baselines[name]) == model]
     if not alike or not model:
         return "", (f"no baseline with method {REFERENCE} and "
                     + (f"model {model['name']}" if "name" in model else "the same model"))
 
     def unlike(name: str) -> list[str]:
-        return [words for key, words in _ALIKE.items() if baselines[name].get(key) != own.get(key)]
+        both = [{"selection": "val_loss", **one} for one in (baselines[name], own)]
+        return [words for key, words in _ALIKE.items() if both[0].get(key) != both[1].get(key)]
     best = min(alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name))))
     return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
@@ -201,7 +234,7 @@ def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]
     """
     n, mine, its = len(first), first.mean(), second.mean()
     (var, both), (_, var_its) = np.cov(first, second) / n
-    squared = t.ppf((1 + LEVEL) / 2, n - 1)**2
+    squared = half_width(n - 1)**2
     a, b, c = its**2 - squared * var_its, mine * its - squared * both, mine**2 - squared * var
     if a <= 0:
         return np.nan, np.nan

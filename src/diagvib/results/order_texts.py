@@ -12,12 +12,12 @@ from diagvib.results.verdicts import MARGIN
 
 ORDERS_TITLE = "In which order?"
 ORDERS_NOTE = (
-    "Numbers made under another protocol are not the paper's, but their order can be compared with the paper's. "
-    "Correlations are Spearman's. p is exact: the share of all permutations of the factors' names that give at least "
-    "as much agreement; it is not corrected for the number of rows. The 95 % interval treats the factors as a random "
-    "sample of many like them, and counts one observation per factor, so it tends to be too wide. The order of the "
-    "factors in a single study has none: with six factors it would contain most values. Pairs are ordered where every "
-    "pair of a study has run.")
+    "Numbers from another protocol cannot be compared with the paper's, but their order can. Correlations are "
+    "Spearman's. p is exact: the share of all permutations of the factors' names that give at least as much agreement; "
+    "it is not corrected for the number of rows. The 95 % interval treats the factors as a random sample of many, with "
+    "one observation per factor, so it tends to be too wide. The order of the factors in a single study has no "
+    "interval: with six factors, it would contain most values. Pairs are compared only if every pair of a study has "
+    "run.")
 _METRICS = {metric: title.partition(":")[0] for metric, title in METRIC_TITLES.items()}
 # With more baselines, only the table says how alike any two are.
 _FEW = 3

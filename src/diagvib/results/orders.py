@@ -10,7 +10,7 @@ from itertools import combinations, permutations, product
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
@@ -135,7 +135,7 @@ def rank_scores(first: np.ndarray, second: np.ndarray, there: np.ndarray) -> np.
     scores = np.zeros((2, *there.shape))
     for side, values in zip(scores, (first, second), strict=True):
         # Rounded, since computed means of equal accuracies may differ by about 1e-17.
-        ranks = rankdata(values[there].round(9))
+        ranks = pd.Series(values[there].round(9)).rank().to_numpy()
         side[there] = ranks - ranks.mean()
     lengths = np.sqrt((scores**2).sum(axis=(1, 2), keepdims=True))
     return scores / lengths if len(there) >= LEAST_FACTORS and lengths.all() else None
@@ -179,7 +179,7 @@ def order_interval(spearman: float, factors: int) -> tuple[float, float]:
     """
     most = 1 - 6 / (factors * (factors**2 - 1))
     z = np.arctanh(np.clip(spearman, -most, most))
-    half = norm.ppf((1 + LEVEL) / 2) * np.sqrt((1 + spearman**2 / 2) / (factors - 3))
+    half = ndtri((1 + LEVEL) / 2) * np.sqrt((1 + spearman**2 / 2) / (factors - 3))
     return float(np.tanh(z - half)) if spearman > -most else -1.0, float(np.tanh(z + half)) if spearman < most else 1.0
 
 

@@ -162,6 +162,9 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
     try:
         counted = _read_cells(folder, run, known)
         made, (epochs, last) = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
+        if (recorded := counted.pop("recorded")) not in (None, len(epochs)):
+            raise DiagvibError(f"history.jsonl: holds {len(epochs)} epochs, but metrics.json says {recorded}; delete "
+                               "this folder and run again")
         # Only checks that the pictures belong to this run; whether they can be shown turns out when they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
@@ -198,7 +201,8 @@ def _read_made(path: Path) -> dict:
 
 
 def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
-    """A run's fields from `sources` to `noted`. For an unknown study, the test groups are those of the predictions."""
+    """A run's fields from `sources` to `noted`, and how many epochs it recorded. For an unknown study, the test groups
+    are those of the predictions."""
     with _reading(folder / "predictions.parquet") as path:
         cues = run["cue"].split("-") if run["cue"] else []
         table = read_predictions(path, run["target"], cues)
@@ -222,7 +226,7 @@ def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
         for group, own in noted.items():
             if any(not isinstance(own[key], int | float) for key in own):
                 raise DiagvibError(f"{path}: has no accuracy and n for group {group}; delete this folder and run again")
-    return {**origin, "groups": groups, "cells": cells, "noted": noted}
+    return {**origin, "groups": groups, "cells": cells, "noted": noted, "recorded": metrics.get("epochs")}
 
 
 def _metadata(table: pa.Table, path: Path) -> dict:

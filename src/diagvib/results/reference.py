@@ -60,7 +60,8 @@ def likeness_table(reference: pd.DataFrame) -> pd.DataFrame:
     for (study, baseline, metric), own in reference.groupby(["study", "baseline", "metric"], sort=False):
         if len(own) < LEAST_FACTORS:
             continue
-        ours = own.set_index("target")["ours"]
+        # Rounded, since computed means of equal accuracies may differ by about 1e-17.
+        ours = own.set_index("target")["ours"].round(9)
         for like in dict.fromkeys([FIRST, *paper.index.get_level_values("baseline")]):
             theirs = paper.loc[(study, like, metric), ours.index].astype(float)
             rows.append({"study": study, "baseline": baseline, "metric": metric, "factors": len(own), "like": like,
@@ -78,8 +79,9 @@ def reference_sentences(reference: pd.DataFrame, likeness: pd.DataFrame, known: 
     shown = reference[reference["metric"] == "faavg"]
     for (baseline, study), own in shown.groupby(["baseline", "study"], sort=False):
         own = own.sort_values("target", key=lambda names: names.map(known.factors([study]).index))
-        yield (f"{baseline}, {known.title(study)}: {_percents(own['ours'])} for {', '.join(own['target'])}, next to "
-               f"{_percents(own['paper_resnet18'])} for the paper's {FIRST}{_likeness(likeness, baseline, study)}.")
+        yield (f"{baseline}, {known.title(study)}: {_percents(own['ours'])} for {', '.join(own['target'])}, "
+               f"compared with {_percents(own['paper_resnet18'])} for the paper's {FIRST}"
+               f"{_likeness(likeness, baseline, study)}.")
 
 
 def _percents(values: pd.Series) -> str:
@@ -93,18 +95,18 @@ def _likeness(likeness: pd.DataFrame, baseline: str, study: str) -> str:
     if not len(first):
         return ""
     row = first.iloc[0]
-    order = "orders the factors as it does" if row["spearman"] > 0.999 else \
-        f"orders the factors much as it does (Spearman {row['spearman']:.2f})" if row["spearman"] > 0.8 else \
-        f"orders the factors differently (Spearman {row['spearman']:.2f})"
+    order = "the order of the factors is the same" if row["spearman"] > 0.999 else \
+        f"the order of the factors is similar (Spearman {row['spearman']:.2f})" if row["spearman"] > 0.8 else \
+        f"the order of the factors is different (Spearman {row['spearman']:.2f})"
     return (f"; {order}, Pearson {row['pearson']:.2f}, over {row['factors']} factors (the paper's nine: "
             f"{known['pearson'].min():.2f} to {known['pearson'].max():.2f})")
 
 
 def reference_note(reference: pd.DataFrame) -> str:
     """What must be said wherever the reference is shown: that it is one, and what differs from the paper."""
-    parts = ["For orientation, not a reproduction: models without a comparable cell next to the paper's nine"]
+    parts = ["For orientation, not a reproduction: models without a comparable cell, next to the paper's nine"]
     sources = sorted(set(reference["sources"]) - {"official"})
-    parts += [f"From {' and '.join(sources)} sources: other images than the paper's"] if sources else []
+    parts += [f"From {' and '.join(sources)} sources, so the images are not the paper's"] if sources else []
     for protocol, rows in reference[reference["protocol"] != ""].groupby("protocol", sort=False):
         parts.append(f"{', '.join(rows['baseline'].unique())}: {protocol}")
     return ". ".join(parts) + "."

@@ -10,7 +10,7 @@ import pandas as pd
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.results.average import mean_over_studies
 from diagvib.results.cells import RUN_KEYS
-from diagvib.results.gaps import BASELINE, measures_table
+from diagvib.results.gaps import BASELINE, binding_names, measures_table
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.paper import percent
 from diagvib.results.read_runs import Collected
@@ -19,9 +19,9 @@ from diagvib.training.selection_rules import RULES, TESTED, kept_epochs
 
 RANKS_TITLE = "How methods rank under each selection rule"
 RANKS_NOTE = (
-    "Percent, mean ± standard error over the dataset samples, and the rank among the methods: accuracy on the test "
-    "environment, had the rule chosen the epoch of each run (in random searches: the trial and its epoch). The oracle "
-    "looks at the test images: it is not a result but an upper bound for every rule.")
+    "Accuracy on the test environment if the rule had chosen the epoch of each run (in random searches: the trial and "
+    "its epoch), in percent: mean ± standard error over the dataset samples, and the rank among the methods. The "
+    "oracle looks at the test images: it is not a result but an upper bound for every rule.")
 OVER = {"runs": "Runs", "trials": "Random searches"}
 _COLUMNS = ["over", "rule", "study", *BASELINE, "binding", "mean", "stderr", "low", "high", "n", "expected", "rank",
             "of", "trial"]
@@ -34,9 +34,9 @@ def selection_ranks(collected: Collected, searched: pd.DataFrame, known: KnownSt
     """A row per rule, study, baseline and binding, for runs on studies judged by `average` and for random searches.
 
     searched: from `read_searches`. Rows with an empty binding or study are means, as in `average`. Columns: over (runs
-    | trials); mean, stderr, low, high, n, expected of the test accuracy; rank of the mean among this many baselines;
-    trial that a search would choose. Runs that recorded no test accuracies count as missing; a baseline without any run
-    that recorded them has no rows.
+    | trials); mean, stderr, low, high, n, expected of the test accuracy; rank of the mean among this many baselines
+    with as many bindings; trial that a search would choose. Runs that recorded no test accuracies count as missing; a
+    baseline without any run that recorded them has no rows.
     """
     own = searched[searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)]
     trial = own.drop_duplicates(["baseline", "study", "rule"]).set_index(["baseline", "study", "rule"])["trial"]
@@ -47,7 +47,8 @@ def selection_ranks(collected: Collected, searched: pd.DataFrame, known: KnownSt
         values = values[noted]
         rows = pd.concat([measures_table(values, baselines, dict.fromkeys(rules, (0, 1))),
                           mean_over_studies(values, rules, baselines)]).rename(columns={"metric": "rule"})
-        beside = rows.groupby(["study", "binding", "rule"])["mean"]
+        # A mean over fewer bindings is not ranked among means over all.
+        beside = rows.assign(called=binding_names(rows)).groupby(["study", "called", "rule"])["mean"]
         keys = pd.MultiIndex.from_frame(rows[["baseline", "study", "rule"]])
         parts.append(rows.assign(over=over, rank=beside.rank(ascending=False, method="min"),
                                  of=beside.transform("count"),
@@ -104,6 +105,7 @@ def rank_lines(ranks: pd.DataFrame, known: KnownStudies) -> tuple[list[str], Ite
     """Heads of `selection_ranks` for runs or for trials, and lines: labels, and each rule's row, {} if it has none.
     With several bindings, only their mean."""
     rules = [rule for rule in RULES if rule in set(ranks["rule"])]
+    ranks = ranks.assign(called=binding_names(ranks))
     means = set(ranks.loc[ranks["binding"] == "", ["study", "baseline"]].itertuples(index=False, name=None))
 
     def lines() -> Iterator[tuple[list[str], list[dict]]]:
@@ -112,7 +114,7 @@ def rank_lines(ranks: pd.DataFrame, known: KnownStudies) -> tuple[list[str], Ite
                 continue
             row = own.iloc[0]
             names = [known.title(study) if study else "mean", baseline, row["method"], row["told"],
-                     binding or "mean of all"]
+                     row["called"]]
             there = own.set_index("rule").to_dict("index")
             yield names, [there.get(rule, {}) for rule in rules]
     return ["study", "baseline", "method", "told", "binding", *(RULES[rule] for rule in rules)], lines()

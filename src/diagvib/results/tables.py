@@ -12,7 +12,7 @@ from diagvib.foundation.files import open_parquet, read_table, write_json, write
 from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
 from diagvib.results.average_methods import average_methods
-from diagvib.results.comparability import baseline_settings, judge_runs
+from diagvib.results.comparability import baseline_settings, judge_runs, mixed_note, mixed_settings
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
@@ -68,14 +68,17 @@ def make_tables(collected: Collected, settings: dict, tuned: Path | None = None)
     baselines = baseline_settings(frame, collected.made, settings)
     made = metric_tables(frame, collected.cells, known, baselines)
     judged = judge_runs(frame, collected.made, settings)
+    # Nothing of the papers' is like the mean of different experiments.
+    mixed = mixed_settings(frame, collected.made)
+    uniform = {name: own for name, own in baselines.items() if name not in mixed}
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
     made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
              "reference": reference, "likeness": likeness_table(reference),
              **order_tables(frame, made, comparison, known),
-             "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
-             "average_methods": average_methods(made["average"], frame, known, baselines),
+             "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
+             "average_methods": average_methods(made["average"], frame, known, uniform),
              "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
              "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines)}
     return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
@@ -91,7 +94,8 @@ def _selection(collected: Collected, studies: list[str], baselines: dict[str, di
 def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | None = None) -> None:
     """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
     tables = make_tables(collected, settings, tuned)
-    note = " ".join(filter(None, [source_note(collected.frame, settings), scratch_note(collected.frame, settings)]))
+    frame, mixed = collected.frame, mixed_note(collected.frame, collected.made)
+    note = " ".join(filter(None, [source_note(frame, settings), scratch_note(frame, settings), mixed]))
     known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
@@ -102,7 +106,7 @@ def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | 
                        "tables.tex": latex_tables(tables, note, known),
                        "p_matrix.md": markdown_matrices(tables["p_matrix"], note, known),
                        "p_matrix.tex": latex_matrices(tables["p_matrix"], note, known)}.items():
-        write_text(Path(out) / name, known.about_repetitions(text, collected.frame["study"]))
+        write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
 
 
 def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1,
@@ -116,7 +120,7 @@ def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, th
     write_tables(collected, out, settings, tuned)
     write_json(Path(out) / "versions.json", {
         **versions(collected), "sources": sorted(set(frame["sources"].dropna())), "comparable": is_comparable(frame),
-        "settings": settings})
+        "mixed": mixed_note(frame, collected.made), "settings": settings})
     return frame
 
 

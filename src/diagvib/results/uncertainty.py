@@ -10,8 +10,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from scipy.stats import permutation_test, t
-from statsmodels.stats.multitest import multipletests
+from scipy.special import stdtrit
 
 from diagvib.foundation.seeding import named_generator
 from diagvib.results.metrics import estimate
@@ -23,6 +22,11 @@ FEWEST_FOR_P = 6
 _FLIPS = 9999
 
 
+def half_width(freedom: float | np.ndarray) -> float | np.ndarray:
+    """Half of the 95 % t interval's width, in standard errors. freedom: degrees of freedom; NaN for fewer than one."""
+    return stdtrit(freedom, (1 + LEVEL) / 2)
+
+
 def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) -> tuple[float, float]:
     """95 % t interval of the mean over dataset samples; (nan, nan) for fewer than two.
 
@@ -32,7 +36,7 @@ def sample_interval(values: np.ndarray, within: tuple[float, float] = (0, 1)) ->
     does not mean that there is none.
     """
     mean, stderr, n = estimate(values)
-    half = t.ppf((1 + LEVEL) / 2, n - 1) * stderr
+    half = half_width(n - 1) * stderr
     # Rounded, since the computed spread of equal values may be about 1e-17.
     low, high = np.clip(np.round([mean - half, mean + half], 12), *within)
     return float(low), float(high)
@@ -66,6 +70,8 @@ def corrected(p: np.ndarray, method: str) -> np.ndarray:
     p = np.array(p, dtype=np.float64)
     there = ~np.isnan(p)
     if there.any():
+        from statsmodels.stats.multitest import multipletests  # here, because it takes long to load
+
         p[there] = multipletests(p[there], method=method)[1]
     return p
 
@@ -84,6 +90,8 @@ def sign_flip_p(means: np.ndarray) -> float:
     """
     if len(means) < FEWEST_FOR_P or np.isnan(means).any():
         return np.nan
+    from scipy.stats import permutation_test  # here, because it takes long to load
+
     return float(permutation_test((means,), np.mean, permutation_type="samples", vectorized=True, n_resamples=_FLIPS,
                                   rng=named_generator("sign flips")).pvalue)
 

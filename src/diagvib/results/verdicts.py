@@ -6,12 +6,11 @@ The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t
 
 from diagvib.results.comparability import judge_runs
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
-from diagvib.results.uncertainty import LEVEL
+from diagvib.results.uncertainty import half_width
 
 COMPARED = ("agrees", "differs", "cannot tell")
 DECIDED = COMPARED[:2]
@@ -79,14 +78,14 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
     theirs = of_samples / PAPER_SAMPLES
     ours, n = rows["stderr"].to_numpy(dtype=np.float64) ** 2, rows["n"].to_numpy(dtype=np.float64)
     freedom = (ours + theirs) ** 2 / (ours**2 / np.maximum(n - 1, 1) + theirs**2 / (PAPER_SAMPLES - 1))
-    return t.ppf((1 + LEVEL) / 2, freedom) * np.sqrt(ours + theirs) + _HALF_STEP
+    return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
 def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
     """The same if ours are too few to show a spread: n samples assumed to spread as the paper's five do, with their
     four degrees of freedom."""
     theirs = paper_stderr**2 + _ROUNDING_VARIANCE
-    return t.ppf((1 + LEVEL) / 2, PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
+    return half_width(PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
 
 
 def _cells(row) -> list[tuple[str, str, str]]:
