@@ -102,7 +102,7 @@ def api() -> str:
 
 def commands() -> str:
     """Every command with its arguments and options, as in `--help`."""
-    lines = ["# Commands", "", "`diagvib COMMAND --help` says the same. `snakemake` calls those of the stages itself.",
+    lines = ["# Commands", "", "`diagvib COMMAND --help` shows the same text. `snakemake` calls the commands of the stages itself.",
              ""]
     group = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):
@@ -124,11 +124,11 @@ def _names(parameter) -> str:
 
 
 def configuration() -> str:
-    """Every configuration key with its meaning and the paper's value."""
+    """Every configuration key with its default and its meaning."""
     schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
     lines = ["# Configuration", "",
-             "What a file for `--configfile` may contain. Keys that it leaves out are as in `config/config.yaml`, the "
-             "paper's protocol, whose values are in the second column.", "", "| key | there | meaning |",
+             "What a file for `--configfile` may contain. The defaults are those of `config/config.yaml`, the paper's "
+             "protocol.", "", "| key | default | meaning |",
              "|---|---|---|"]
     return "\n".join([*lines, *_keys(schema, schema["$defs"], usual, "")]) + "\n"
 

@@ -16,7 +16,7 @@ Out = Annotated[Path, typer.Option(help="Folder for the JSON result.")]
 def bench_render(device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
                  images: Annotated[int | None, typer.Option(min=1, help="Images per measurement.")] = None,
                  out: Out = Path("benchmarks/results")) -> None:
-    """Time rendering, writing and reading images, next to a plain implementation."""
+    """Time rendering, writing and reading images, compared with a plain implementation."""
     from diagvib.bench.rendering import bench_render
     bench_render(device, images, out)
 

@@ -33,7 +33,7 @@ def imagenet_w(
         device: Device = "auto", threads: Threads = 2,
         out: Annotated[Path, typer.Option(help="Folder for the results; existing results are not measured again.")
                        ] = Path("outputs/imagenet_w_models")) -> None:
-    """Measure how much models rely on the watermark. Gives accuracy and gaps on ImageNet-W, and on other sets if
+    """Measure how much models rely on the watermark. Reports accuracy and gaps on ImageNet-W, and on other photos if
     given."""
     from diagvib.foundation.files import read_json
     from diagvib.imagenet_w import stages
@@ -54,8 +54,8 @@ def imagenet_w(
 
 def imagenet_w_stage(
         stage: Annotated[str, typer.Argument(help=f"{', '.join(STAGES)}.")],
-        name: Annotated[str | None, typer.Argument(help="evaluate: a model, by the folder of its results; last_layer: "
-                                                   "a method.")] = None,
+        name: Annotated[str | None, typer.Argument(help="evaluate: a model, by the name of its results folder; "
+                                                   "last_layer: a method.")] = None,
         config: Annotated[Path | None, typer.Option(help="Default: config/imagenet_w.yaml.")] = None,
         settings: Annotated[str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")
                             ] = None,
