@@ -31,7 +31,7 @@ from diagvib.cli import app
 from diagvib.foundation.files import write_json
 from diagvib.methods.registry import make_baseline
 from diagvib.results.cells import RUN_KEYS
-from diagvib.settings.baselines import _of_file, baseline_names, load_settings
+from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
@@ -159,7 +159,6 @@ def check_yaml(block: Block, folder: Path) -> None:
     value = yaml.safe_load(block.text)
     path = folder / (block.file or "shown.yaml")
     path.write_text(block.text)
-    _of_file.cache_clear()  # it knows files by their relative names, and pages use the same ones
     if value.keys() <= Configuration.model_fields.keys():
         load_config(path)
     elif {"title", "studies"} <= value.keys():

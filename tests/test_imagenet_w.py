@@ -296,8 +296,11 @@ def test_the_papers_numbers_stand_beside_the_same_model_alone():
     for other in (result(model="resnet18"), result(weights="IMAGENET1K_V2")):
         assert table("models", [other])["paper_in_w_gap"].isna().all()
     assert table("models", [result()], stand_ins=True)["paper_in_w_gap"].isna().all()
-    trained = result(method="lle", learning_rate=1e-3)
+    trained = result(method="lle", learning_rate=1e-3, epochs=90, batch_size=1024,
+                     accuracies={"0.01": 70.0, "0.001": 76.0, "0.0001": 75.0})
     assert table("last_layer", [trained])["paper_carton_gap"].tolist() == [10]
+    for changed in ({"epochs": 9}, {"batch_size": 512}, {"accuracies": {"0.001": 76.0}}):
+        assert table("last_layer", [{**trained, **changed}])["paper_carton_gap"].isna().all()
     _, rows = lines("last_layer", [trained])
     assert rows[1][:1] == ["paper"] and rows[1][4:7] == ["76.25", "-6.18", "+10.00"]
     assert "only an imitation" in note([result(published_font=False)]) and "imitation" not in note([result()])

@@ -284,3 +284,6 @@ def test_a_single_study_file_need_not_be_a_list(tmp_path):
     one, two = (diagvib.load("weak", "shape-hue", "val", sources="embedded", counts={"val": 9}, image_size=64,
                              studies_from=given) for given in (file, [str(file)]))
     assert torch.equal(one.pixels, two.pixels) and len(one) == 9
+    file.write_text(file.read_text().replace("weight: 0.5, cells: {cue: other}", "weight: 1.5, cells: {cue: other}"))
+    assert diagvib.load("weak", "shape-hue", "val", sources="embedded", counts={"val": 12}, image_size=64,
+                        studies_from=file).table["group"].to_pylist().count("ood") == 9, "in a notebook files change"

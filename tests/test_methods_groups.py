@@ -170,6 +170,19 @@ def test_dfr_cannot_choose_on_groups_of_one_image():
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
 
+# The options of dfr's other head, as they are by default.
+OF_LOGISTIC = {"c": None, "resamples": 10}
+
+
+@pytest.mark.parametrize(("options", "unused"), [
+    ({"retrain_epochs": 2}, "head: logistic does not use retrain_epochs"),
+    ({"head": "sgd", **OF_LOGISTIC, "c": 0.1}, "head: sgd does not use c"),
+    ({"head": "sgd", **OF_LOGISTIC, "resamples": 3}, "head: sgd does not use resamples")])
+def test_an_option_of_the_other_head_of_dfr_is_refused(options, unused):
+    with pytest.raises(DiagvibError, match=f"method: dfr: {unused}; leave .* out, or choose the other head"):
+        made("dfr", **options)
+
+
 def weights(method):
     return {name: value.clone() for name, value in method.model.state_dict().items()}
 
@@ -188,7 +201,7 @@ def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
         callback.method = method
         return callback
 
-    options = {"head": "sgd", "retrain_epochs": 2}
+    options = {"head": "sgd", "retrain_epochs": 2, **OF_LOGISTIC}
     whole = made("dfr", **options)
     history, final = fit(whole, data, None, watched(whole))
     assert [row["phase"] for row in history] == ["classify"] * 2 + ["retrain"] * 2

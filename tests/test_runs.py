@@ -245,8 +245,8 @@ def test_too_little_gpu_memory(root, monkeypatch, error, place):
         raise error
 
     monkeypatch.setattr(runs, place, out_of_memory)
-    with pytest.raises(DiagvibError, match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower batch_size "
-                                           "of small_cnn in config/baselines"):
+    with pytest.raises(DiagvibError, match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower the "
+                                           r"batch_size of small_cnn \(now"):
         train(root, "runs")
 
 

@@ -188,6 +188,20 @@ class Grouped(squares.Squares):
     columns = squares.Squares.columns.append(squares.pa.field("group", squares.pa.string()))
 class Constant(squares.Squares):
     largest = 3
+WHOLE = {"colour": ("red", "blue", "white"), "corner": ("north-west", "north-east", "south-west"),
+         "extent": ("large", "small", "middle"), "added_cue": (1, 2, 0)}
+class Published(squares.Squares):
+    published_samples = (WHOLE,)
+class Five(squares.Squares):
+    published_samples = (WHOLE, 5)
+class Pink(squares.Squares):
+    published_samples = ({**WHOLE, "colour": ("red", "blue", "pink")},)
+class Twice(squares.Squares):
+    published_samples = ({**WHOLE, "colour": ("red", "blue", "red")},)
+class Without(squares.Squares):
+    published_samples = ({key: WHOLE[key] for key in ("colour", "corner", "added_cue")},)
+class Diagonal(squares.Squares):
+    published_samples = ({**WHOLE, "added_cue": (1, 1, 0)},)
 class Broken(squares.Squares):
     def __init__(self, changes): self.changes = changes
     def catalogue(self, prepared):
@@ -214,7 +228,12 @@ number = 3
     ("own_scene:Clashing", "a factor cannot be named 'group'"), ("own_scene:Dashed", "'two-words'"),
     ("own_scene:OneClass", "only needs at least two classes"), ("own_scene:Listed", "factors must be a Mapping"),
     ("own_scene:Spelt", "the classes of letter must be a tuple of names, not 'abc'"),
-    ("own_scene:Grouped", "a column cannot be named 'group'"), ("own_scene:Constant", "largest is not a method")])
+    ("own_scene:Grouped", "a column cannot be named 'group'"), ("own_scene:Constant", "largest is not a method"),
+    ("own_scene:Five", "published_samples[1] must be a mapping of each factor to its classes, and of added_cue, not 5"),
+    ("own_scene:Pink", "published_samples[0]: colour must be three of its classes, or all of them, not ('red', 'blue',"),
+    ("own_scene:Twice", "colour must be three of its classes, or all of them, not ('red', 'blue', 'red')"),
+    ("own_scene:Without", "published_samples[0]: extent must be three of its classes, or all of them, not None"),
+    ("own_scene:Diagonal", "added_cue must be a cue class from 0 to 2 for each of three target classes, and another")])
 def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
     (tmp_path / "own_scene.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -223,6 +242,8 @@ def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, 
     assert says in str(error.value) and "\n" not in str(error.value)
     assert load_scene("own_scene:Good").factors == load_scene("squares:Squares").factors
     assert isinstance(load_scene("own_scene:Good"), CheckedScene)
+    published = load_scene("own_scene:Published")
+    assert dataset_sample(0, published.factors, published.published_samples).added_cue == (1, 2, 0)
 
 
 def test_a_factor_is_exchanged_and_nothing_else(scene, prepared):

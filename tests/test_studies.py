@@ -213,6 +213,15 @@ def test_studies_of_ones_own(tmp_path, monkeypatch):
         load_studies(["mine.yaml", "again.yaml"])
 
 
+@pytest.mark.parametrize(("group", "says"), [
+    ("train", "rows.2.group: train is the name of a split"), ("val", "rows.2.group: val is the name of a split"),
+    ("val_environment", "rows.2.group: val_environment is the name of an accuracy on validation images")])
+def test_a_group_whose_results_would_bear_another_things_name_is_refused(group, says):
+    rows = [*TWO_CUES["rows"][:2], {**TWO_CUES["rows"][2], "group": group}, *TWO_CUES["rows"][3:]]
+    with pytest.raises(DiagvibError, match=f"{says}.*; choose another name"):
+        parse_study("two", {**TWO_CUES, "rows": rows})
+
+
 def test_a_study_given_as_json_is_the_study():
     for name, study in load_studies().items():
         assert parse_study(name, json.loads(json.dumps(study.model_dump(exclude={"name"}), sort_keys=True))) == study

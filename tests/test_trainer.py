@@ -201,13 +201,47 @@ def test_loss_that_is_no_number(tmp_path, data, value):
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
-    with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower lr of "
-                                           "small_cnn in config/baselines"):
+    with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower the lr of "
+                                           r"small_cnn \(now 0.01\)"):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
 
 
 def test_batch_larger_than_the_data(data):
-    with pytest.raises(DiagvibError, match="batch_size 101 is more than the 100 training images; lower batch_size"):
+    with pytest.raises(DiagvibError, match="batch_size 101 is more than the 100 training images; lower the batch_size "
+                                           "of small_cnn, or raise counts.train"):
         fit(small_cnn(batch_size=101), data)
     assert len(fit(small_cnn(batch_size=100), data).history) == 4
+
+
+def in_hook(hook, give):
+    """A method of two phases of which one hook gives something else."""
+    def changed(self, *arguments):
+        return give(getattr(TwoPhases, hook)(self, *arguments))
+
+    return two_phases(type("Changed", (TwoPhases,), {hook: changed}))
+
+
+@pytest.mark.parametrize(("hook", "give", "message"), [
+    ("training_step", lambda output: output.loss, "training_step gives Tensor; a StepOutput is needed"),
+    ("training_step", lambda output: StepOutput(output.loss.mean(), output.logits),
+     r"training_step gives a loss of shape \[\]; one per image is needed, \[16\]"),
+    ("validation_step", lambda output: StepOutput(output.loss[:3], output.logits),
+     r"validation_step gives a loss of shape \[3\]; one per image is needed, \[30\]"),
+    ("training_step", lambda output: StepOutput(output.loss, None if output.logits is None else output.logits[:, :2]),
+     r"training_step gives logits of shape \[16, 2\]; \[16, 3\] is needed"),
+])
+def test_what_a_step_gives_is_checked(data, hook, give, message):
+    with pytest.raises(DiagvibError, match=f"small_cnn/zso/hue/0: method: erm: {message}"):
+        fit(in_hook(hook, give), data)
+
+
+@pytest.mark.parametrize(("give", "message"), [
+    (lambda logits: logits[:, :2], r"run: method: erm: predict gives logits of shape \[30, 2\]; \[30, 3\] is needed"),
+    (lambda logits: logits.index_fill(0, torch.tensor([3, 7]), math.nan),
+     "run: method: erm: the logits of 2 of 30 images are not numbers"),
+    (lambda logits: logits.index_fill(1, torch.tensor([1]), math.inf),
+     "run: method: erm: the logits of 30 of 30 images are not numbers")])
+def test_predictions_that_are_no_logits_are_refused(data, give, message):
+    with pytest.raises(DiagvibError, match=message):
+        predict(in_hook("predict", give), data[1], PROTOCOL, "run")

@@ -18,6 +18,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from diagvib.foundation.files import cache_folder, definition_path
+from diagvib.foundation.versions import file_version
 
 # A comment or a string literal, with its prefix. Python's own tokenizer takes four times as long.
 _LITERAL = re.compile(r"""
@@ -44,19 +45,12 @@ class Source:
 
 def read_source(path: Path) -> Source:
     """OSError if the file cannot be read."""
-    return _source(*_version(path))
+    return _source(*file_version(path))
 
 
 def syntax_tree(path: Path) -> tuple[ast.Module, str]:
     """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if it is not Python."""
-    return _parsed(*_version(path))
-
-
-def _version(path: Path) -> tuple[Path, int, int]:
-    """The key under which a file's analysis is kept, whatever folder it is named from: other content has another size
-    or time."""
-    status = path.stat()
-    return path.absolute(), status.st_mtime_ns, status.st_size
+    return _parsed(*file_version(path))
 
 
 @cache

@@ -66,7 +66,8 @@ def train_last_layer(method: str, recipe: Recipe, kept: Kept, work: Path, device
     """
     tried = [_try(method, lr, recipe, kept, work, device) for lr in recipe.learning_rates]
     best = max(tried, key=lambda one: one["in1k_accuracy"])
-    return {**best, "accuracies": {f"{one['learning_rate']:g}": one["in1k_accuracy"] for one in tried}}
+    return {**best, "epochs": recipe.epochs, "batch_size": recipe.batch_size,
+            "accuracies": {f"{one['learning_rate']:g}": one["in1k_accuracy"] for one in tried}}
 
 
 def _try(method: str, lr: float, recipe: Recipe, kept: Kept, work: Path, device: torch.device) -> dict:

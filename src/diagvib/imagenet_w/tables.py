@@ -16,6 +16,8 @@ from diagvib.results.paper import with_paper
 TITLES = {"models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",
                     "last_layer": "Retrained last layers (laid out like Table 4 of Li et al., 2023)"}
 _TABLES = {"models": 1, "last_layer": 4}
+# How the paper's last layers were trained, and the learning rates that they were chosen from.
+_PUBLISHED = {"epochs": 90, "batch_size": 1024, "accuracies": {"0.01", "0.001", "0.0001"}}
 _NAMES = {"models": ("model", "weights"), "last_layer": ("method", "learning_rate", "model", "weights")}
 _NOTE = ("IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
          "Watermark drawn with {fonts}.")
@@ -48,11 +50,18 @@ def table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> pd.Da
 
 
 def paper(kind: str, result: Mapping, stand_ins: bool = False) -> dict[str, float]:
-    """The paper's numbers for the same model, weights and method; none for stand-ins."""
+    """The paper's numbers for the same model, weights and method; none for stand-ins, or for a last layer that was
+    trained in another way."""
+    if stand_ins or (kind == "last_layer" and not _trained_as_published(result)):
+        return {}
     known = read_imagenet_w_tables()
     same = ((known["table"] == _TABLES[kind]) & (known["model"] == result["model"])
             & (known["weights"] == result["weights"]) & (known["method"] == result.get("method", "")))
-    return {} if stand_ins else dict(zip(known[same]["metric"], known[same]["value"], strict=True))
+    return dict(zip(known[same]["metric"], known[same]["value"], strict=True))
+
+
+def _trained_as_published(result: Mapping) -> bool:
+    return {**{key: result[key] for key in _PUBLISHED}, "accuracies": set(result["accuracies"])} == _PUBLISHED
 
 
 def lines(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> tuple[list[str], list[list[str]]]:

@@ -37,6 +37,11 @@ class Dfr(Method):
 
     def build(self) -> None:
         super().build()
+        head = self.chosen["head"]
+        for name in ("retrain_epochs",) if head == "logistic" else ("c", "resamples"):
+            if self.chosen[name] != self.options[name]["default"]:
+                raise DiagvibError(f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
+                                   "other head")
         if self.model.head.bias is None:
             raise DiagvibError(f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
                                "which the new head needs; choose another model")

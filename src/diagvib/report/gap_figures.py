@@ -72,7 +72,7 @@ def gap_title(methods: Sequence[Judged], study: str, binding: str, known: KnownS
     """The Whac-A-Mole effect where the verdicts show it, otherwise what the figure is about."""
     opens = any(one.opens_another for one in methods)
     about = "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
-    return f"{known.title(study)}, {binding or 'mean over all bindings'}: {about}"
+    return f"{known.title(study)}, {binding or 'mean over bindings'}: {about}"
 
 
 def _ends(methods: Sequence[Judged]) -> dict[str, float]:
@@ -171,7 +171,7 @@ def gap_pareto(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str,
         axes.set(xlabel="in-distribution accuracy, %",
                  ylabel="the worse of the two gaps, points (0: no cue misleads it)")
         figure.legend(loc="outside upper left", ncols=3, fontsize=8, alignment="left",
-                      title=f"{known.title(study)}, {binding or 'mean over all bindings'}: up and right is better")
+                      title=f"{known.title(study)}, {binding or 'mean over bindings'}: up and right is better")
         _label_points(axes, [one.baseline for one in methods], points, front)
     return figure
 

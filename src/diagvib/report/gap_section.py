@@ -60,7 +60,7 @@ def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, 
              ) -> Iterator[dict]:
     """A study's figures that were drawn, in the order of the page."""
     title = known.title(study)
-    bars = [(f"gaps/{study}_{binding or 'all'}", "bars", binding, f"{title}, {binding or 'mean over all bindings'}: "
+    bars = [(f"gaps/{study}_{binding or 'all'}", "bars", binding, f"{title}, {binding or 'mean over bindings'}: "
              "gaps of every method") for binding in bindings_of(gaps, study)]
     sheets = [(f"sheets/{study}_{binding}", "sheet", None, f"{title}: an example of every combination of {binding}")
               for binding in bindings_of(gaps, study) if binding]
@@ -129,7 +129,7 @@ def _named(one: Judged, cues: dict[int, str]) -> str:
 def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudies) -> str:
     cues, target = cue_names(binding), binding.partition("-")[0] or "the target"
     text = (f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of in-distribution images "
-            f"({known.title(study)}{'' if binding else ', mean over all bindings'})")
+            f"({known.title(study)}{'' if binding else ', mean over bindings'})")
     lost = [f"{whole_points(one.mean(metric))}{' points' if cue == 1 else ''} where {cues[cue]} misleads"
             for cue, metric in CUE_GAPS.items()]
     return f"{text}. This changes by {', by '.join(lost)} and by {whole_points(one.mean('joint_gap'))} where both do."

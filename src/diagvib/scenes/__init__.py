@@ -62,3 +62,21 @@ def _check(scene: Scene, name: str) -> None:
                                f"{', '.join((*RESERVED, *scene.columns.names))}")
         if len(classes) < 2 or len(set(classes)) < len(classes):
             raise DiagvibError(f"scene: {name}: {factor} needs at least two classes, each named once, not {classes}")
+    if name not in SCENES:
+        for number, sample in enumerate(scene.published_samples):
+            _check_sample(sample, scene.factors, f"scene: {name}: published_samples[{number}]")
+
+
+def _check_sample(sample: object, factors: Mapping, where: str) -> None:
+    if not isinstance(sample, Mapping):
+        raise DiagvibError(f"{where} must be a mapping of each factor to its classes, and of added_cue, not {sample!r}")
+    for factor, known in factors.items():
+        chosen = sample.get(factor)
+        if (not isinstance(chosen, list | tuple) or any(one not in known for one in chosen)
+                or len(chosen) not in (min(3, len(known)), len(known)) or len(set(chosen)) < len(chosen)):
+            raise DiagvibError(f"{where}: {factor} must be three of its classes, or all of them, not {chosen!r}")
+    added = sample.get("added_cue")
+    if not isinstance(added, list | tuple) or len(added) != 3 or any(
+            type(cue) is not int or cue not in range(3) or cue == target for target, cue in enumerate(added)):
+        raise DiagvibError(f"{where}: added_cue must be a cue class from 0 to 2 for each of three target classes, and "
+                           f"another one than the target's, not {added!r}")

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, JsonValue, field_validator, model_valida
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
+from diagvib.foundation.versions import once_per_version
 from diagvib.methods.registry import METHODS, Declaration, declaration
 from diagvib.models.registry import check_model, family
 
@@ -143,7 +144,7 @@ def _shipped_settings(name: str) -> dict:
     return complete(entry, name, str(path))
 
 
-@cache
+@once_per_version
 def _of_file(path: Path) -> dict[str, dict]:
     return {name: complete(entry, name, str(path)) for name, entry in _entries(path).items()}
 
@@ -261,10 +262,9 @@ def _validator() -> type:
 
 def _told_schema(declared: Declaration) -> dict:
     """What a method may be told; single cues are named by their number in the study."""
-    cues = [f"cue-{number}" for number in range(1, 10)] if "cue" in declared.told else []
-    named = [word for word in declared.told if word != "cue"]
-    first = "cue-1" if declared.told[0] == "cue" else declared.told[0]
-    return {"description": "What the method is told.", "enum": [*named, *cues], "default": first}
+    words = [word for told in declared.told
+             for word in ([f"cue-{number}" for number in range(1, 10)] if told == "cue" else [told])]
+    return {"description": "What the method is told.", "enum": words, "default": words[0]}
 
 
 def schema() -> dict:

@@ -38,6 +38,8 @@ class Row(Strict):
     def _names_no_split(cls, group: str) -> str:
         if group in SPLITS:
             raise ValueError(f"{group} is the name of a split, and `counts` names both; choose another name")
+        if group == "val_environment":  # its column of a history has the name of a rule of selection
+            raise ValueError(f"{group} is the name of an accuracy on validation images; choose another name")
         return group
 
     @property

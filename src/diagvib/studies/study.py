@@ -6,7 +6,6 @@ The shipped ones are in `config/studies/*.yaml`; a configuration may name furthe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,6 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
+from diagvib.foundation.versions import once_per_version
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row, row_cells
 
@@ -227,13 +227,9 @@ def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
     return validated(Study, named, f"{where} {name}")
 
 
-def read_study_file(path: str | Path) -> tuple[StudyFile, dict[str, Study]]:
+@once_per_version
+def read_study_file(path: Path) -> tuple[StudyFile, dict[str, Study]]:
     """A study file and the studies in it. DiagvibError, naming the file, for any error in it."""
-    return _read_study_file(Path(path), Path.cwd())
-
-
-@cache
-def _read_study_file(path: Path, folder: Path) -> tuple[StudyFile, dict[str, Study]]:
     file = validated(StudyFile, read_yaml(path), str(path))
     return file, file.studies
 

@@ -3,19 +3,32 @@
 import torch
 from torch import Tensor
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol, autocast, deterministic
 
 
 @torch.inference_mode()
-def predict(method: Method, images: Batches, protocol: Protocol) -> tuple[Tensor, Tensor]:
-    """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU."""
-    parts = []
+def predict(method: Method, images: Batches, protocol: Protocol, where: str = "predict") -> tuple[Tensor, Tensor]:
+    """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU.
+
+    DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max` would take these
+    for the first class.
+    """
+    parts, name = [], method.chosen["name"]
     with deterministic(images.device, protocol.threads):
         method.eval()
         for batch in images.in_order():
             with autocast(protocol.on(images.device), images.device):
                 logits = method.predict(batch)
+            if logits.shape != (len(batch.labels), method.n_classes):
+                raise DiagvibError(f"{where}: method: {name}: predict gives logits of shape {list(logits.shape)}; "
+                                   f"{[len(batch.labels), method.n_classes]} is needed")
             parts.append(logits.float().softmax(1).max(1))
-    return torch.cat([p.indices for p in parts]).cpu(), torch.cat([p.values for p in parts]).cpu()
+    probability, index = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
+    lost = int(probability.isnan().sum())
+    if lost:
+        raise DiagvibError(f"{where}: method: {name}: the logits of {lost} of {len(index)} images are not numbers; "
+                           "check the model and method in evaluation mode, or set training.precision: fp32")
+    return index, probability

@@ -46,8 +46,8 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise DiagvibError(f"{run.name}: the GPU's memory is too small; lower batch_size of {run.baseline} in "
-                           f"config/baselines (now {batch_size}), let fewer programs use the GPU at once, or set "
+        raise DiagvibError(f"{run.name}: the GPU's memory is too small; lower the batch_size of "
+                           f"{run.baseline} (now {batch_size}), let fewer programs use the GPU at once, or set "
                            "device: cpu") from None
 
 

@@ -140,7 +140,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
     trained = time.perf_counter()
     test = load_images(job.datasets, run, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, facts["scaling"])
-    prediction, confidence = predict(method, batches, job.protocol)
+    prediction, confidence = predict(method, batches, job.protocol, run.name)
     metrics = _write_results(run, fitted, test, prediction, confidence, out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     _write_weights(out / WEIGHTS_FILE, method, job.keep_weights)
@@ -178,7 +178,7 @@ def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     table = test.table.select(["group", run.target])
 
     def track(method: Method) -> dict:
-        prediction, _ = predict(method, batches, job.protocol)
+        prediction, _ = predict(method, batches, job.protocol, run.name)
         predicted = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
         return {f"{group}_accuracy": metrics["accuracy"]
                 for group, metrics in _group_metrics(predicted, run.target).items()}

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch, StepOutput
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import Batch, Method, StepOutput
 
 
 class RunningMetrics:
@@ -30,6 +31,17 @@ class RunningMetrics:
     def means(self, images: int) -> tuple[float, float | None]:
         """Mean loss and share of correct images; None if the phase does not classify."""
         return self._loss.item() / images, self._correct.item() / images if self._classifies else None
+
+
+def check_output(output: StepOutput, batch: Batch, hook: str, method: Method) -> None:
+    """DiagvibError unless a hook of a method gives what a `StepOutput` must contain. Reads nothing from the device."""
+    where, images, classes = f"method: {method.chosen['name']}: {hook} gives", len(batch.labels), method.n_classes
+    if not isinstance(output, StepOutput):
+        raise DiagvibError(f"{where} {type(output).__name__}; a StepOutput is needed")
+    if output.loss.shape != (images,):
+        raise DiagvibError(f"{where} a loss of shape {list(output.loss.shape)}; one per image is needed, [{images}]")
+    if output.logits is not None and output.logits.shape != (images, classes):
+        raise DiagvibError(f"{where} logits of shape {list(output.logits.shape)}; [{images}, {classes}] is needed")
 
 
 def group_columns(cues: int, environments: int) -> list[str]:

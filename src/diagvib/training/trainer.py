@@ -22,7 +22,13 @@ from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
 from diagvib.training.epochs import epoch_batches, epoch_shape
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
-from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
+from diagvib.training.running_metrics import (
+    RunningMetrics,
+    check_output,
+    cue_preferences,
+    group_accuracies,
+    group_columns,
+)
 
 # Computes further entries of an epoch's row from the method; called in phases that classify, changes nothing.
 Tracker = Callable[[Method], dict]
@@ -179,6 +185,7 @@ class Trainer:
         batch = self.train.batch(index)
         with self._autocast():
             output = self.method.training_step(self.phase.name, batch, self._update)
+        self._hook(check_output, output, batch, "training_step", self.method)
         self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
@@ -209,6 +216,7 @@ class Trainer:
         for batch in self.val.in_order():
             with self._autocast():
                 output = self.method.validation_step(self.phase.name, batch)
+            self._hook(check_output, output, batch, "validation_step", self.method)
             metrics.add(output, batch)
             if output.logits is not None:
                 predicted.append(output.logits.argmax(1))
@@ -258,22 +266,21 @@ class Trainer:
         return True
 
     def _check(self) -> None:
-        settings = f"of {self.run.baseline} in config/baselines"
         if self.batch_size > len(self.train):
             raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
-                               f"training images; lower batch_size {settings}, or raise counts.train")
+                               f"training images; lower the batch_size of {self.run.baseline}, or raise "
+                               "counts.train")
         known = ["val_loss", "val_accuracy", "last",
                  *group_columns(self.val.cues.shape[1], len(self.data.environments))]
         if self.selection not in known:
-            raise DiagvibError(f"{self.run.name}: selection: {self.selection} {settings} needs cues or "
-                               f"environments that the study lacks; it offers {', '.join(known)}")
+            raise DiagvibError(f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
+                               f"or environments that the study lacks; it offers {', '.join(known)}")
 
     def _check_losses(self, row: dict) -> None:
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
-                raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower lr of "
-                               f"{self.run.baseline} in config/baselines (now "
-                               f"{self.method.settings['optimiser']['lr']})"
+                raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower the lr "
+                               f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
                                + (", or set training.precision: fp32" if self.protocol.on(self.device) != "fp32"
                                   else ""))
 

@@ -1,0 +1,29 @@
+"""What a file says is read once, and again when the file has changed: in a notebook, files change between calls."""
+
+from collections.abc import Callable
+from functools import cache, wraps
+from pathlib import Path
+from typing import TypeVar
+
+Found = TypeVar("Found")
+
+
+def file_version(path: Path) -> tuple[Path, int, int]:
+    """The key under which what a file says may be kept, whatever folder it is named from: other content has another
+    size or time of change. Zeros for these if there is no such file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path.absolute(), 0, 0
+    return path.absolute(), status.st_mtime_ns, status.st_size
+
+
+def once_per_version(read: Callable[[Path], Found]) -> Callable[[Path], Found]:
+    """A function of a file, called once per version of the file and way to name it."""
+    kept = cache(lambda path, version: read(path))
+
+    @wraps(read)
+    def known(path: str | Path) -> Found:
+        return kept(Path(path), file_version(Path(path)))
+
+    return known
