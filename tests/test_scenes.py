@@ -230,7 +230,7 @@ number = 3
     ("own_scene:Spelt", "the classes of letter must be a tuple of names, not 'abc'"),
     ("own_scene:Grouped", "a column cannot be named 'group'"), ("own_scene:Constant", "largest is not a method"),
     ("own_scene:Five", "published_samples[1] must be a mapping of each factor to its classes, and of added_cue, not 5"),
-    ("own_scene:Pink", "published_samples[0]: colour must be three of its classes, or all of them, not ('red', 'blue',"),
+    ("own_scene:Pink", "published_samples[0]: colour must be three of its classes, or all of them, not ('red',"),
     ("own_scene:Twice", "colour must be three of its classes, or all of them, not ('red', 'blue', 'red')"),
     ("own_scene:Without", "published_samples[0]: extent must be three of its classes, or all of them, not None"),
     ("own_scene:Diagonal", "added_cue must be a cue class from 0 to 2 for each of three target classes, and another")])

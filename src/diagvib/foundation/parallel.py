@@ -30,7 +30,7 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
     if processes < 2:
         yield from map(function, things)
         return
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, _context(function), _end_with_parent) as pool:
         try:
             with _without_main_script():
                 found = pool.map(function, things, chunksize=max(1, worth // 8))
@@ -38,6 +38,15 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
         except BrokenProcessPool:
             raise DiagvibError(f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
                                "threads") from None
+
+
+def _context(function: Callable) -> multiprocessing.context.BaseContext:
+    """Processes that are forks of one that has loaded the function's module, where there are such, else new ones."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([getattr(function, "func", function).__module__])
+    return context
 
 
 @contextmanager
