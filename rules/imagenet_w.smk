@@ -7,8 +7,9 @@ from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
-from diagvib.imagenet_w.settings import TABLE_FILES, Layout, models, stage_settings
-from diagvib.imagenet_w.workflow import photo_state, prepare_workflow, stage_code
+from diagvib.imagenet_w.settings import TABLE_FILES, Layout, models, resolve, stage_settings
+from diagvib.imagenet_w.workflow import photo_state, stage_code
+from diagvib.operations.beginning import begin
 from diagvib.operations.ledger import record_checksums
 from snakemake.utils import min_version
 
@@ -17,7 +18,7 @@ min_version("9.27")
 if not workflow.configfiles:
     configfile: "config/imagenet_w.yaml"
 
-CONFIG = prepare_workflow(workflow, config)
+CONFIG = begin(workflow, config, resolve)
 ROOT, DEVICE, THREADS = CONFIG["root"], CONFIG["device"], CONFIG["threads"]
 LAYOUT, LOGS, GPU_SHARE = Layout(Path(ROOT)), Path(ROOT) / "logs", 100 if likely_gpu(CONFIG["device"]) else 0
 WEIGHTS = f"--weights-folder {shlex.quote(CONFIG['weights_folder'])}" if CONFIG["weights_folder"] else ""

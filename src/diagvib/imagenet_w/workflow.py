@@ -1,36 +1,14 @@
-"""What `rules/imagenet_w.smk` needs besides its rules: the configuration, the code of a stage, the state of folders."""
+"""What `rules/imagenet_w.smk` needs besides its rules: the code of a stage, the state of folders."""
 
 import hashlib
 import os
-import sys
 from collections.abc import Mapping
 from functools import cache
 
 from diagvib.foundation.code import code_of
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_yaml
 from diagvib.imagenet_w.last_layer_methods import METHODS
-from diagvib.imagenet_w.settings import resolve
 from diagvib.methods.registry import METHODS as ALL_METHODS
 from diagvib.models.registry import MODELS
-from diagvib.operations.locks import give_up_dead_locks
-from diagvib.operations.unrecorded import make_unrecorded_again
-from diagvib.settings.config import typed
-
-
-def prepare_workflow(workflow, config: dict) -> dict:
-    """The resolved configuration. An error in it ends the process with one line."""
-    # The `diagvib` next to this Python, whether or not its environment is active.
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    make_unrecorded_again()
-    if workflow.is_main_process:
-        give_up_dead_locks()
-    try:
-        for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
-        return resolve(typed(dict(config)), str(workflow.configfiles[-1]))
-    except DiagvibError as error:
-        sys.exit(f"error: {error}")
 
 
 @cache

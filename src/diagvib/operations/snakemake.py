@@ -10,17 +10,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from typing import NoReturn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_yaml
+from diagvib.operations.beginning import begin, end
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
-from diagvib.operations.locks import give_up_dead_locks
 from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
-from diagvib.operations.unrecorded import make_unrecorded_again
-from diagvib.settings.config import resolve, typed
+from diagvib.settings.config import resolve
 
 
 def prepare_snakemake(workflow, config: dict) -> dict:
@@ -30,20 +27,13 @@ def prepare_snakemake(workflow, config: dict) -> dict:
     """
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the time.
     gc.set_threshold(100_000, 20, 50)
-    # The `diagvib` next to this Python, whether or not its environment is active.
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     wake_only_for_the_limit()
-    make_unrecorded_again()
+    resolved = begin(workflow, config, resolve)
     if workflow.is_main_process:
-        give_up_dead_locks()
-    try:
-        for file in workflow.configfiles:
-            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
-        resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
-        if workflow.is_main_process:
+        try:
             unpack(resolved["root"])
-    except DiagvibError as error:
-        _end(error)
+        except DiagvibError as error:
+            end(error)
     # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
     if "DVC_STAGE" in os.environ and workflow.is_main_process:
         _check_recorded(resolved["root"])
@@ -72,8 +62,4 @@ def after_failure(workflow) -> None:
 
 def _check_recorded(root: str) -> None:
     if changed := changed_behind(root):
-        _end(changed)
-
-
-def _end(reason: object) -> NoReturn:
-    sys.exit(f"error: {reason}")  # this line alone; Snakemake adds others to any exception
+        end(changed)
