@@ -195,7 +195,8 @@ def compare(runs_a: Annotated[Path, typer.Argument(help="A results folder.")],
 
 @app.command()
 def plan(config: Config = None, override: Override = None,
-         device: Annotated[str | None, typer.Option(help="cpu or cuda; default: the configuration's.")] = None,
+         device: Annotated[str | None, typer.Option(
+             help="cpu or cuda; default: that of --rates, or the configuration's.")] = None,
          gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
          rates: Annotated[list[Path] | None, typer.Option(
              help="Result file of `diagvib bench` on another machine; repeatable.")] = None,
