@@ -1,5 +1,6 @@
 """Repository paths on the pages for readers, in backticks or links, exist."""
 
+import json
 import re
 from itertools import combinations
 
@@ -94,3 +95,49 @@ def test_the_page_says_how_far_dataset_samples_differ():
     found = pd.read_csv(REPOSITORY / "docs/results/laptop/closeness.csv")["closeness"].value_counts()
     assert (f"{found['close']} within 5 points, {found['apart']} apart" in page
             and f"{found['cannot tell']} undecided" in page)
+
+
+def section(page: str, heading: str) -> str:
+    return (REPOSITORY / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def measured(name: str) -> str:
+    """The content of a file of results."""
+    return (REPOSITORY / "benchmarks/results" / name).read_text()
+
+
+def test_the_page_of_measurements_shows_what_each_method_costs():
+    page = section("benchmarks/README.md", "Methods")
+    shown = dict(re.findall(r"(?<=\| )(\w+)(?:, \w+ phase)? \| ([\d.]+)(?= \|)", page))
+    phases = {"jtt": "classify", "eiil": "classify", "dfr": "classify"}
+    rows = {row["method"]: row["ratio_to_erm"] for name in ("methods-cpu", "methods-two-cues-cpu")
+            for row in json.loads(measured(f"{name}-2026-11-22.json"))["rows"]
+            if row["phase"] == phases.get(row["method"], row["phase"])}
+    assert len(shown) == 15 and shown == {name: f"{rows[name]:.2f}" for name in shown}
+
+
+def test_the_page_of_measurements_shows_the_gaps_of_its_table():
+    shown = {cells[0]: cells[2:] for cells in (line.strip("| ").split(" | ") for line in section(
+        "benchmarks/README.md", "Whac-A-Mole").splitlines() if line.startswith("| "))}
+    table = pd.read_csv(REPOSITORY / "benchmarks/results/whac-95-cpu-2026-11-22.csv").drop_duplicates("baseline")
+    columns = ("id_accuracy", "cue_1_gap", "cue_2_gap", "joint_gap")
+    for row in table.to_dict("records"):
+        assert [cell.partition(" (")[0] for cell in shown[row["baseline"]]] == [
+            f"{100 * row[name]:.1f} ± {100 * row[f'{name}_stderr']:.1f}" for name in columns]
+        factors = [re.findall(r"x([\d.]+)", cell) for cell in shown[row["baseline"]][1:3]]
+        found = [row[f"cue_{cue}_factor"] for cue in (1, 2)]
+        assert factors == [[f"{factor:.1f}"] if factor > 1 else [] for factor in found]
+
+
+def test_the_page_of_measurements_shows_the_accuracies_in_environments():
+    names = {"ERM": "erm_env", "group DRO": "group_dro_env", "CORAL": "coral", "LISA": "lisa", "Mixup": "mixup_env"}
+    table = pd.read_csv(REPOSITORY / "benchmarks/results/environments-cpu-2026-11-22.csv")
+    table = table.set_index(["study", "baseline", "metric"])
+    study, count = "", 0
+    for line in section("benchmarks/README.md", "Environments").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[-1] and len(cells) == 5 and cells[1] in names:
+            study, count = cells[0] or study, count + 1
+            own = [table.loc[(study, names[cells[1]], metric)] for metric in ("id_accuracy", "accuracy", "confusion")]
+            assert cells[2:] == [f"{100 * row['mean']:.1f} ± {100 * row['stderr']:.1f}" for row in own]
+    assert count == 14
