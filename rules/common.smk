@@ -31,7 +31,7 @@ RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
 IMAGE_OUTPUTS = [*(f"{LAYOUT.images('{study}', '{binding}')}/{sample}/{file}"
                    for sample in range(dataset_count(CONFIG)) for file in IMAGE_FILES), DIGESTS]
 RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for file in RUN_FILES]
-# Only targets ask for kept weights, so that switching them on or off does not rerun tables and figures.
+# Only targets ask for kept weights, so that switching them off reruns nothing.
 WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]
 
 
