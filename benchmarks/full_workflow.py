@@ -140,7 +140,7 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     """DVC's part: recording all artifacts, checking whether they changed, and a clone that pulls them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
     # The run itself has recorded everything once; this is what a later run with few changes adds:
-    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit()"], folder)
+    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit('.')"], folder)
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]
