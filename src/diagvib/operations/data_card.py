@@ -8,10 +8,12 @@ import jinja2
 import yaml
 
 from diagvib import __version__
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.scenes.scene import Scene
 from diagvib.settings.grid import study_of
 
+_MARK = "Made with diagvib "  # in every card
 _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
 
 
@@ -31,6 +33,13 @@ class Exported:
     @property
     def folder(self) -> str:
         return f"{self.study}/{self.binding}/{self.sample}"
+
+
+def check_card(out: Path) -> None:
+    """DiagvibError if the folder has a README.md that is not a data card: it would be lost."""
+    path = out / "README.md"
+    if path.is_file() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        raise DiagvibError(f"{path}: is not the data card of an export, and would be overwritten; name another folder")
 
 
 def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
