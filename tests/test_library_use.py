@@ -12,6 +12,7 @@ import torch
 
 import diagvib
 from diagvib.foundation.errors import DiagvibError
+from diagvib.studies import study_cells
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
@@ -171,3 +172,14 @@ def test_no_metric_is_named_after_an_environment_that_does_not_exist(tmp_path, m
     dataset = load_mine()
     assert set(dataset.evaluate(dataset.targets)) == {"accuracy", "id_accuracy", "ood_accuracy", "worst_cell",
                                                       "confusion"}
+
+
+@pytest.mark.parametrize("added", [[1, 2], [0, 1, 2], [5, 5, 5], [-1, 0, 0], [1.5, 2, 1], "121", 5, [1, 2, 1, 1]])
+def test_cues_that_cannot_be_added_to_a_study_are_refused(added):
+    with pytest.raises(DiagvibError, match="^added_cue: must be another cue class, from 0 to 2, for each of the 3 targ"):
+        study_cells("cgo-3", "train", added)
+    assert len(study_cells("zgo", "train", added)) == 3, "where nothing is added, it does not matter"
+
+
+def test_cues_may_be_added_by_numbers_of_numpy():
+    assert study_cells("cgo-3", "train", np.array([1, 2, 1])).equals(study_cells("cgo-3", "train", (1, 2, 1)))
