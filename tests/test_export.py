@@ -11,10 +11,13 @@ from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.operations import export as module
+from diagvib.operations.data_card import Exported, write_card
 from diagvib.operations.export import export
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout, datasets
+from diagvib.studies.study import SPLITS, load_studies
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
 
@@ -148,3 +151,16 @@ def test_another_readme_is_not_lost(config, tmp_path):
     with pytest.raises(DiagvibError, match=r"README.md: is not the data card of an export, and would be overwritten"):
         export(config, tmp_path)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"README.md": "# Mine"}
+
+
+@pytest.mark.parametrize(("sources", "says", "not_said"), [
+    ("official", ["made of photos", "that has the same photos.", "The terms on which the photos were obtained"],
+     ["synthetic", "One dataset"]),
+    ("embedded", ["images are synthetic", "- synthetic", "One training run"], ["photos."])])
+def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path, sources, says, not_said):
+    name = next(study for study in load_studies() if study.startswith("dogs"))
+    card = {**config, "studies": [name], "sources": sources}
+    exported = Exported(name, "breed-background", 0, dict.fromkeys(SPLITS, 9))
+    write_card(tmp_path, card, load_scene("dogs"), [exported])
+    text = (tmp_path / "README.md").read_text()
+    assert all(words in text for words in says) and not any(words in text for words in not_said), text
