@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import diagvib
+from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.studies import study_cells
 
@@ -183,3 +184,18 @@ def test_cues_that_cannot_be_added_to_a_study_are_refused(added):
 
 def test_cues_may_be_added_by_numbers_of_numpy():
     assert study_cells("cgo-3", "train", np.array([1, 2, 1])).equals(study_cells("cgo-3", "train", (1, 2, 1)))
+
+
+def test_old_code_of_a_scene_does_not_prepare_data_for_the_new(tmp_path, monkeypatch):
+    text = (REPOSITORY / "tests/squares.py").read_text()
+    (tmp_path / "edited_squares.py").write_text(text)
+    studies = (REPOSITORY / "tests/square_studies.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(studies.replace("squares:Squares", "edited_squares:Squares"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
+    arguments = {"counts": {"val": 18}, "studies_from": "mine.yaml"}
+    assert len(load("two-cues", "colour-corner-extent", **arguments)) == 18
+    (tmp_path / "edited_squares.py").write_text(text.replace("(200, 40, 40)", "(0, 0, 0)"))
+    with pytest.raises(DiagvibError, match="^scene edited_squares:Squares: its code, or diagvib's, has changed since"):
+        load("two-cues", "colour-corner-extent", **arguments)
+    assert len(list(tmp_path.glob("cache/embedded/*"))) == 1

@@ -254,13 +254,20 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
     return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
 
 
+_loaded: dict[str, list[str]] = {}  # scene -> the code that this process has loaded: it does not load it again
+
+
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     """The folder of prepared data that a scene renders from, made if missing: one for each version of the scene's code
     and of the user's photos."""
     where = SCENES.get(scene, scene)
     code = code_of([], [where], ["diagvib.stages:fetch", "diagvib.stages:prepare"])
+    programs = sorted(map(program_digest, (*code.modules.values(), *code.data)))
+    if _loaded.setdefault(where, programs) != programs:
+        raise DiagvibError(f"scene {scene}: its code, or diagvib's, has changed since it was first used here; restart "
+                           "Python to use the new code")
     photos = source_state(scene, mirror) if sources == "official" else ""
-    made_from = repr([where, photos, sorted(map(program_digest, (*code.modules.values(), *code.data)))])
+    made_from = repr([where, photos, programs])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
     made = layout.prepared(scene)
     if not _is_whole(made):
