@@ -2,6 +2,8 @@
 
 import os
 import pickle
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -199,3 +201,30 @@ def test_old_code_of_a_scene_does_not_prepare_data_for_the_new(tmp_path, monkeyp
     with pytest.raises(DiagvibError, match="^scene edited_squares:Squares: its code, or diagvib's, has changed since"):
         load("two-cues", "colour-corner-extent", **arguments)
     assert len(list(tmp_path.glob("cache/embedded/*"))) == 1
+
+
+FORKS = """
+import diagvib
+from multiprocessing import get_context
+
+def load(sample):
+    counts = {"train": 90, "val": 27, "id": 36, "ood": 72}
+    return diagvib.load("zgo", "shape-hue", "val", sample, sources="embedded", counts=counts)
+
+def total(sample):
+    return load(sample).pixels.numpy().sum()
+
+def first(sample):
+    return dataset[sample][0].numpy().sum()
+
+dataset = load(0)
+dataset.pixels.float().sum()  # has torch start its threads
+with get_context("fork").Pool(2) as pool:
+    assert pool.map_async(total, [0, 1]).get(timeout=30) == [total(0), total(1)]
+    assert pool.map_async(first, [0, 1]).get(timeout=30) == [first(0), first(1)]
+"""
+
+
+def test_forks_of_a_process_that_has_loaded_images_load_more():
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr

@@ -22,6 +22,7 @@ from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_json, read_yaml
+from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.program_digest import program_digest
 from diagvib.foundation.validation import Strict, validated
 from diagvib.images.datasets import ImageFiles
@@ -74,7 +75,8 @@ class StudyDataset(Dataset):
         except TypeError:
             raise DiagvibError(f"dataset[{index}]: an index is the number of one image; for several, use "
                                "torch.utils.data.Subset, or `pixels` and `targets`") from None
-        image = self.pixels[index].permute(2, 0, 1).contiguous()  # a copy, which a transform may change
+        # A copy, which a transform may change; numpy's, since a fork lacks the threads that torch's may wait for.
+        image = torch.from_numpy(self.pixels[index].numpy().copy()).permute(2, 0, 1)
         return (image if self.transform is None else self.transform(image), int(self.targets[index]),
                 {name: values[index] for name, values in self.metadata.items()})
 
@@ -250,7 +252,8 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
     catalogue = scene.catalogue(prepared)
     one = dataset_sample(sample, scene.factors, scene.published_samples)
     recipes = draw_recipes(study, binding, [one], how.counts, scene, catalogue, [split])
-    pixels = torch.cat(list(render_batches(recipes, scene.renderer(prepared, how.image_size, device))))
+    with one_thread_in_forks():
+        pixels = torch.cat(list(render_batches(recipes, scene.renderer(prepared, how.image_size, device))))
     return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
 
 
