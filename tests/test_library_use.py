@@ -226,5 +226,6 @@ with get_context("fork").Pool(2) as pool:
 
 
 def test_forks_of_a_process_that_has_loaded_images_load_more():
-    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300)
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300,
+                           env=os.environ | {"OMP_NUM_THREADS": "2"})
     assert ended.returncode == 0, ended.stderr
