@@ -11,10 +11,13 @@ from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.operations import export as module
+from diagvib.operations.data_card import Exported, write_card
 from diagvib.operations.export import export
+from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout, datasets
+from diagvib.studies.study import SPLITS, load_studies
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
 
@@ -121,3 +124,43 @@ def test_a_folder_that_cannot_be_made_is_not_taken_for_damaged_images(config, tm
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="file"):
         export(config, tmp_path / "file")
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"sources": "official"}, "train.parquet: was made with sources embedded, but the configuration has official"),
+    ({"image_size": 128}, "train.parquet: was made with image_size 64, but the configuration has 128")])
+def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
+    with pytest.raises(DiagvibError, match=says):
+        export(config | change, tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_images_that_have_changed_are_not_exported(config, tmp_path):
+    folder = Layout(Path(config["root"])).images("zgo", "shape-hue")
+    other, content = folder / "1/val.parquet", (folder / "0/val.parquet").read_bytes()
+    try:
+        (folder / "0/val.parquet").write_bytes(other.read_bytes())
+        with pytest.raises(DiagvibError, match="shape-hue/0/val.parquet: changed since it was rendered"):
+            export({**config, "studies": ["zgo"]}, tmp_path)
+    finally:
+        (folder / "0/val.parquet").write_bytes(content)
+
+
+def test_another_readme_is_not_lost(config, tmp_path):
+    (tmp_path / "README.md").write_text("# Mine")
+    with pytest.raises(DiagvibError, match=r"README.md: is not the data card of an export, and would be overwritten"):
+        export(config, tmp_path)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"README.md": "# Mine"}
+
+
+@pytest.mark.parametrize(("sources", "says", "not_said"), [
+    ("official", ["made of photos", "that has the same photos.", "The terms on which the photos were obtained"],
+     ["synthetic", "One dataset"]),
+    ("embedded", ["images are synthetic", "- synthetic", "One training run"], ["photos."])])
+def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path, sources, says, not_said):
+    name = next(study for study in load_studies() if study.startswith("dogs"))
+    card = {**config, "studies": [name], "sources": sources}
+    exported = Exported(name, "breed-background", 0, dict.fromkeys(SPLITS, 9))
+    write_card(tmp_path, card, load_scene("dogs"), [exported])
+    text = (tmp_path / "README.md").read_text()
+    assert all(words in text for words in says) and not any(words in text for words in not_said), text

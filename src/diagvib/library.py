@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from filelock import FileLock
+from filelock import AcquireReturnProxy, FileLock
 from pydantic import BaseModel, create_model
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -21,7 +21,8 @@ from diagvib import stages
 from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_yaml
+from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_json, read_yaml
+from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.program_digest import program_digest
 from diagvib.foundation.validation import Strict, validated
 from diagvib.images.datasets import ImageFiles
@@ -29,13 +30,16 @@ from diagvib.images.files import Images, render_batches
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import SCENES, load_scene, source_state
+from diagvib.scenes.scene import Scene, replicates
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
-from diagvib.studies.binding import Binding, bind, chosen_bindings
+from diagvib.studies.binding import Binding, Factors, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import SPLITS, Study, load_study
+
+MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
 
 
 class StudyDataset(Dataset):
@@ -60,6 +64,7 @@ class StudyDataset(Dataset):
             **{cue: images.labels(cue).tolist() for cue in binding.cues}}
         self.comparable: bool = images.metadata["comparable"]
         self.transform, self._known = transform, known
+        _ = known.studies  # read now: the metrics are those of the definition that the images were drawn from
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -70,8 +75,9 @@ class StudyDataset(Dataset):
         except TypeError:
             raise DiagvibError(f"dataset[{index}]: an index is the number of one image; for several, use "
                                "torch.utils.data.Subset, or `pixels` and `targets`") from None
-        image = self.pixels[index].permute(2, 0, 1)
-        return (self.transform(image) if self.transform else image, int(self.targets[index]),
+        # A copy, which a transform may change; numpy's, since a fork lacks the threads that torch's may wait for.
+        image = torch.from_numpy(self.pixels[index].numpy().copy()).permute(2, 0, 1)
+        return (image if self.transform is None else self.transform(image), int(self.targets[index]),
                 {name: values[index] for name, values in self.metadata.items()})
 
     def __repr__(self) -> str:
@@ -85,7 +91,9 @@ class StudyDataset(Dataset):
         image.
         """
         try:
-            given = torch.as_tensor(predictions)
+            given = torch.as_tensor(np.array(predictions) if hasattr(predictions, "dtype")
+                                    and not isinstance(predictions, Tensor) else predictions)
+            given = given.long() if given.dtype in (torch.uint16, torch.uint32, torch.uint64) else given
         except (TypeError, ValueError, RuntimeError) as error:
             raise DiagvibError(f"predictions must be class indices int[{len(self)}], numbers from 0 to "
                                f"{len(self.classes) - 1} in the order of `classes` ({one_line(error)})") from None
@@ -103,30 +111,35 @@ class StudyDataset(Dataset):
 
 def load(study: str, binding: str, split: str = "train", sample: int = 0, *, root: str | Path | None = None,
          sources: str | None = None, mirror: str | Path | None = None, counts: Mapping[str, int] | None = None,
-         image_size: int | None = None, device: str | None = None,
+         image_size: int | None = None, device: str | torch.device | None = None,
          transform: Callable[[Tensor], object] | None = None, studies_from: str | Path | Sequence[str | Path] = ()
          ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
     study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`; split: train, val or
-    test; sample: number of the dataset sample.
+    test; sample: number of the dataset sample (only 0 for scenes of photos).
 
     root: the folder in which a workflow has made images, or into which they were pulled. Without it, the images are
     drawn and rendered now, from `sources` official (the default; downloaded once and checked by hash, or taken from the
     folder `mirror`) or embedded (no download; results are not comparable to a paper's). Prepared sources are kept in
     $DIAGVIB_CACHE, by default ~/.cache/diagvib.
-    counts: images of the splits train and val, and of each test group; defaults are those of config/config.yaml.
+    counts: images of the splits train and val, and of each test group, or of `test`, all groups together; defaults are
+    those of config/config.yaml, DiagViB-6's.
     image_size: pixels per side, by default 128. device: where images are rendered, by default cpu. studies_from: your
     own study files.
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only rendering needs if
     `root` is given.
     """
-    _check_sample(sample)
-    further = (str(studies_from),) if isinstance(studies_from, str | Path) else tuple(map(str, studies_from))
+    sample, image_size = _number(sample), _number(image_size)
+    _check_names(study=study, binding=binding, split=split)
+    root, mirror = _path("root", root), _path("mirror", mirror)
+    if transform is not None and not callable(transform):
+        raise DiagvibError(f"transform: must be a function of an image, not {one_line(repr(transform))}")
+    further = _study_files(studies_from)
     definition = load_study(study, further)
-    factors = load_scene(definition.scene).factors
-    binding = chosen_bindings(definition, [binding], factors)[0] if not definition.cues else bind(
-        definition, binding, factors)
+    scene = load_scene(definition.scene)
+    _check_sample(sample, scene)
+    binding = _bound(definition, binding, scene.factors)
     if split not in SPLITS:
         raise unknown_name("split", split, SPLITS)
     rendering = {"sources": sources, "mirror": mirror, "counts": counts, "image_size": image_size, "device": device}
@@ -135,12 +148,17 @@ def load(study: str, binding: str, split: str = "train", sample: int = 0, *, roo
             if value is not None:
                 raise DiagvibError(f"diagvib.load: {name} is for images that are rendered now, but those in {root} are "
                                    f"finished; leave out {name} or root")
-        images = _from_files(Path(root), definition, binding, split, sample)
+        images = _from_files(root, definition, binding, split, sample)
     else:
-        given = validated(_Given, {"sources": sources or "official", "image_size": image_size or 128,
-                                   "counts": _counts(definition, split, counts or {})}, "diagvib.load")
-        images = _rendered(definition, binding, split, sample, given, Path(mirror) if mirror else None,
-                           resolve_device(device or "cpu"))
+        given = validated(_Given, {"sources": "official" if sources is None else sources,
+                                   "image_size": 128 if image_size is None else image_size,
+                                   "counts": _counts(definition, split, {} if counts is None else counts)},
+                          "diagvib.load")
+        if mirror is not None and given.sources != "official":
+            raise DiagvibError(f"diagvib.load: mirror is for official sources, but sources is {given.sources}; leave "
+                               "out one of them")
+        images = _rendered(definition, binding, split, sample, given, mirror,
+                           resolve_device("cpu" if device is None else str(device)))
     return StudyDataset(definition, binding, split, sample, images, KnownStudies(further), transform)
 
 
@@ -149,11 +167,48 @@ _Given = create_model("_Given", __base__=Strict, **{
     for key in ("sources", "counts", "image_size")})
 
 
-def _check_sample(number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+def _number(value: object) -> object:
+    """numpy's whole numbers as Python's; anything else as it is."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _check_names(**given: object) -> None:
+    for kind, name in given.items():
+        if not isinstance(name, str):
+            raise DiagvibError(f"{kind}: must be one name, not {one_line(repr(name))}")
+
+
+def _path(name: str, value: object) -> Path | None:
+    if value is None or (isinstance(value, str | Path) and str(value)):
+        return None if value is None else Path(value)
+    raise DiagvibError(f"{name}: must be the path of a folder, not {one_line(repr(value))}")
+
+
+def _study_files(given: object) -> tuple[str, ...]:
+    files = [given] if isinstance(given, str | Path) else () if given is None else given
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str | Path) and str(file) for file in files):
+        raise DiagvibError("studies_from: must be the path of a study file, or a list of paths, not "
+                           f"{one_line(repr(given))}")
+    return tuple(map(str, files))
+
+
+def _check_sample(number: object, scene: Scene) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
         raise DiagvibError(f"dataset sample {number!r}: must be a whole number, such as 0")
     if number < 0:
         raise DiagvibError(f"dataset sample {number}: numbers start at 0")
+    if number > MOST_SAMPLES:
+        raise DiagvibError(f"dataset sample {number}: numbers go up to {MOST_SAMPLES}")
+    if number and replicates(scene) == "seeds":
+        raise DiagvibError(f"dataset sample {number}: the scene {scene.name} has one dataset sample, 0, since there is "
+                           "one set of photos; repetitions differ in their training seeds alone")
+
+
+def _bound(study: Study, name: str, factors: Factors) -> Binding:
+    """The binding of this name. A study that binds only the target takes it from the binding of another study, too."""
+    if study.cues:
+        return bind(study, name, factors)
+    return bind(study, read_binding(name, factors).target, factors)
 
 
 def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
@@ -165,6 +220,11 @@ def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int
     unknown = next((key for key in given if key not in known), None)
     if unknown is not None:
         raise unknown_name("count", unknown, known)
+    both = next((group for group in study.groups if group in given), None) if "test" in given else None
+    if both is not None:
+        raise DiagvibError(f"counts: has both test, the number for all groups together, and {both}, that for one "
+                           "group; leave out one of them")
+    given = {key: _number(count) for key, count in given.items()}
     groups = () if "test" in given else study.groups
     usual = {key: count for key, count in read_yaml(default_path())["counts"].items() if key in (*SPLITS, *groups)}
     counts = {**usual, **given}
@@ -192,8 +252,12 @@ def _rendered(study: Study, binding: Binding, split: str, sample: int, how: Base
     catalogue = scene.catalogue(prepared)
     one = dataset_sample(sample, scene.factors, scene.published_samples)
     recipes = draw_recipes(study, binding, [one], how.counts, scene, catalogue, [split])
-    pixels = torch.cat(list(render_batches(recipes, scene.renderer(prepared, how.image_size, device))))
+    with one_thread_in_forks():
+        pixels = torch.cat(list(render_batches(recipes, scene.renderer(prepared, how.image_size, device))))
     return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
+
+
+_loaded: dict[str, list[str]] = {}  # scene -> the code that this process has loaded: it does not load it again
 
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
@@ -201,14 +265,35 @@ def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     and of the user's photos."""
     where = SCENES.get(scene, scene)
     code = code_of([], [where], ["diagvib.stages:fetch", "diagvib.stages:prepare"])
+    programs = sorted(map(program_digest, (*code.modules.values(), *code.data)))
+    if _loaded.setdefault(where, programs) != programs:
+        raise DiagvibError(f"scene {scene}: its code, or diagvib's, has changed since it was first used here; restart "
+                           "Python to use the new code")
     photos = source_state(scene, mirror) if sources == "official" else ""
-    made_from = repr([where, photos, sorted(map(program_digest, (*code.modules.values(), *code.data)))])
+    made_from = repr([where, photos, programs])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
-    made = layout.prepared(scene) / DIGESTS_FILE
-    if not made.exists():
-        layout.root.mkdir(parents=True, exist_ok=True)
-        with FileLock(layout.root / "lock"):  # of several processes, one makes it; free again when that is killed
-            if not made.exists():
+    made = layout.prepared(scene)
+    if not _is_whole(made):
+        with _locked(layout.root):  # of several processes, one makes it; free again when that is killed
+            if not _is_whole(made):
                 stages.fetch(layout, {"sources": sources}, scene, mirror)
                 stages.prepare(layout, {"sources": sources}, scene)
-    return made.parent
+    return made
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether every file is there that was prepared in a folder: what clears caches may have deleted some."""
+    try:
+        return all((folder / name).exists() for name in read_json(folder / DIGESTS_FILE))
+    except DiagvibError:
+        return False
+
+
+def _locked(folder: Path) -> AcquireReturnProxy:
+    """The lock of a folder in the cache, taken; the folder is made if it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / "lock").acquire()
+    except OSError as error:
+        raise DiagvibError(f"{folder}: cannot be written ({error.strerror}), but prepared sources are kept there; set "
+                           "DIAGVIB_CACHE to a folder that you can write to") from None

@@ -16,6 +16,7 @@ from diagvib.foundation.errors import DiagvibError
 
 T = TypeVar("T")
 R = TypeVar("R")
+_PROCESS = os.getpid()
 
 
 def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, worth: int) -> Iterator[R]:
@@ -65,3 +66,19 @@ def _end_with_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+@contextmanager
+def one_thread_in_forks() -> Iterator[None]:
+    """In a fork of the process that has imported this, torch uses one thread: with more, it can wait for ever for those
+    that the fork lacks, as DataLoader's workers would."""
+    import torch
+    if os.getpid() == _PROCESS:
+        yield
+        return
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)

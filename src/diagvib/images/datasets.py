@@ -56,12 +56,15 @@ class ImageFiles:
         return {**read_metadata(path), "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path)}
 
     def load(self, sample: int, split: str) -> Images:
-        path = self.place(sample, split)
-        noted = self._digests.get(self.name(sample, split))
+        self.check(sample, split)
+        return read_images(self.place(sample, split))
+
+    def check(self, sample: int, split: str) -> None:
+        """DiagvibError if a file is not the one that was rendered."""
+        path, noted = self.place(sample, split), self._digests.get(self.name(sample, split))
         if noted and path.exists() and file_sha256(path) != noted:
             raise DiagvibError(f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
                                "sha256; delete it and run again to make a new one")
-        return read_images(path)
 
     @cached_property
     def _digests(self) -> dict[str, str]:

@@ -8,10 +8,12 @@ import jinja2
 import yaml
 
 from diagvib import __version__
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.scene import Scene, replicates
 from diagvib.settings.grid import study_of
 
+_MARK = "Made with diagvib "  # in every card
 _TEMPLATE = Path(__file__).parent / "data_card.md.j2"
 
 
@@ -33,15 +35,24 @@ class Exported:
         return f"{self.study}/{self.binding}/{self.sample}"
 
 
+def check_card(out: Path) -> None:
+    """DiagvibError if the folder has a README.md that is not a data card: it would be lost."""
+    path = out / "README.md"
+    if path.is_file() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
+        raise DiagvibError(f"{path}: is not the data card of an export, and would be overwritten; name another folder")
+
+
 def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
     """Write `out`/README.md. exported: every dataset that it describes."""
+    # The official sources of a scene with a state are photos in a folder of the user's.
+    photos = config["sources"] == "official" and hasattr(scene, "state")
     licences = scene.licences(config["sources"]) if hasattr(scene, "licences") else []
     ids = sorted({licence.lower() for licence, _ in licences})
     front = {
         "pretty_name": f"diagvib: {', '.join(config['studies'])}",
         "license": ids[0] if len(ids) == 1 else "other",
         "task_categories": ["image-classification"],
-        "tags": ["shortcut-learning", "spurious-correlation", "distribution-shift", "synthetic"],
+        "tags": ["shortcut-learning", "spurious-correlation", "distribution-shift", *([] if photos else ["synthetic"])],
         "configs": [{"config_name": one.name, "data_files": [
             {"split": _SPLITS[split], "path": f"{one.folder}/{split}-*.parquet"} for split in one.images]}
             for one in exported],
@@ -51,7 +62,8 @@ def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exporte
                                      keep_trailing_newline=True)
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
         front=yaml.safe_dump(front, sort_keys=False, width=118), exported=exported, studies=studies, scene=scene,
-        licences=licences, config=config, version=__version__, images=sum(sum(one.images.values()) for one in exported))
+        licences=licences, photos=photos, replicates=replicates(scene), config=config, version=__version__,
+        images=sum(sum(one.images.values()) for one in exported))
     write_text(out / "README.md", text)
 
 

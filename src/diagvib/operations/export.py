@@ -21,8 +21,9 @@ from diagvib.foundation.columns import from_binary
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, is_noted, open_parquet, read_json, whole_file, with_metadata
 from diagvib.images import DIGESTS_FILE
+from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import class_indices
-from diagvib.operations.data_card import Exported, write_card
+from diagvib.operations.data_card import Exported, check_card, write_card
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
 from diagvib.studies.study import SPLITS
@@ -39,9 +40,11 @@ def export(config: dict, out: Path) -> list[Exported]:
     """Export every dataset of a resolved configuration from its image files to the folder `out`.
 
     Existing shards with the right content are kept. Those of datasets that the configuration no longer has are left
-    alone, but not listed in the data card. DiagvibError if an image file is missing or damaged, for several scenes, or
-    for a configuration that makes no image files.
+    alone, but not listed in the data card. DiagvibError if an image file is missing, damaged or changed, or has other
+    sources or another size than the configuration; for several scenes; for a configuration that makes no image files;
+    and for a folder whose README.md is not such a card.
     """
+    check_card(Path(out))
     if config["images"] == "render":
         raise DiagvibError("images: this configuration renders images while it trains and makes no image files; set "
                            "`images: parquet`, run `snakemake images --cores all --configfile FILE`, and export again")
@@ -52,20 +55,20 @@ def export(config: dict, out: Path) -> list[Exported]:
                            "them one after the other")
     for study, binding in datasets(config):
         for sample in range(dataset_count(config)):
-            images = {split: _export_split(layout.images(study, binding), sample, split, Path(out))
-                      for split in SPLITS}
+            files = ImageFiles(layout.images(study, binding))
+            images = {split: _export_split(files, sample, split, config, Path(out)) for split in SPLITS}
             found.append(Exported(study, binding, sample, images))
             print(f"{found[-1].name}: {sum(images.values()):,} images", file=sys.stderr, flush=True)
     write_card(out, config, load_scene(scenes[0]), found)
     return found
 
 
-def _export_split(images: Path, sample: int, split: str, out: Path) -> int:
+def _export_split(files: ImageFiles, sample: int, split: str, config: dict, out: Path) -> int:
     """Write one image file as shards; returns the number of its images."""
-    name = f"{sample}/{split}.parquet"
-    path, digests = images / name, images / DIGESTS_FILE
+    path, name, digests = files.place(sample, split), files.name(sample, split), files.folder / DIGESTS_FILE
     with open_parquet(path) as file:
         metadata, count = file_metadata(file, path), file.metadata.num_rows
+        _check_made_for(config, metadata, path)
         factors = load_scene(metadata["scene"]).factors
         schema = _schema(file.schema_arrow, factors)
         shards = max(math.ceil(count / SHARD), 1)
@@ -75,10 +78,19 @@ def _export_split(images: Path, sample: int, split: str, out: Path) -> int:
         paths = [folder / f"{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)]
         _remove_others(folder, split, paths)
         if not all(is_noted(shard, "made_from", digest) for shard in paths):
+            files.check(sample, split)
             batches = _encoded(file, metadata["image_shape"], factors, path)
             for shard in paths:
                 _write_shard(shard, batches, with_metadata(schema, {"made_from": digest}))
     return count
+
+
+def _check_made_for(config: dict, metadata: dict, path: Path) -> None:
+    """The card says what the configuration says; that must be true of the images."""
+    for key, found in (("sources", metadata["sources"]), ("image_size", metadata["image_shape"][0])):
+        if found != config[key]:
+            raise DiagvibError(f"{path}: was made with {key} {found}, but the configuration has {config[key]}; run "
+                               "`snakemake images --cores all --configfile FILE`, and export again")
 
 
 def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> None:

@@ -52,7 +52,8 @@ def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     tested, misled = cells[cells["group"] == OOD], cells[(cells["group"] == OOD) & cells["misled"].notna()]
     sums = misled.astype({"misled": float}).groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()
     apart = mean_per_class(cells[cells["group"] == ID], [*RUN_KEYS, "environment"])
-    apart = apart.pivot(index=RUN_KEYS, columns="environment", values="accuracy").add_prefix(f"{ID}_accuracy_")
+    apart = apart.pivot(index=RUN_KEYS, columns="environment", values="accuracy")
+    apart = apart.drop(columns="", errors="ignore").add_prefix(f"{ID}_accuracy_")  # "": the study names none
     found = runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"]).rename(
         columns={f"{OOD}_accuracy": "accuracy"})
     for table in (worst_cell(tested, RUN_KEYS).rename(columns={"accuracy": "worst_cell"}),

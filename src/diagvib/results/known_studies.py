@@ -116,8 +116,15 @@ class KnownStudies:
         drawn, known = _sample(own.scene, sample), load_scene(own.scene).factors
         target, cue = (drawn.chosen(factor, own.roles[role], known[factor])
                        for role, factor in zip(own.bound[:2], factors[:2], strict=True))
-        among = _spoken(self, study, drawn.added_cue)
-        return {name: frozenset(target[at] for at in its) for name, its in zip(cue, among, strict=True)}
+        key = study, drawn.added_cue
+        if key not in self._among:
+            self._among[key] = spoken_for_among(own, own.cues[0], drawn.added_cue)
+        return {name: frozenset(target[at] for at in its) for name, its in zip(cue, self._among[key], strict=True)}
+
+    @cached_property
+    def _among(self) -> dict[tuple, tuple[frozenset[int], ...]]:
+        """What `spoken` has found for the definitions that this object has read: in a notebook, study files change."""
+        return {}
 
 
 @cache
@@ -125,11 +132,6 @@ def _sample(scene: str, number: int) -> DatasetSample:
     """The dataset sample for a run's number: always the first if replicates differ only in their seeds."""
     found = load_scene(scene)
     return dataset_sample(0 if replicates(found) == "seeds" else number, found.factors, found.published_samples)
-
-
-@cache
-def _spoken(known: KnownStudies, study: str, added_cue: tuple[int, ...]) -> tuple[frozenset[int], ...]:
-    return spoken_for_among(known.studies[study], known.studies[study].cues[0], added_cue)
 
 
 # The shipped studies alone.

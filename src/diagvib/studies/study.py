@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
 from diagvib.foundation.versions import once_per_version
@@ -279,7 +280,19 @@ def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -
     index added to target class 0, 1, 2. Weights sum to one over train and val, and within each group of test.
     """
     study = load_study(name)
+    if added_cue is not None and any(row.adds for row in study.rows):
+        _check_added(added_cue, study.roles[TARGET])
     if split not in {*METRICS[study.metrics][0], *study.groups}:
         return study.cells(split, added_cue)
     cells = study.cells("test", added_cue)
     return cells[cells["group"] == split].reset_index(drop=True)
+
+
+def _check_added(added_cue: Sequence[int], classes: int) -> None:
+    try:
+        given = [index(cue) for cue in added_cue]
+    except TypeError:
+        given = []
+    if len(given) != classes or any(cue not in range(classes) or cue == target for target, cue in enumerate(given)):
+        raise DiagvibError(f"added_cue: must be another cue class, from 0 to {classes - 1}, for each of the {classes} "
+                           f"target classes, such as [1, 2, 0], not {one_line(repr(added_cue))}")
