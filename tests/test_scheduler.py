@@ -41,6 +41,12 @@ from snakemake.cli import main
 main(sys.argv[1:])
 """
 
+# A limit that holds all jobs back when they are selected, and has ended when the scheduler thinks about a timer.
+ENDED = """
+from snakemake.scheduling.job_scheduler import JobRateLimiter as limiter
+limiter.get_free_jobs = lambda self, first=iter([0]), usual=limiter.get_free_jobs: next(first, usual(self))
+"""
+
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
@@ -48,10 +54,10 @@ def repository(tmp_path) -> Path:
 
 
 @contextmanager
-def snakemake(repository: Path, *arguments: str):
+def snakemake(repository: Path, *arguments: str, changed: str = ""):
     with (repository / "said.txt").open("w") as said:
-        running = subprocess.Popen([python(repository), "-c", WATCHED, "--cores", "1", *arguments, "--configfile",
-                                    "toy.yaml"], cwd=repository, env=environment(repository), stdout=said,
+        command = [python(repository), "-c", changed + WATCHED, "--cores", "1", *arguments, "--configfile", "toy.yaml"]
+        running = subprocess.Popen(command, cwd=repository, env=environment(repository), stdout=said,
                                    stderr=subprocess.STDOUT)
         try:
             yield running
@@ -87,6 +93,12 @@ def test_what_a_rate_limit_held_back_is_started_after_its_time(repository):
     assert "rate limit reached" in (repository / "said.txt").read_text()
     assert recipes(repository) == 30
     assert int((repository / "timers.txt").read_text()) <= 2, "one, and perhaps the one before, on its way out"
+
+
+def test_a_limit_that_ends_while_nothing_runs_stops_nothing(repository):
+    with snakemake(repository, "recipes", changed=ENDED) as running:
+        assert running.wait(timeout=60) == 0, (repository / "said.txt").read_text()
+    assert (repository / "said.txt").read_text().count("rate limit reached") == 1 and recipes(repository) == 30
 
 
 def test_a_snakemake_without_that_scheduler_is_left_alone(repository):

@@ -10,11 +10,12 @@ import time
 
 
 def wake_only_for_the_limit() -> None:
-    """Let timers wake Snakemake's scheduler only while the limit holds jobs back, and one timer at a time.
+    """Let timers wake Snakemake's scheduler only while the limit holds jobs back or no job runs, and one timer at a
+    time.
 
     Without a timer the scheduler checks the queue whenever a job ends, which is enough for a queue that waits for
-    cores. To be called while the Snakefile is read, in every process: groups and Slurm's jobs have their own
-    schedulers. No effect on a Snakemake that works differently.
+    cores, as long as a job runs. To be called while the Snakefile is read, in every process: groups and Slurm's jobs
+    have their own schedulers. No effect on a Snakemake that works differently.
     """
     try:
         from snakemake.scheduling.job_scheduler import JobScheduler
@@ -30,11 +31,15 @@ def _look_again(scheduler, delay: float) -> None:
     limiter = scheduler.job_rate_limiter
     if limiter is None or delay != limiter.timespan:  # the scheduler waits for something else
         _look_again.theirs(scheduler, delay)
-    elif not limiter.get_free_jobs() and not getattr(scheduler, "_will_wake", False):
+        return
+    held = not limiter.get_free_jobs()
+    # The limit may have held all jobs back when they were selected, and no longer: then no job's end would wake it.
+    if (held or not scheduler.running) and not getattr(scheduler, "_will_wake", False):
         scheduler._will_wake = True
         # Until the first job of the span is older than the span; the full span if Snakemake does not say.
-        started = getattr(limiter, "_jobs", None)
-        timer = threading.Timer(max(0, started[0] + delay - time.time()) if started else delay, _wake, [scheduler])
+        started = getattr(limiter, "_jobs", None) if held else None
+        wait = max(0, started[0] + delay - time.time()) if started else delay if held else min(delay, 1)
+        timer = threading.Timer(wait, _wake, [scheduler])
         timer.daemon = True  # a limit per day must not keep a finished Snakemake running for a day
         timer.start()
 
