@@ -41,10 +41,20 @@ from snakemake.cli import main
 main(sys.argv[1:])
 """
 
-# A limit that holds all jobs back when they are selected, and has ended when the scheduler thinks about a timer.
+# A limit that holds jobs back when they are selected, and has ended when the scheduler thinks about a timer.
 ENDED = """
 from snakemake.scheduling.job_scheduler import JobRateLimiter as limiter
-limiter.get_free_jobs = lambda self, first=iter([0]), usual=limiter.get_free_jobs: next(first, usual(self))
+limiter.get_free_jobs = lambda self, first=iter([{}]), usual=limiter.get_free_jobs: next(first, usual(self))
+"""
+# Two jobs that each note, before they end, which ones have started.
+TWO = """
+from diagvib.operations.scheduler import wake_only_for_the_limit
+wake_only_for_the_limit()
+rule all:
+    input: "one", "two"
+rule job:
+    output: "{name}"
+    shell: "touch started.{wildcards.name}; sleep 3; ls started.* > {output}"
 """
 
 
@@ -96,9 +106,17 @@ def test_what_a_rate_limit_held_back_is_started_after_its_time(repository):
 
 
 def test_a_limit_that_ends_while_nothing_runs_stops_nothing(repository):
-    with snakemake(repository, "recipes", changed=ENDED) as running:
+    with snakemake(repository, "recipes", changed=ENDED.format(0)) as running:
         assert running.wait(timeout=60) == 0, (repository / "said.txt").read_text()
     assert (repository / "said.txt").read_text().count("rate limit reached") == 1 and recipes(repository) == 30
+
+
+def test_a_job_that_a_limit_held_back_starts_while_another_runs(tmp_path):
+    (tmp_path / "Snakefile").write_text(TWO)
+    code = ENDED.format(1) + "from snakemake.cli import main; main(['--cores', '2'])"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60,
+                   env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")})
+    assert [(tmp_path / name).read_text() for name in ("one", "two")] == ["started.one\nstarted.two\n"] * 2
 
 
 def test_a_snakemake_without_that_scheduler_is_left_alone(repository):

@@ -18,13 +18,25 @@ def wake_only_for_the_limit() -> None:
     have their own schedulers. No effect on a Snakemake that works differently.
     """
     try:
-        from snakemake.scheduling.job_scheduler import JobScheduler
+        from snakemake.scheduling.job_scheduler import JobRateLimiter, JobScheduler
         theirs = JobScheduler._schedule_reevalutation
+        ask, register = JobRateLimiter.get_free_jobs, JobRateLimiter.register_jobs
     except (ImportError, AttributeError):
         return
-    if theirs is not _look_again:
-        _look_again.theirs = theirs
-        JobScheduler._schedule_reevalutation = _look_again
+    if theirs is _look_again:
+        return
+
+    def get_free_jobs(limiter) -> int:
+        limiter.left = ask(limiter)
+        return limiter.left
+
+    def register_jobs(limiter, started: int) -> None:
+        limiter.left -= started
+        register(limiter, started)
+
+    JobRateLimiter.get_free_jobs, JobRateLimiter.register_jobs = get_free_jobs, register_jobs
+    _look_again.theirs = theirs
+    JobScheduler._schedule_reevalutation = _look_again
 
 
 def _look_again(scheduler, delay: float) -> None:
@@ -32,8 +44,8 @@ def _look_again(scheduler, delay: float) -> None:
     if limiter is None or delay != limiter.timespan:  # the scheduler waits for something else
         _look_again.theirs(scheduler, delay)
         return
-    held = not limiter.get_free_jobs()
-    # The limit may have held all jobs back when they were selected, and no longer: then no job's end would wake it.
+    # As it was when jobs were selected: the limit may have ended since, and no timer would start what it held back.
+    held = limiter.left <= 0
     if (held or not scheduler.running) and not getattr(scheduler, "_will_wake", False):
         scheduler._will_wake = True
         # Until the first job of the span is older than the span; the full span if Snakemake does not say.
