@@ -22,6 +22,9 @@ def predict(method: Method, images: Batches, protocol: Protocol, where: str = "p
         for batch in images.in_order():
             with autocast(protocol.on(images.device), images.device):
                 logits = method.predict(batch)
+            if not isinstance(logits, Tensor):
+                raise DiagvibError(f"{where}: method: {name}: predict gives {type(logits).__name__}; a tensor of "
+                                   "logits is needed")
             if logits.shape != (len(batch.labels), method.n_classes):
                 raise DiagvibError(f"{where}: method: {name}: predict gives logits of shape {list(logits.shape)}; "
                                    f"{[len(batch.labels), method.n_classes]} is needed")

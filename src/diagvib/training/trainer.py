@@ -20,6 +20,7 @@ from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
 from diagvib.training.epochs import epoch_batches, epoch_shape
+from diagvib.training.hook_checks import check_memory, check_phases, check_sampling, check_update, checked_optimisers
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
 from diagvib.training.running_metrics import (
@@ -102,6 +103,7 @@ class Trainer:
         with (deterministic(self.device, self.protocol.threads), graphs.running() if graphs else nullcontext(),
               Checkpoints(checkpoint, aside=self.device.type == "cuda").finished() as self.checkpoints):
             self.phases = self._hook(self.method.phases, self.data)
+            self._hook(check_phases, self.phases, self._selections, self.method)
             if not self._restore(checkpoint):
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -128,13 +130,14 @@ class Trainer:
         self._make_optimisers()
 
     def _make_optimisers(self) -> None:
-        self.optimisers = {name: make_optimiser(given)
-                           for name, given in self.method.optimisers(self.phase.name).items()}
+        given = self._hook(checked_optimisers, self.phase.name, self.method)
+        self.optimisers = {name: make_optimiser(optimiser) for name, optimiser in given.items()}
 
     def _train_phase(self) -> None:
         progress, phase = self.progress, self.phase
         torch.manual_seed(self._phase_seed)
         chosen = self.method.sampling(phase.name, self.data)
+        self._hook(check_sampling, chosen, len(self.train), self.method)
         steps, images = self._hook(epoch_shape, chosen, len(self.train), self.batch_size)
         step, self.metrics = self._step_function(), RunningMetrics(self.device)
         epochs = phase.max_epochs or self.protocol.max_epochs
@@ -189,6 +192,7 @@ class Trainer:
         self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
+        self._hook(check_update, name, loss, self.optimisers, self.method)
         optimiser = self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
@@ -249,7 +253,8 @@ class Trainer:
     def _save(self) -> None:
         # No state of a random generator: every epoch seeds its own from the run's names.
         self.checkpoints.write({
-            "progress": vars(self.progress), "weights": self.method.state_dict(), "memory": self.method.memory,
+            "progress": vars(self.progress), "weights": self.method.state_dict(),
+            "memory": self._hook(check_memory, self.method),
             "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()}})
 
     def _restore(self, checkpoint: Checkpoint | None) -> bool:
@@ -270,11 +275,9 @@ class Trainer:
             raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
                                f"training images; lower the batch_size of {self.run.baseline}, or raise "
                                "counts.train")
-        known = ["val_loss", "val_accuracy", "last",
-                 *group_columns(self.val.cues.shape[1], len(self.data.environments))]
-        if self.selection not in known:
+        if self.selection not in self._selections:
             raise DiagvibError(f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
-                               f"or environments that the study lacks; it offers {', '.join(known)}")
+                               f"or environments that the study lacks; it offers {', '.join(self._selections)}")
 
     def _check_losses(self, row: dict) -> None:
         for key in ("train_loss", "val_loss"):
@@ -283,6 +286,11 @@ class Trainer:
                                f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
                                + (", or set training.precision: fp32" if self.protocol.on(self.device) != "fp32"
                                   else ""))
+
+    @property
+    def _selections(self) -> list[str]:
+        return ["val_loss", "val_accuracy", "last",
+                *group_columns(self.val.cues.shape[1], len(self.data.environments))]
 
     @property
     def _phase_seed(self) -> int:
