@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Method, Optimiser, Phase, Sampling
+from diagvib.methods.method import Batch, Method, Optimiser, Phase, Sampling, StepOutput
 
 
 def check_phases(phases: Sequence[Phase], selections: Sequence[str], method: Method) -> None:
@@ -83,3 +83,27 @@ def check_memory(method: Method) -> dict[str, Tensor]:
             raise DiagvibError(f"method: {method.chosen['name']}: memory {name} is {type(value).__name__}; a tensor "
                                "is needed")
     return method.memory
+
+
+def check_output(output: StepOutput, batch: Batch, hook: str, method: Method) -> None:
+    """DiagvibError unless a hook of a method gives what a `StepOutput` must contain. Reads nothing from the device."""
+    where, images, classes = f"method: {method.chosen['name']}: {hook} gives", len(batch.labels), method.n_classes
+    if not isinstance(output, StepOutput):
+        raise DiagvibError(f"{where} {type(output).__name__}; a StepOutput is needed")
+    for name, value in (("loss", output.loss), ("logits", output.logits), ("labels", output.labels)):
+        if not isinstance(value, Tensor) and (name == "loss" or value is not None):
+            raise DiagvibError(f"{where} {name} that is {type(value).__name__}; a tensor is needed")
+    if output.loss.shape != (images,):
+        raise DiagvibError(f"{where} a loss of shape {list(output.loss.shape)}; one per image is needed, [{images}]")
+    if output.logits is not None:
+        check_logits(output.logits, images, classes, where)
+    labels = output.labels
+    if labels is not None and labels.shape != ((images, classes) if labels.is_floating_point() else (images,)):
+        raise DiagvibError(f"{where} labels {labels.dtype} of shape {list(labels.shape)}; int64 [{images}] or float "
+                           f"[{images}, {classes}] is needed")
+
+
+def check_logits(logits: Tensor, images: int, classes: int, where: str) -> None:
+    """DiagvibError, beginning with `where`, unless there is a logit for every image and class."""
+    if logits.shape != (images, classes):
+        raise DiagvibError(f"{where} logits of shape {list(logits.shape)}; [{images}, {classes}] is needed")

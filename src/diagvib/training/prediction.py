@@ -6,6 +6,7 @@ from torch import Tensor
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Method
 from diagvib.training.batches import Batches
+from diagvib.training.hook_checks import check_logits
 from diagvib.training.protocol import Protocol, autocast, deterministic
 
 
@@ -25,9 +26,7 @@ def predict(method: Method, images: Batches, protocol: Protocol, where: str = "p
             if not isinstance(logits, Tensor):
                 raise DiagvibError(f"{where}: method: {name}: predict gives {type(logits).__name__}; a tensor of "
                                    "logits is needed")
-            if logits.shape != (len(batch.labels), method.n_classes):
-                raise DiagvibError(f"{where}: method: {name}: predict gives logits of shape {list(logits.shape)}; "
-                                   f"{[len(batch.labels), method.n_classes]} is needed")
+            check_logits(logits, len(batch.labels), method.n_classes, f"{where}: method: {name}: predict gives")
             parts.append(logits.float().softmax(1).max(1))
     probability, index = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     lost = int(probability.isnan().sum())

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Method, StepOutput
+from diagvib.methods.method import Batch, StepOutput
 
 
 class RunningMetrics:
@@ -31,24 +30,6 @@ class RunningMetrics:
     def means(self, images: int) -> tuple[float, float | None]:
         """Mean loss and share of correct images; None if the phase does not classify."""
         return self._loss.item() / images, self._correct.item() / images if self._classifies else None
-
-
-def check_output(output: StepOutput, batch: Batch, hook: str, method: Method) -> None:
-    """DiagvibError unless a hook of a method gives what a `StepOutput` must contain. Reads nothing from the device."""
-    where, images, classes = f"method: {method.chosen['name']}: {hook} gives", len(batch.labels), method.n_classes
-    if not isinstance(output, StepOutput):
-        raise DiagvibError(f"{where} {type(output).__name__}; a StepOutput is needed")
-    for name, value in (("loss", output.loss), ("logits", output.logits), ("labels", output.labels)):
-        if not isinstance(value, Tensor) and (name == "loss" or value is not None):
-            raise DiagvibError(f"{where} {name} that is {type(value).__name__}; a tensor is needed")
-    if output.loss.shape != (images,):
-        raise DiagvibError(f"{where} a loss of shape {list(output.loss.shape)}; one per image is needed, [{images}]")
-    if output.logits is not None and output.logits.shape != (images, classes):
-        raise DiagvibError(f"{where} logits of shape {list(output.logits.shape)}; [{images}, {classes}] is needed")
-    labels = output.labels
-    if labels is not None and labels.shape != ((images, classes) if labels.is_floating_point() else (images,)):
-        raise DiagvibError(f"{where} labels {labels.dtype} of shape {list(labels.shape)}; int64 [{images}] or float "
-                           f"[{images}, {classes}] is needed")
 
 
 def group_columns(cues: int, environments: int) -> list[str]:

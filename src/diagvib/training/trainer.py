@@ -20,16 +20,17 @@ from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
 from diagvib.training.epochs import epoch_batches, epoch_shape
-from diagvib.training.hook_checks import check_memory, check_phases, check_sampling, check_update, checked_optimisers
+from diagvib.training.hook_checks import (
+    check_memory,
+    check_output,
+    check_phases,
+    check_sampling,
+    check_update,
+    checked_optimisers,
+)
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
-from diagvib.training.running_metrics import (
-    RunningMetrics,
-    check_output,
-    cue_preferences,
-    group_accuracies,
-    group_columns,
-)
+from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
 
 # Computes further entries of an epoch's row from the method; called in phases that classify, changes nothing.
 Tracker = Callable[[Method], dict]
@@ -273,8 +274,7 @@ class Trainer:
     def _check(self) -> None:
         if self.batch_size > len(self.train):
             raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
-                               f"training images; lower the batch_size of {self.run.baseline}, or raise "
-                               "counts.train")
+                               f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train")
         if self.selection not in self._selections:
             raise DiagvibError(f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
                                f"or environments that the study lacks; it offers {', '.join(self._selections)}")
