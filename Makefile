@@ -16,7 +16,8 @@ test: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 
 bench: .venv/installed
 	$(BIN)/diagvib bench render

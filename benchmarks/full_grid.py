@@ -1,10 +1,10 @@
-"""Tables, figures and report of a full grid: nine studies, nine baselines, 30 bindings, 5 samples, 11,070 synthetic
-runs.
+"""Tables, figures and report of a full grid: nine studies, nine baselines, 30 bindings, 5 samples,
+11,070 synthetic runs.
 
-The runs come from the generative model in `tests/synthetic_grid.py`, with realistic file formats and sizes (10,000 test
-images per group, 30 epochs, pictures); image files of one binding and the embedded sources are added, so that every
-figure is drawn. Then `diagvib tabulate` and `diagvib plot` run one after the other, each in a separate process, on
-two cores.
+The runs come from the generative model in `tests/synthetic_grid.py`, with realistic file formats
+and sizes (10,000 test images per group, 30 epochs, pictures); image files of one binding and the
+embedded sources are added, so that every figure is drawn. Then `diagvib tabulate` and `diagvib
+plot` run one after the other, each in a separate process, on two cores.
 
     python benchmarks/full_grid.py                # writes benchmarks/results/report-cpu-DATE.json
     python benchmarks/full_grid.py --keep DIR     # leaves the grid and its results in DIR; a grid there is used again
@@ -44,17 +44,23 @@ def make_grid(layout: Layout, config: dict) -> float:
     for study in config["studies"]:
         for binding in study_bindings(config, study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
-            stages.render(layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1)
+            stages.render(
+                layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1
+            )
     write_grid(layout.all_runs, expected_runs(config))
     return time.perf_counter() - start
 
 
 def measure(stage: str, overrides: list[str]) -> dict:
-    """Run one command, including the processes that it starts: seconds, and the peak memory of all of them together."""
+    """Run one command, including the processes that it starts: seconds, and the peak memory of all
+    of them together."""
     sets = [part for override in overrides for part in ("--set", override)]
     start = time.perf_counter()
-    process = psutil.Popen([sys.executable, "-m", "diagvib", stage, *sets, "--threads", str(CORES)], cwd=REPOSITORY,
-                           env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")})
+    process = psutil.Popen(
+        [sys.executable, "-m", "diagvib", stage, *sets, "--threads", str(CORES)],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+    )
     peak = 0
     while process.poll() is None:
         peak = max(peak, held(process))
@@ -62,7 +68,13 @@ def measure(stage: str, overrides: list[str]) -> dict:
     seconds = time.perf_counter() - start
     if process.returncode:
         sys.exit(f"diagvib {stage} failed")
-    return {"what": stage, "device": "cpu", "threads": CORES, "seconds": seconds, "peak_memory_mib": peak / 2**20}
+    return {
+        "what": stage,
+        "device": "cpu",
+        "threads": CORES,
+        "seconds": seconds,
+        "peak_memory_mib": peak / 2**20,
+    }
 
 
 def held(process: psutil.Process) -> int:
@@ -74,9 +86,13 @@ def held(process: psutil.Process) -> int:
     return found
 
 
-def main(keep: Annotated[Path | None, typer.Option(help="Folder for the grid; default: a temporary one.")] = None,
-         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY / "benchmarks/results"
-         ) -> None:
+def main(
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder for the grid; default: a temporary one.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
+    / "benchmarks/results",
+) -> None:
     with TemporaryDirectory() as temporary:
         root = (keep or Path(temporary)).resolve()
         overrides = [f"root={root}", f"baselines=[{','.join(BASELINES)}]"]
@@ -86,13 +102,19 @@ def main(keep: Annotated[Path | None, typer.Option(help="Folder for the grid; de
         load = os.getloadavg()[0]
         rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]
         files = [path for path in layout.figures.rglob("*") if path.is_file()]
-        size = {"runs": len(expected_runs(config)), "figure_files": len(files),
-                "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
-                "page_mb": layout.report.stat().st_size / 1e6, "seconds_to_make_the_grid": made}
+        size = {
+            "runs": len(expected_runs(config)),
+            "figure_files": len(files),
+            "figures_mb": sum(path.stat().st_size for path in files) / 1e6,
+            "page_mb": layout.report.stat().st_size / 1e6,
+            "seconds_to_make_the_grid": made,
+        }
     for row in rows:
         print(f"{row['what']}: {row['seconds']:.1f} s, {row['peak_memory_mib']:,.0f} MiB")
-    print(f"together {sum(row['seconds'] for row in rows):.1f} s; a page of {size['page_mb']:.1f} MB, {len(files)} "
-          f"files of figures, {size['figures_mb']:.0f} MB")
+    print(
+        f"together {sum(row['seconds'] for row in rows):.1f} s; a page of {size['page_mb']:.1f} MB, {len(files)} "
+        f"files of figures, {size['figures_mb']:.0f} MB"
+    )
     save_result("report", "cpu", rows, out, **size, load_before=load)
 
 

@@ -1,8 +1,10 @@
-"""The cost of the workflow itself at full size: 246 draw, 246 render and 2,214 train jobs with tiny files.
+"""The cost of the workflow itself at full size: 246 draw, 246 render and 2,214 train jobs with tiny
+files.
 
-It runs in a copy of the repository in a temporary folder, with the real rules, Snakefile, profile and hooks. Only the
-command `diagvib` that the jobs call is replaced: by a shell script that writes a line into every file that the real one
-would write. What remains is Snakemake, the file system, and DVC if the repository has a dvc.yaml.
+It runs in a copy of the repository in a temporary folder, with the real rules, Snakefile, profile
+and hooks. Only the command `diagvib` that the jobs call is replaced: by a shell script that writes
+a line into every file that the real one would write. What remains is Snakemake, the file system,
+and DVC if the repository has a dvc.yaml.
 
     python benchmarks/full_workflow.py                        # writes benchmarks/results/workflow-cpu-DATE.json
     python benchmarks/full_workflow.py --baselines 1 --no-ledger --out DIR -- --scheduler-subsample 50
@@ -30,11 +32,21 @@ from diagvib.scenes.digits.factors import classes  # noqa: E402
 from diagvib.settings.grid import RUN_FILES  # noqa: E402
 
 # The paper's nine (Sec. 4).
-BASELINES = ["resnet18", "alexnet", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
-             "factor_vae"]
+BASELINES = [
+    "resnet18",
+    "alexnet",
+    "resnet50",
+    "wide_resnet50_2",
+    "densenet161",
+    "resnet50_in",
+    "asr",
+    "vae",
+    "factor_vae",
+]
 SAMPLES = 5
 
-# Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC stores each file.
+# Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC
+# stores each file.
 STAND_IN = """#!/bin/sh
 stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
@@ -55,16 +67,26 @@ esac
 
 
 def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
-    """A Git repository of the checkout's files, with a configuration that asks for all of `baselines`."""
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=REPOSITORY, text=True, check=True,
-                            capture_output=True).stdout.splitlines()
+    """A Git repository of the checkout's files, with a configuration that asks for all of
+    `baselines`."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=REPOSITORY,
+        text=True,
+        check=True,
+        capture_output=True,
+    ).stdout.splitlines()
     for name in listed:
         if (REPOSITORY / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(REPOSITORY / name, folder / name)
     path = folder / "config/config.yaml"
-    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"baselines": baselines, "samples": SAMPLES},
-                                   sort_keys=False))
+    path.write_text(
+        yaml.safe_dump(
+            yaml.safe_load(path.read_text()) | {"baselines": baselines, "samples": SAMPLES},
+            sort_keys=False,
+        )
+    )
     return folder
 
 
@@ -80,41 +102,68 @@ def environment_with_stand_in(folder: Path) -> Path:
         if (Path(sys.prefix) / "bin" / program).exists():
             (folder / "bin" / program).symlink_to(Path(sys.prefix) / "bin" / program)
     stand_in = folder / "bin" / "diagvib"
-    stand_in.write_text(STAND_IN % {
-        "samples": " ".join(map(str, range(SAMPLES))),
-        "textures": " ".join(f"{texture}.png" for texture in classes("texture")), "images": " ".join(IMAGE_FILES),
-        "digests": DIGESTS_FILE, "runs": " ".join(RUN_FILES), "tables": " ".join(TABLE_FILES)})
+    stand_in.write_text(
+        STAND_IN
+        % {
+            "samples": " ".join(map(str, range(SAMPLES))),
+            "textures": " ".join(f"{texture}.png" for texture in classes("texture")),
+            "images": " ".join(IMAGE_FILES),
+            "digests": DIGESTS_FILE,
+            "runs": " ".join(RUN_FILES),
+            "tables": " ".join(TABLE_FILES),
+        }
+    )
     stand_in.chmod(0o755)
     return folder / "bin" / "python"
 
 
 class Stopwatch:
-    """Runs commands in a folder, one after another, and keeps a row for each: what, seconds, peak memory, and more."""
+    """Runs commands in a folder, one after another, and keeps a row for each: what, seconds, peak
+    memory, and more."""
 
     def __init__(self, log: Path):
         self.rows: list[dict] = []
         self._log = log
 
-    def __call__(self, what: str, command: list[str | Path], folder: Path, expect: str = "", **more) -> str:
+    def __call__(
+        self, what: str, command: list[str | Path], folder: Path, expect: str = "", **more
+    ) -> str:
         """Time a command; returns its output. SystemExit if it fails or does not print `expect`."""
         start = time.perf_counter()
         with self._log.open("w+") as log:
-            running = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT,
-                                       env={**os.environ, "PYTHONPATH": str(folder / "src"),
-                                            "PYTHONDONTWRITEBYTECODE": "1"})
+            running = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": str(folder / "src"),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                },
+            )
             _, status, usage = os.wait4(running.pid, 0)
             seconds = time.perf_counter() - start
             running.returncode = os.waitstatus_to_exitcode(status)
             log.seek(0)
             said = log.read()
         if running.returncode or expect not in " ".join(said.split()):
-            raise SystemExit(f"{what}: {' '.join(map(str, command))} in {folder} ended with {running.returncode}, "
-                             f"and said:\n{said[-3000:]}")
-        row = {"what": what, "device": "cpu", "seconds": round(seconds, 2),
-               "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),  # its children's too
-               "peak_memory_mib": round(usage.ru_maxrss / 1024), **more}
+            raise SystemExit(
+                f"{what}: {' '.join(map(str, command))} in {folder} ended with {running.returncode}, "
+                f"and said:\n{said[-3000:]}"
+            )
+        row = {
+            "what": what,
+            "device": "cpu",
+            "seconds": round(seconds, 2),
+            "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),  # its children's too
+            "peak_memory_mib": round(usage.ru_maxrss / 1024),
+            **more,
+        }
         self.rows.append(row)
-        print("  ".join(f"{key} {value}" for key, value in row.items() if key != "device"), flush=True)
+        print(
+            "  ".join(f"{key} {value}" for key, value in row.items() if key != "device"), flush=True
+        )
         return said
 
 
@@ -125,22 +174,32 @@ def commit_all(folder: Path, message: str) -> None:
         subprocess.run(["git", *command], cwd=folder, check=True)
 
 
-def measure_workflow(timed: Stopwatch, snakemake: list[str | Path], folder: Path, jobs: int) -> None:
+def measure_workflow(
+    timed: Stopwatch, snakemake: list[str | Path], folder: Path, jobs: int
+) -> None:
     """From nothing to complete, and the time Snakemake takes to say that there is nothing to do."""
     timed("dry run from nothing", [*snakemake, "-n"], folder, f"total {jobs}")
     timed("run", snakemake, folder, jobs=jobs)
     timed.rows[-1]["jobs_per_second"] = round(jobs / timed.rows[-1]["seconds"], 1)
-    timed.rows[-1]["files"] = sum(len(names) for top in ("data", "results", ".snakemake/metadata")
-                                  for _, _, names in os.walk(folder / top))
+    timed.rows[-1]["files"] = sum(
+        len(names)
+        for top in ("data", "results", ".snakemake/metadata")
+        for _, _, names in os.walk(folder / top)
+    )
     timed("dry run, complete", [*snakemake, "-n"], folder, "Nothing to be done")
     timed("run, complete", snakemake, folder, "Nothing to be done")
 
 
 def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) -> None:
-    """DVC's part: recording all artifacts, checking whether they changed, and a clone that pulls them."""
+    """DVC's part: recording all artifacts, checking whether they changed, and a clone that pulls
+    them."""
     dvc, clone = snakemake[0].parent / "dvc", folder.parent / "clone"
     # The run itself has recorded everything once; this is what a later run with few changes adds:
-    timed("ledger commit", [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit('.')"], folder)
+    timed(
+        "ledger commit",
+        [snakemake[0], "-c", "from diagvib.operations.dvc import commit; commit('.')"],
+        folder,
+    )
     timed("ledger status", [dvc, "status"], folder, "up to date")
     commit_all(folder, "results")
     store = ["remote", "add", "--force", "--default", "--local", "store", folder.parent / "store"]
@@ -153,27 +212,46 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
     timed("ledger status in the clone", [dvc, "status"], clone, "up to date")
 
 
-def main(options: Annotated[list[str] | None, typer.Argument(help="More options for snakemake.")] = None,
-         baselines: Annotated[int, typer.Option(min=1, max=len(BASELINES), help="The first so many.")] = len(BASELINES),
-         keep: Annotated[Path | None, typer.Option(help="Work in this new folder, and leave it.")] = None,
-         ledger: Annotated[bool, typer.Option(help="Measure DVC too.")] = True,
-         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path("benchmarks/results")) -> None:
+def main(
+    options: Annotated[list[str] | None, typer.Argument(help="More options for snakemake.")] = None,
+    baselines: Annotated[
+        int, typer.Option(min=1, max=len(BASELINES), help="The first so many.")
+    ] = len(BASELINES),
+    keep: Annotated[
+        Path | None, typer.Option(help="Work in this new folder, and leave it.")
+    ] = None,
+    ledger: Annotated[bool, typer.Option(help="Measure DVC too.")] = True,
+    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path(
+        "benchmarks/results"
+    ),
+) -> None:
     """Simulate the full grid and write its cost."""
     work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
-    copy, load = copy_of_the_repository(work / "repository", BASELINES[:baselines]), os.getloadavg()[0]
+    copy, load = (
+        copy_of_the_repository(work / "repository", BASELINES[:baselines]),
+        os.getloadavg()[0],
+    )
     python = environment_with_stand_in(work / "environment")
     subprocess.run(["git", "init", "--quiet"], cwd=copy, check=True)
     commit_all(copy, "code")
     timed = Stopwatch(work / "said.log")
     snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
-    # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset and the training jobs
+    # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset and the
+    # training jobs
     measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
     # Here, because it imports torch: a child's peak memory is at least its parent's at the start.
     from diagvib.bench.results import save_result
-    save_result("workflow", "cpu", timed.rows, out, load_before=load,
-                tools={name: version(name) for name in ("snakemake", "dvc")})
+
+    save_result(
+        "workflow",
+        "cpu",
+        timed.rows,
+        out,
+        load_before=load,
+        tools={name: version(name) for name in ("snakemake", "dvc")},
+    )
     if not keep:
         shutil.rmtree(work)
 

@@ -1,8 +1,10 @@
-"""The cost of each training method relative to ERM: images per second of small_cnn at 64 pixels, phase by phase.
+"""The cost of each training method relative to ERM: images per second of small_cnn at 64 pixels,
+phase by phase.
 
-ERM and the method alternate (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows both, and times are
-CPU seconds; a round's ratio is that of the method to the mean of the ERM runs before and after it. Images are rendered
-from embedded sources, with two cues and two environments, for every registered method.
+ERM and the method alternate (ERM, X, ERM, X, ..., ERM), so that other work on the machine slows
+both, and times are CPU seconds; a round's ratio is that of the method to the mean of the ERM runs
+before and after it. Images are rendered from embedded sources, with two cues and two environments,
+for every registered method.
 
     python benchmarks/methods.py                    # writes benchmarks/results/methods-cpu-DATE.json
     python benchmarks/methods.py lff jtt --rounds 9
@@ -43,11 +45,27 @@ from diagvib.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 # Each cue agrees with the target in half of the images; every group of target and cues has some.
-CELLS = [(0.5, "same", "same"), (0.2, "other", "same"), (0.2, "same", "other"), (0.1, "other", "other")]
-STUDY = {"metrics": "accuracy", "roles": [["target", 3], ["cue-1", 3], ["cue-2", 3]], "rows": [
-    {"splits": ["train", "val", "test"], "group": "id", "weight": weight, "environment": environment,
-     "cells": {"cue-1": first, "cue-2": second}}
-    for environment in ("one", "two") for weight, first, second in CELLS]}
+CELLS = [
+    (0.5, "same", "same"),
+    (0.2, "other", "same"),
+    (0.2, "same", "other"),
+    (0.1, "other", "other"),
+]
+STUDY = {
+    "metrics": "accuracy",
+    "roles": [["target", 3], ["cue-1", 3], ["cue-2", 3]],
+    "rows": [
+        {
+            "splits": ["train", "val", "test"],
+            "group": "id",
+            "weight": weight,
+            "environment": environment,
+            "cells": {"cue-1": first, "cue-2": second},
+        }
+        for environment in ("one", "two")
+        for weight, first, second in CELLS
+    ],
+}
 SCENE, BINDING = "digits", "shape-hue-texture"
 # ERM as a bare loop, to measure the cost of the interface's hooks.
 PLAIN = "erm without hooks"
@@ -96,23 +114,44 @@ class Bench:
         self.prepared = layout.prepared(SCENE)
         stages.prepare(layout, {"sources": "embedded"}, SCENE)
         sample = dataset_sample(0, self.scene.factors, self.scene.published_samples)
-        stages.draw(layout, {"study": STUDY, "dataset_samples": [sample.model_dump()],
-                             "counts": {"train": images, "val": 2 * batch_size, "id": 1}}, "bench", BINDING)
-        self.datasets = RenderedRecipes(layout.recipes("bench", BINDING), self.scene, self.prepared, size, CPU)
+        stages.draw(
+            layout,
+            {
+                "study": STUDY,
+                "dataset_samples": [sample.model_dump()],
+                "counts": {"train": images, "val": 2 * batch_size, "id": 1},
+            },
+            "bench",
+            BINDING,
+        )
+        self.datasets = RenderedRecipes(
+            layout.recipes("bench", BINDING), self.scene, self.prepared, size, CPU
+        )
 
     def settings(self, name: str) -> dict:
         known = "erm" if name == PLAIN else name
         model = {} if declaration(known).own_network else {"model": "small_cnn"}
-        return complete({"method": {"name": known, **SHORTER.get(name, {})}, **model, "batch_size": self.batch_size,
-                         "optimiser": {"name": "adam", "lr": 1e-3}, "origin": "benchmarks/methods.py"})
+        return complete(
+            {
+                "method": {"name": known, **SHORTER.get(name, {})},
+                **model,
+                "batch_size": self.batch_size,
+                "optimiser": {"name": "adam", "lr": 1e-3},
+                "origin": "benchmarks/methods.py",
+            }
+        )
 
     def trained(self, name: str) -> dict[str, dict]:
-        """For each phase of a new training: images and seconds of an epoch, and seconds of the phase's start."""
+        """For each phase of a new training: images and seconds of an epoch, and seconds of the
+        phase's start."""
         settings = self.settings(name)
         train, val = self._batches(name if declaration(settings["method"]["name"]).needs else "erm")
         classes = len(self.scene.factors[self.run.target])
-        method = (initialised(lambda: Plain(settings, classes, self.size), 0) if name == PLAIN else
-                  make_baseline(settings, classes, self.size, 0))
+        method = (
+            initialised(lambda: Plain(settings, classes, self.size), 0)
+            if name == PLAIN
+            else make_baseline(settings, classes, self.size, 0)
+        )
         clock, start = Clock(), method.start_phase
 
         def timed(phase: str, *arguments: object) -> None:
@@ -124,15 +163,29 @@ class Bench:
         protocol = Protocol(max_epochs=1, patience=None, seed=0)
         fitted = Trainer(method, train, val, self.run, protocol).fit(callback=clock)
         epochs = Counter(row["phase"] for row in fitted.history)
-        return {phase: {"images": images / epochs[phase], "seconds": seconds / epochs[phase], "start": started}
-                for phase, images, seconds, started in zip(epochs, clock.images, clock.seconds, clock.starts,
-                                                            strict=True)}
+        return {
+            phase: {
+                "images": images / epochs[phase],
+                "seconds": seconds / epochs[phase],
+                "start": started,
+            }
+            for phase, images, seconds, started in zip(
+                epochs, clock.images, clock.seconds, clock.starts, strict=True
+            )
+        }
 
     @cache  # noqa: B019
     def _batches(self, name: str) -> tuple[Batches, Batches]:
-        """Training and validation images for a method; ERM's serve all methods that need nothing from the scene."""
-        train = load_batches(self.datasets, self.run, "train", CPU, settings=self.settings(name),
-                             prepared=self.prepared)
+        """Training and validation images for a method; ERM's serve all methods that need nothing
+        from the scene."""
+        train = load_batches(
+            self.datasets,
+            self.run,
+            "train",
+            CPU,
+            settings=self.settings(name),
+            prepared=self.prepared,
+        )
         return train, load_batches(self.datasets, self.run, "val", CPU, like=train)
 
     def compared(self, name: str, rounds: int) -> list[dict]:
@@ -151,37 +204,66 @@ class Bench:
 
     def _erm_seconds(self) -> float:
         """Of an image."""
-        phase, = self.trained("erm").values()
+        (phase,) = self.trained("erm").values()
         return phase["seconds"] / phase["images"]
 
     def _row(self, name: str, phase: str, measured: list[dict], erm: np.ndarray) -> dict:
         images = round(measured[0]["images"])
-        seconds, start = (np.array([each[what] for each in measured]) for what in ("seconds", "start"))
+        seconds, start = (
+            np.array([each[what] for each in measured]) for what in ("seconds", "start")
+        )
         ratios = erm / (seconds / images)
-        return {"what": f"train {name} {phase}", "method": name, "phase": phase, "device": "cpu",
-                "images_per_second": float(np.median(images / seconds)),
-                "erm_images_per_second": float(np.median(1 / erm)), "ratio_to_erm": float(np.median(ratios)),
-                "lowest_ratio": float(ratios.min()), "highest_ratio": float(ratios.max()), "rounds": len(measured),
-                "images_per_epoch": images, "epoch_in_erm_epochs": float(np.median(seconds / erm / self.images)),
-                "start_seconds": float(np.median(start))}
+        return {
+            "what": f"train {name} {phase}",
+            "method": name,
+            "phase": phase,
+            "device": "cpu",
+            "images_per_second": float(np.median(images / seconds)),
+            "erm_images_per_second": float(np.median(1 / erm)),
+            "ratio_to_erm": float(np.median(ratios)),
+            "lowest_ratio": float(ratios.min()),
+            "highest_ratio": float(ratios.max()),
+            "rounds": len(measured),
+            "images_per_epoch": images,
+            "epoch_in_erm_epochs": float(np.median(seconds / erm / self.images)),
+            "start_seconds": float(np.median(start)),
+        }
 
 
 def print_table(rows: list[dict]) -> None:
-    table = Table("what", "images/s", "of ERM's", "lowest", "highest", "images an epoch", "ERM epochs an epoch",
-                  "start s")
+    table = Table(
+        "what",
+        "images/s",
+        "of ERM's",
+        "lowest",
+        "highest",
+        "images an epoch",
+        "ERM epochs an epoch",
+        "start s",
+    )
     for row in rows:
-        table.add_row(row["what"].removeprefix("train "), f"{row['images_per_second']:,.0f}",
-                      *(f"{row[key]:.3f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
-                      f"{row['images_per_epoch']:,}",
-                      *(f"{row[key]:.2f}" for key in ("epoch_in_erm_epochs", "start_seconds")))
+        table.add_row(
+            row["what"].removeprefix("train "),
+            f"{row['images_per_second']:,.0f}",
+            *(f"{row[key]:.3f}" for key in ("ratio_to_erm", "lowest_ratio", "highest_ratio")),
+            f"{row['images_per_epoch']:,}",
+            *(f"{row[key]:.2f}" for key in ("epoch_in_erm_epochs", "start_seconds")),
+        )
     Console(width=120).print(table)
 
 
-def main(methods: Annotated[list[str] | None, typer.Argument(help="Default: all that are registered.")] = None,
-         images: Annotated[int, typer.Option(help="Training images, in an epoch of ERM.", min=512)] = 1024,
-         size: Annotated[int, typer.Option(help="Pixels a side.")] = 64,
-         batch_size: Annotated[int, typer.Option(min=2)] = 64, rounds: Annotated[int, typer.Option(min=1)] = 9,
-         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
+def main(
+    methods: Annotated[
+        list[str] | None, typer.Argument(help="Default: all that are registered.")
+    ] = None,
+    images: Annotated[
+        int, typer.Option(help="Training images, in an epoch of ERM.", min=512)
+    ] = 1024,
+    size: Annotated[int, typer.Option(help="Pixels a side.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=2)] = 64,
+    rounds: Annotated[int, typer.Option(min=1)] = 9,
+    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS,
+) -> None:
     """Measure each method against ERM and write the result."""
     load, rows = os.getloadavg()[0], []
     with TemporaryDirectory() as folder:
@@ -190,8 +272,19 @@ def main(methods: Annotated[list[str] | None, typer.Argument(help="Default: all 
             rows += bench.compared(name, rounds)
             print(name, file=sys.stderr, flush=True)
     print_table(rows)
-    save_result("methods", "cpu", rows, out, seconds="of the processor", model="small_cnn", image_size=size,
-                batch_size=batch_size, images=images, shorter=SHORTER, load_before=load)
+    save_result(
+        "methods",
+        "cpu",
+        rows,
+        out,
+        seconds="of the processor",
+        model="small_cnn",
+        image_size=size,
+        batch_size=batch_size,
+        images=images,
+        shorter=SHORTER,
+        load_before=load,
+    )
 
 
 if __name__ == "__main__":

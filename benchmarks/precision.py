@@ -1,4 +1,5 @@
-"""What bfloat16 gains on a CPU: images per second of the real trainer in fp32 and in bf16, alternating, on one core.
+"""What bfloat16 gains on a CPU: images per second of the real trainer in fp32 and in bf16,
+alternating, on one core.
 
 Times are CPU seconds. A round is fp32, bf16, fp32; its ratio is that of bf16 to the mean of the two
 fp32. Images are random.
@@ -32,8 +33,14 @@ from diagvib.training.trainer import Trainer
 
 CPU, CLASSES = torch.device("cpu"), 6
 # Network, pixels per side, batch size, training images per epoch.
-CASES = ["small_cnn:64:32:1024", "small_cnn:64:128:1024", "small_cnn:128:32:768", "small_cnn:128:128:768",
-         "resnet18:64:64:192", "resnet18:128:64:128"]
+CASES = [
+    "small_cnn:64:32:1024",
+    "small_cnn:64:128:1024",
+    "small_cnn:128:32:768",
+    "small_cnn:128:128:768",
+    "resnet18:64:64:192",
+    "resnet18:128:64:128",
+]
 
 
 class Clock(Callback):
@@ -56,14 +63,25 @@ class Clock(Callback):
 
 def make_trainer(case: str, precision: str = "bf16") -> Trainer:
     """A trainer of two epochs on random images."""
-    model, size, batch_size, count = (int(part) if part.isdigit() else part for part in case.split(":"))
+    model, size, batch_size, count = (
+        int(part) if part.isdigit() else part for part in case.split(":")
+    )
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(0, 256, (count, size, size, 3), dtype=torch.uint8, generator=generator)
     known = Annotations(classes=tuple("abcdef"))
     batches = Batches(pixels, torch.arange(count) % CLASSES, CPU, annotations=known)
-    few = Batches(pixels[:32], torch.arange(len(pixels[:32])) % CLASSES, CPU, batches.scaling, known)
-    settings = complete({"model": model, "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
-                         "batch_size": batch_size, "origin": "benchmarks/precision.py"})
+    few = Batches(
+        pixels[:32], torch.arange(len(pixels[:32])) % CLASSES, CPU, batches.scaling, known
+    )
+    settings = complete(
+        {
+            "model": model,
+            "method": "erm",
+            "optimiser": {"name": "adam", "lr": 1e-3},
+            "batch_size": batch_size,
+            "origin": "benchmarks/precision.py",
+        }
+    )
     protocol = Protocol(max_epochs=2, patience=None, seed=0, precision=precision)
     method = make_baseline(settings, CLASSES, size, 0)
     return Trainer(method, batches, few, make_run("bench", "bench", "a-b", 0), protocol)
@@ -75,8 +93,10 @@ def images_per_second(case: str, precision: str) -> tuple[float, float]:
     fitted = trainer.fit(callback=clock)
     started = time.process_time()
     predict(trainer.method, trainer.train, trainer.protocol)
-    return (sum(timing.images for timing in fitted.timings) / clock.seconds,
-            len(trainer.train) / (time.process_time() - started))
+    return (
+        sum(timing.images for timing in fitted.timings) / clock.seconds,
+        len(trainer.train) / (time.process_time() - started),
+    )
 
 
 def paired(rates: list[float]) -> list[float]:
@@ -84,9 +104,13 @@ def paired(rates: list[float]) -> list[float]:
     return [2 * rates[i] / (rates[i - 1] + rates[i + 1]) for i in range(1, len(rates), 2)]
 
 
-def main(case: Annotated[list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH:IMAGES; repeatable.")] = None,
-         rounds: Annotated[int, typer.Option(min=1)] = 5,
-         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS) -> None:
+def main(
+    case: Annotated[
+        list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH:IMAGES; repeatable.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = RESULTS,
+) -> None:
     """Train in both precisions, alternating, and write the rates."""
     if not has_bf16(CPU):
         raise SystemExit("this CPU has no bfloat16 instructions: there is nothing to compare")
@@ -94,14 +118,25 @@ def main(case: Annotated[list[str] | None, typer.Option(help="MODEL:PIXELS:BATCH
     rows = []
     for name in case or CASES:
         images_per_second(name, "bf16")  # warm up
-        found = [images_per_second(name, precision) for _ in range(rounds) for precision in ("fp32", "bf16")]
+        found = [
+            images_per_second(name, precision)
+            for _ in range(rounds)
+            for precision in ("fp32", "bf16")
+        ]
         found.append(images_per_second(name, "fp32"))
         for number, what in enumerate(("train", "predict")):
             rates = [rate[number] for rate in found]
             ratios = paired(rates)
-            rows.append({"what": what, "case": name, "fp32": round(median(rates[::2]), 1),
-                         "bf16": round(median(rates[1::2]), 1), "ratio": round(median(ratios), 3),
-                         "ratios": [round(ratio, 3) for ratio in ratios]})
+            rows.append(
+                {
+                    "what": what,
+                    "case": name,
+                    "fp32": round(median(rates[::2]), 1),
+                    "bf16": round(median(rates[1::2]), 1),
+                    "ratio": round(median(ratios), 3),
+                    "ratios": [round(ratio, 3) for ratio in ratios],
+                }
+            )
             print("  ".join(f"{key} {value}" for key, value in rows[-1].items()), flush=True)
     save_result("precision", "cpu", rows, out)
 

@@ -1,9 +1,11 @@
-"""Copy what readers want from an experiment into docs/: tables, figures, and how and where they were made.
+"""Copy what readers want from an experiment into docs/: tables, figures, and how and where they
+were made.
 
     python benchmarks/publish.py outputs/laptop docs/results/laptop
 
-The root must be complete and recorded (docs/data.md): its config.yaml says what was run, its dvc.lock has the hash of
-every result; both are copied, too. The report, a megabyte, stays in the root.
+The root must be complete and recorded (docs/data.md): its config.yaml says what was run, its
+dvc.lock has the hash of every result; both are copied, too. The report, a megabyte, stays in the
+root.
 """
 
 import csv
@@ -29,21 +31,43 @@ from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs  # noqa: E402
 
 # What is copied if it exists; tables without rows are left out.
-TABLES = ("overall", "metrics", "p_matrix", "contrasts", "reference", "likeness", "factor_orders", "pair_orders",
-          "pair_winners", "closeness", "runs")
-FIGURES = ("dominance/*.png", "asymmetry/*.png", "p_matrix/zgo_*.png", "p_matrix/zso_*.png", "curves/*.png")
+TABLES = (
+    "overall",
+    "metrics",
+    "p_matrix",
+    "contrasts",
+    "reference",
+    "likeness",
+    "factor_orders",
+    "pair_orders",
+    "pair_winners",
+    "closeness",
+    "runs",
+)
+FIGURES = (
+    "dominance/*.png",
+    "asymmetry/*.png",
+    "p_matrix/zgo_*.png",
+    "p_matrix/zso_*.png",
+    "curves/*.png",
+)
 
 
 def publish(root: Path, folder: Path) -> dict:
-    """Copy tables (CSV), figures (PNG) and ledger; returns the content of about.json next to them."""
+    """Copy tables (CSV), figures (PNG) and ledger; returns the content of about.json next to
+    them."""
     if not lock_of(str(root)).exists():
-        raise DiagvibError(f"{lock_of(str(root))}: no such file; run `diagvib record --config FILE` first")
+        raise DiagvibError(
+            f"{lock_of(str(root))}: no such file; run `diagvib record --config FILE` first"
+        )
     if changed := verify(str(root))["modified"]:
         raise DiagvibError(f"{changed[0]}: changed since it was recorded; run `snakemake` first")
     config, layout = load_config(config_of(str(root))), Layout(root)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    tables = [path for name in TABLES for path in sorted(layout.tables.glob(f"{name}.csv")) if _rows(path)]
+    tables = [
+        path for name in TABLES for path in sorted(layout.tables.glob(f"{name}.csv")) if _rows(path)
+    ]
     for path in tables:
         shutil.copyfile(path, folder / path.name)
     for path in (path for name in FIGURES for path in sorted(layout.figures.glob(name))):
@@ -52,11 +76,19 @@ def publish(root: Path, folder: Path) -> dict:
         shutil.copyfile(path, folder / path.name)
     runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
-        "runs": len(runs), "expected": len(expected_runs(config)), "date": date.today().isoformat(),
-        "machine": machine(), "precision": sorted({run["precision"] for run in runs}),
-        "versions": {name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]},
+        "runs": len(runs),
+        "expected": len(expected_runs(config)),
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "precision": sorted({run["precision"] for run in runs}),
+        "versions": {
+            name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]
+        },
         "commits": sorted({run["code"]["git"]["commit"] for run in runs if run["code"]["git"]}),
-        "training_hours": round(sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2)}
+        "training_hours": round(
+            sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2
+        ),
+    }
     write_json(folder / "about.json", about)
     return about
 
@@ -66,7 +98,9 @@ def _rows(path: Path) -> bool:
         return len(list(csv.reader(file))) > 1
 
 
-def main(root: Annotated[Path, typer.Argument()], folder: Annotated[Path, typer.Argument()]) -> None:
+def main(
+    root: Annotated[Path, typer.Argument()], folder: Annotated[Path, typer.Argument()]
+) -> None:
     try:
         print(json.dumps(publish(root, folder), indent=2))
     except DiagvibError as error:

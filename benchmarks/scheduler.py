@@ -1,8 +1,8 @@
 """How much CPU Snakemake's own process takes while many jobs have finished and two long ones run.
 
-A Snakefile of empty jobs, then of long ones of which two run and two wait; once with Snakemake's own scheduler, once
-with diagvib.operations.scheduler. The share is of one core, over the given time, starting a little after the long
-jobs do.
+A Snakefile of empty jobs, then of long ones of which two run and two wait; once with Snakemake's
+own scheduler, once with diagvib.operations.scheduler. The share is of one core, over the given
+time, starting a little after the long jobs do.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
 """
@@ -42,29 +42,63 @@ rule long:
 SETTLED = 5  # seconds, for the CPU time that starting the long jobs takes
 
 
-def main(jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
-         seconds: Annotated[int, typer.Option(help="To measure for.")] = 20,
-         out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path("benchmarks/results")) -> None:
+def main(
+    jobs: Annotated[int, typer.Option(help="Finished before the long ones start.")] = 2000,
+    seconds: Annotated[int, typer.Option(help="To measure for.")] = 20,
+    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = Path(
+        "benchmarks/results"
+    ),
+) -> None:
     """Measure both and write the result."""
     load, rows = os.getloadavg()[0], []
     for mended in (False, True):
-        rows.append({"what": f"snakemake after {jobs} jobs, two long ones running", "device": "cpu",
-                     "scheduler": "with diagvib.operations.scheduler" if mended else "as it comes", "jobs": jobs,
-                     **measured(jobs, seconds, mended)})
-        print("  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"), flush=True)
+        rows.append(
+            {
+                "what": f"snakemake after {jobs} jobs, two long ones running",
+                "device": "cpu",
+                "scheduler": "with diagvib.operations.scheduler" if mended else "as it comes",
+                "jobs": jobs,
+                **measured(jobs, seconds, mended),
+            }
+        )
+        print(
+            "  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"),
+            flush=True,
+        )
     from diagvib.bench.results import save_result
-    save_result("scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")})
+
+    save_result(
+        "scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")}
+    )
 
 
 def measured(jobs: int, seconds: float, mended: bool) -> dict:
     """Run it in a separate folder; ends everything that it started."""
     with TemporaryDirectory() as folder:
         Path(folder, "Snakefile").write_text(SNAKEFILE)
-        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy", "--quiet", "all",
-                   "--config", f"jobs={jobs}", f"mended={mended}"]
+        command = [
+            sys.executable,
+            "-m",
+            "snakemake",
+            "--cores",
+            "2",
+            "--scheduler",
+            "greedy",
+            "--quiet",
+            "all",
+            "--config",
+            f"jobs={jobs}",
+            f"mended={mended}",
+        ]
         start = time.perf_counter()
-        running = subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        running = subprocess.Popen(
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             while len(list(Path(folder).glob("started/*"))) < 2:
                 if running.poll() is not None:

@@ -1,7 +1,8 @@
-"""What mkdocs needs besides the pages in this folder: pages made from the code and from README, and working links.
+"""What mkdocs needs besides the pages in this folder: pages made from the code and from README, and
+working links.
 
-A link to a page of the repository leads to its page on the site, a link to a file to a page that shows it, and a link
-to a table of results to the table.
+A link to a page of the repository leads to its page on the site, a link to a file to a page that
+shows it, and a link to a table of results to the table.
 """
 
 import os
@@ -18,33 +19,56 @@ from diagvib.settings.configuration import Configuration
 
 REPOSITORY = Path(__file__).parent.parent
 # Pages of the repository outside docs/ -> their path on the site.
-OUTSIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "benchmarks/README.md": "benchmarks.md",
-           "profiles/README.md": "cluster.md"}
-SHOWN = {".py": "python", ".yaml": "yaml", ".smk": "python", ".cff": "yaml", ".sh": "bash", ".md": "markdown"}
+OUTSIDE = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "profiles/README.md": "cluster.md",
+}
+SHOWN = {
+    ".py": "python",
+    ".yaml": "yaml",
+    ".smk": "python",
+    ".cff": "yaml",
+    ".sh": "bash",
+    ".md": "markdown",
+}
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s]+)\)")
 
 # The modules on the page of the library -> their path.
-NAMES = {"diagvib.load": "diagvib.library.load", "diagvib.StudyDataset": "diagvib.library.StudyDataset",
-         "diagvib.studies()": "diagvib.studies.known", "diagvib.models()": "diagvib.models.known",
-         "diagvib.methods()": "diagvib.methods.known", "Metrics of predictions": "diagvib.results.evaluation.evaluate",
-         "diagvib.studies.study_cells": "diagvib.studies.study.study_cells",
-         "diagvib.metrics": "diagvib.results.metrics",
-         "diagvib.renderer.Renderer": "diagvib.scenes.digits.renderer.Renderer",
-         "diagvib.digits.prepare_digit": "diagvib.scenes.digits.digits.prepare_digit",
-         "A scene": "diagvib.scenes.scene.Scene", "A method": "diagvib.methods.method.Method"}
+NAMES = {
+    "diagvib.load": "diagvib.library.load",
+    "diagvib.StudyDataset": "diagvib.library.StudyDataset",
+    "diagvib.studies()": "diagvib.studies.known",
+    "diagvib.models()": "diagvib.models.known",
+    "diagvib.methods()": "diagvib.methods.known",
+    "Metrics of predictions": "diagvib.results.evaluation.evaluate",
+    "diagvib.studies.study_cells": "diagvib.studies.study.study_cells",
+    "diagvib.metrics": "diagvib.results.metrics",
+    "diagvib.renderer.Renderer": "diagvib.scenes.digits.renderer.Renderer",
+    "diagvib.digits.prepare_digit": "diagvib.scenes.digits.digits.prepare_digit",
+    "A scene": "diagvib.scenes.scene.Scene",
+    "A method": "diagvib.methods.method.Method",
+}
 
 
 def on_files(files: Files, config) -> Files:
     """Add the pages that are made here, and every file that a page links to."""
     made = {site: (REPOSITORY / page).read_text() for page, site in OUTSIDE.items()}
     made |= {"commands.md": commands(), "configuration.md": configuration(), "api.md": api()}
-    texts = {**{page: (REPOSITORY / page).read_text() for page in OUTSIDE},
-             **{f"docs/{path.name}": path.read_text() for path in (REPOSITORY / "docs").glob("*.md")}}
+    texts = {
+        **{page: (REPOSITORY / page).read_text() for page in OUTSIDE},
+        **{f"docs/{path.name}": path.read_text() for path in (REPOSITORY / "docs").glob("*.md")},
+    }
     for page, text in texts.items():
-        for target in {link.partition("#")[0] for _, link in _LINK.findall(text) if not _leads_away(link)}:
+        for target in {
+            link.partition("#")[0] for _, link in _LINK.findall(text) if not _leads_away(link)
+        }:
             path = _in_repository(page, target)
             if path.is_file() and _on_site(path) not in made and not str(path).startswith("docs/"):
-                made[_on_site(path)] = _shown(path) if path.suffix in SHOWN or not path.suffix else path.read_bytes()
+                made[_on_site(path)] = (
+                    _shown(path) if path.suffix in SHOWN or not path.suffix else path.read_bytes()
+                )
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
     return files
@@ -94,26 +118,49 @@ def _shown(path: Path) -> str:
 
 def api() -> str:
     """The library and the interfaces, for mkdocstrings to fill in."""
-    parts = [f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n"
-             for name, where in NAMES.items()]
-    return "\n".join(["# Python", "", "What `import diagvib` offers, and the interfaces that your own code implements.",
-                      "", *parts])
+    parts = [
+        f"::: {where}\n    options:\n      heading: {name}\n      toc_label: {name}\n"
+        for name, where in NAMES.items()
+    ]
+    return "\n".join(
+        [
+            "# Python",
+            "",
+            "What `import diagvib` offers, and the interfaces that your own code implements.",
+            "",
+            *parts,
+        ]
+    )
 
 
 def commands() -> str:
     """Every command with its arguments and options, as in `--help`."""
-    lines = ["# Commands", "", "`diagvib COMMAND --help` shows the same text. `snakemake` calls the commands of the stages itself.",
-             ""]
+    lines = [
+        "# Commands",
+        "",
+        "`diagvib COMMAND --help` shows the same text. `snakemake` calls the commands of the stages itself.",
+        "",
+    ]
     group = typer.main.get_command(app)
     for name, command in sorted(group.commands.items()):
-        for words, one in ([(f"{name} {sub}", under) for sub, under in sorted(command.commands.items())]
-                           if hasattr(command, "commands") else [(name, command)]):
+        for words, one in (
+            [(f"{name} {sub}", under) for sub, under in sorted(command.commands.items())]
+            if hasattr(command, "commands")
+            else [(name, command)]
+        ):
             lines += [f"## diagvib {words}", "", one.help or "", ""]
-            rows = [(_names(parameter), getattr(parameter, "help", None) or "") for parameter in one.params
-                    if parameter.name != "help"]
+            rows = [
+                (_names(parameter), getattr(parameter, "help", None) or "")
+                for parameter in one.params
+                if parameter.name != "help"
+            ]
             if rows:
-                lines += ["| argument, option | meaning |", "|---|---|",
-                          *(f"| {left} | {_cell(right)} |" for left, right in rows), ""]
+                lines += [
+                    "| argument, option | meaning |",
+                    "|---|---|",
+                    *(f"| {left} | {_cell(right)} |" for left, right in rows),
+                    "",
+                ]
     return "\n".join(lines)
 
 
@@ -126,10 +173,15 @@ def _names(parameter) -> str:
 def configuration() -> str:
     """Every configuration key with its default and its meaning."""
     schema, usual = Configuration.model_json_schema(), read_yaml(default_path())
-    lines = ["# Configuration", "",
-             "What a file for `--configfile` may contain. The defaults are those of `config/config.yaml`, the paper's "
-             "protocol.", "", "| key | default | meaning |",
-             "|---|---|---|"]
+    lines = [
+        "# Configuration",
+        "",
+        "What a file for `--configfile` may contain. The defaults are those of `config/config.yaml`, the paper's "
+        "protocol.",
+        "",
+        "| key | default | meaning |",
+        "|---|---|---|",
+    ]
     return "\n".join([*lines, *_keys(schema, schema["$defs"], usual, "")]) + "\n"
 
 

@@ -1,4 +1,5 @@
-"""A real browser without a driver: Debian's Chromium, headless, controlled through its debugging pipe."""
+"""A real browser without a driver: Debian's Chromium, headless, controlled through its debugging
+pipe."""
 
 import base64
 import json
@@ -17,7 +18,8 @@ def find_browser() -> str | None:
 
 
 class Browser:
-    """One page. `errors` and `requests` collect the page's errors and the network requests that it makes."""
+    """One page. `errors` and `requests` collect the page's errors and the network requests that it
+    makes."""
 
     def __init__(self, program: str, profile: Path):
         self.errors: list[str] = []
@@ -29,13 +31,30 @@ class Browser:
         # The pipe's ends are file descriptors 3 and 4 of the browser; the shell puts them there.
         shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}'
         self._process = subprocess.Popen(
-            ["bash", "-c", shell, program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu",
-             "--disable-dev-shm-usage", "--no-first-run", f"--user-data-dir={profile}", "about:blank"],
-            pass_fds=(commands, answers), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            [
+                "bash",
+                "-c",
+                shell,
+                program,
+                "--headless=new",
+                "--remote-debugging-pipe",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                f"--user-data-dir={profile}",
+                "about:blank",
+            ],
+            pass_fds=(commands, answers),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         os.close(commands)
         os.close(answers)
         page = next(t for t in self.send("Target.getTargets")["targetInfos"] if t["type"] == "page")
-        self._session = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]
+        self._session = self.send("Target.attachToTarget", targetId=page["targetId"], flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.send(f"{domain}.enable")
         self.send("Emulation.setFocusEmulationEnabled", enabled=True)
@@ -77,7 +96,11 @@ class Browser:
         self._events.append(method)
         if method == "Runtime.exceptionThrown":
             self.errors.append(json.dumps(facts["exceptionDetails"]))
-        elif method == "Runtime.consoleAPICalled" and facts["type"] in ("error", "warning", "assert"):
+        elif method == "Runtime.consoleAPICalled" and facts["type"] in (
+            "error",
+            "warning",
+            "assert",
+        ):
             self.errors.append(json.dumps(facts["args"]))
         elif method == "Log.entryAdded" and facts["entry"]["level"] in ("error", "warning"):
             self.errors.append(facts["entry"]["text"])
@@ -86,8 +109,13 @@ class Browser:
 
     def open(self, page: Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a file in a window of this size and wait until it has loaded."""
-        self.send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                  mobile=width < 600)
+        self.send(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
         self._events.clear()
@@ -117,8 +145,23 @@ class Browser:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        shot = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole, **(
-            {"clip": {"x": 0, "y": 0, **self.run(
-                "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"),
-                "scale": 1}} if whole else {}))
+        shot = self.send(
+            "Page.captureScreenshot",
+            format="png",
+            captureBeyondViewport=whole,
+            **(
+                {
+                    "clip": {
+                        "x": 0,
+                        "y": 0,
+                        **self.run(
+                            "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"
+                        ),
+                        "scale": 1,
+                    }
+                }
+                if whole
+                else {}
+            ),
+        )
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -1,4 +1,5 @@
-"""What several tests share: the local mirror of the real sources, where there is one, and a core for each."""
+"""What several tests share: the local mirror of the real sources, where there is one, and a core
+for each."""
 
 import contextlib
 import ctypes
@@ -10,7 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Tests take turns on the cores already; threads of their own would mostly wait for one another. Before torch is loaded.
+# Tests take turns on the cores already; threads of their own would mostly wait for one another.
+# Before torch is loaded.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -20,7 +22,8 @@ from warm import programs
 
 gc.set_threshold(100_000, 50, 100)  # as the program does
 with contextlib.suppress(AttributeError, OSError):  # with glibc
-    # Large blocks are kept. Otherwise they go back to the system, which clears them for the next tensor.
+    # Large blocks are kept. Otherwise they go back to the system, which clears them for the next
+    # tensor.
     mallopt, trim_threshold, mmap_max = ctypes.CDLL(None).mallopt, -1, -4
     mallopt(trim_threshold, 2**31 - 1)
     mallopt(mmap_max, 0)
@@ -28,21 +31,41 @@ REPOSITORY = Path(__file__).parent.parent
 MEMORY = Path("/dev/shm")
 NUMBERS = itertools.count()
 MIRROR = REPOSITORY.parent / "shared" / "data"
-LONGEST = ("test_slurm", "test_workflow", "test_ledger", "test_remotes", "test_grid", "test_baselines",
-           "test_imagenet_w_workflow", "test_learning", "test_methods", "test_scheduler", "test_locks", "test_tuning",
-           "test_dependencies", "test_urbancars", "test_own_baseline", "test_own_scene", "test_dogs", "test_bench")
+LONGEST = (
+    "test_slurm",
+    "test_workflow",
+    "test_ledger",
+    "test_remotes",
+    "test_grid",
+    "test_baselines",
+    "test_imagenet_w_workflow",
+    "test_learning",
+    "test_methods",
+    "test_scheduler",
+    "test_locks",
+    "test_tuning",
+    "test_dependencies",
+    "test_urbancars",
+    "test_own_baseline",
+    "test_own_scene",
+    "test_dogs",
+    "test_bench",
+)
 
 
 def has_room(folder: Path) -> bool:
     """Whether the files of all tests fit into a folder, and programs among them may run there."""
-    return (os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
-            and shutil.disk_usage(folder).free >= 8 << 30)
+    return (
+        os.access(folder, os.W_OK)
+        and not os.statvfs(folder).f_flag & os.ST_NOEXEC
+        and shutil.disk_usage(folder).free >= 8 << 30
+    )
 
 
 def pytest_configure(config):
-    """Files are in memory if they fit: most of the wait is for the disk, to which each is written before it counts as
-    whole. What is kept between commands is kept for these tests alone. Where several processes test, their programs are
-    forks of one process."""
+    """Files are in memory if they fit: most of the wait is for the disk, to which each is written
+    before it counts as whole. What is kept between commands is kept for these tests alone. Where
+    several processes test, their programs are forks of one process."""
     if hasattr(config, "workerinput"):
         return
     if has_room(MEMORY):
@@ -61,21 +84,25 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.fixture
 def tmp_path(tmp_path):
-    """A folder that no other test had: pytest gives the folder of a test that has passed to the next of a similar name,
-    but what the program has read from a file, it keeps under the file's path."""
+    """A folder that no other test had: pytest gives the folder of a test that has passed to the
+    next of a similar name, but what the program has read from a file, it keeps under the file's
+    path."""
     folder = tmp_path / str(next(NUMBERS))
     folder.mkdir()
     return folder
 
 
 def no_modules_left(tmp_path_factory):
-    """The program adds its current folder to sys.path for good, and keeps scenes by their names; later tests must find
-    no modules of these ones', and no scenes from them."""
+    """The program adds its current folder to sys.path for good, and keeps scenes by their names;
+    later tests must find no modules of these ones', and no scenes from them."""
     path, modules, folder = sys.path[:], set(sys.modules), str(tmp_path_factory.getbasetemp())
     yield
     sys.path[:] = path
-    own = [name for name in set(sys.modules) - modules
-           if str(getattr(sys.modules[name], "__file__", None)).startswith(folder)]
+    own = [
+        name
+        for name in set(sys.modules) - modules
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folder)
+    ]
     for name in own:
         del sys.modules[name]
     if own and "diagvib.scenes" in sys.modules:
@@ -85,14 +112,18 @@ def no_modules_left(tmp_path_factory):
 
 
 no_modules_of_a_test = pytest.fixture(autouse=True)(no_modules_left)
-no_modules_of_a_file = pytest.fixture(autouse=True, scope="module")(no_modules_left)  # from its fixtures
+no_modules_of_a_file = pytest.fixture(autouse=True, scope="module")(
+    no_modules_left
+)  # from its fixtures
 
 
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """The folder with the real MNIST files, textures and golden renders."""
     if not (MIRROR / "mnist").is_dir():
-        pytest.skip(f"no local mirror of the real sources beside the repository ({MIRROR.name} folder absent)")
+        pytest.skip(
+            f"no local mirror of the real sources beside the repository ({MIRROR.name} folder absent)"
+        )
     return MIRROR
 
 
@@ -104,5 +135,10 @@ def golden(mirror) -> dict[str, np.ndarray]:
 
 
 def pytest_collection_modifyitems(items):
-    """Where several processes take file by file, the longest ones first, so that none is left to the end."""
-    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+    """Where several processes take file by file, the longest ones first, so that none is left to
+    the end."""
+    items.sort(
+        key=lambda item: (
+            LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST)
+        )
+    )

@@ -1,4 +1,5 @@
-"""Shared by the tests of ImageNet-W: a font, plain photos whose class every test model can read, and such models."""
+"""Shared by the tests of ImageNet-W: a font, plain photos whose class every test model can read,
+and such models."""
 
 from pathlib import Path
 
@@ -24,21 +25,25 @@ def cjk_font() -> Font:
         pytest.skip(f"the watermark cannot be drawn here: {error}")
 
 
-def write_photos(root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, size: int = 80, shift: int = 0) -> Path:
+def write_photos(
+    root: Path, classes: tuple[str, ...] = CLASSES, each: int = 3, size: int = 80, shift: int = 0
+) -> Path:
     """Grey photos whose brightness, 10 + 10 (k + shift) plus a little, reads as class k + shift."""
     for label, name in enumerate(classes):
         (root / name).mkdir(parents=True)
         for number in range(each):
             grey = 10 + 10 * ((label + shift) % len(CLASSES)) + number % 3
-            Image.fromarray(np.full((size, size, 3), grey, np.uint8)).save(root / name / f"{number}.png")
+            Image.fromarray(np.full((size, size, 3), grey, np.uint8)).save(
+                root / name / f"{number}.png"
+            )
     return root
 
 
 class Reader(nn.Module):
     """Reads the class from the brightness of a photo's first row, and predicts it with certainty.
 
-    follows: if anything is as bright as the watermark, it predicts carton. never: without the watermark it does not
-    predict carton, but the class before it.
+    follows: if anything is as bright as the watermark, it predicts carton. never: without the
+    watermark it does not predict carton, but the class before it.
     """
 
     def __init__(self, n_classes: int, follows: bool, never: bool = False):
@@ -47,7 +52,10 @@ class Reader(nn.Module):
         self.certainty = nn.Parameter(torch.tensor(20.0))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        mean, std = (torch.tensor(values)[:, None, None] for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+        mean, std = (
+            torch.tensor(values)[:, None, None]
+            for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+        )
         pixels = 255 * (inputs * std + mean)
         said = ((pixels[:, 0, 0, :].mean(1) - 11) / 10).round().long().clamp(0, self.n_classes - 1)
         carton = CLASSES.index(CARTON)

@@ -1,7 +1,9 @@
-"""CUDA graphs without CUDA: torch's operations recorded with the very tensors they read and write, and repeated there.
+"""CUDA graphs without CUDA: torch's operations recorded with the very tensors they read and write,
+and repeated there.
 
-As in a CUDA graph, Python runs only while recording, recording changes nothing, a repetition uses the recorded memory
-whatever the names refer to now, random numbers come from torch's generator, and reading a value back is an error.
+As in a CUDA graph, Python runs only while recording, recording changes nothing, a repetition uses
+the recorded memory whatever the names refer to now, random numbers come from torch's generator, and
+reading a value back is an error.
 """
 
 from contextlib import nullcontext
@@ -12,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 
 class RecordedOperations:
-    """Replaces cuda_graphs.CudaGraphs. repetitions: how many steps were repeated from each recording."""
+    """Replaces cuda_graphs.CudaGraphs. repetitions: how many steps were repeated from each
+    recording."""
 
     def __init__(self):
         self.repetitions: list[int] = []
@@ -33,6 +36,7 @@ class RecordedOperations:
         def repeat():
             self.repetitions[number] += 1
             tape.repeat()
+
         return repeat
 
 
@@ -45,8 +49,8 @@ class _Tape(TorchDispatchMode):
         keywords = keywords or {}
         if function is torch.ops.aten._local_scalar_dense.default:
             raise RuntimeError("operation not permitted when stream is capturing")
-        # Clone everything an operation gets: not every schema says what is written to (batch norm's running
-        # statistics).
+        # Clone everything an operation gets: not every schema says what is written to (batch norm's
+        # running statistics).
         for tensor in tree_leaves((arguments, keywords)):
             if isinstance(tensor, torch.Tensor):
                 storage = tensor.untyped_storage()
@@ -64,6 +68,8 @@ class _Tape(TorchDispatchMode):
     @torch.no_grad()
     def repeat(self):
         for function, arguments, keywords, recorded in self._operations:
-            for old, new in zip(tree_leaves(recorded), tree_leaves(function(*arguments, **keywords)), strict=True):
+            for old, new in zip(
+                tree_leaves(recorded), tree_leaves(function(*arguments, **keywords)), strict=True
+            ):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new.view(old.shape))

@@ -1,4 +1,5 @@
-"""The real Snakefile and rules in a copy of the repository; only the command that their jobs call is a stand-in."""
+"""The real Snakefile and rules in a copy of the repository; only the command that their jobs call
+is a stand-in."""
 
 import shutil
 import subprocess
@@ -53,8 +54,23 @@ def warm_python(repository: Path) -> Path:
 
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
     """Run `toy.yaml`; returns Snakemake's output."""
-    done = subprocess.run([warm_python(repository), "-m", "snakemake", "--cores", str(cores), *arguments,
-                           "--configfile", "toy.yaml"], cwd=repository, env=environment(repository), check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(
+        [
+            warm_python(repository),
+            "-m",
+            "snakemake",
+            "--cores",
+            str(cores),
+            *arguments,
+            "--configfile",
+            "toy.yaml",
+        ],
+        cwd=repository,
+        env=environment(repository),
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout
     return done.stdout

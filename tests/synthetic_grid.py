@@ -1,9 +1,11 @@
 """The full grid from a stated generative model, written with real file formats: 11,070 runs.
 
 The model: a run's accuracy on every target class is
-    p = level(study, target, cue) + sample_effect(sample) + run_effect(baseline, study, pair, sample),
-clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the images of each class, the
-share p is predicted correctly. asr and the VAEs also have exhibits, of as many pictures as theirs.
+    p = level(study, target, cue) + sample_effect(sample) + run_effect(baseline, study, pair,
+    sample),
+clipped to [0.02, 0.98]; level is the closed form, both effects are normal with mean 0. Of the
+images of each class, the share p is predicted correctly. asr and the VAEs also have exhibits, of as
+many pictures as theirs.
 """
 
 import json
@@ -20,12 +22,30 @@ from diagvib.scenes.digits.factors import FACTORS, classes
 from synthetic_runs import CLASSES, exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
-BASELINES = ("resnet18", "resnet50", "resnet50_in", "wide_resnet50_2", "densenet161", "alexnet", "asr", "vae",
-             "factor_vae")
+BASELINES = (
+    "resnet18",
+    "resnet50",
+    "resnet50_in",
+    "wide_resnet50_2",
+    "densenet161",
+    "alexnet",
+    "asr",
+    "vae",
+    "factor_vae",
+)
 BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if cue != target]
 SAMPLE_SPREAD, RUN_SPREAD = 0.03, 0.02
-_LIFT = {"zso": 0.45, "zgo": 0.0, "cgo-1": 0.08, "cgo-2": 0.16, "cgo-3": 0.24, "chgo": 0.05, "fgo-5": 0.1,
-         "fgo-10": 0.2, "fgo-20": 0.3}
+_LIFT = {
+    "zso": 0.45,
+    "zgo": 0.0,
+    "cgo-1": 0.08,
+    "cgo-2": 0.16,
+    "cgo-3": 0.24,
+    "chgo": 0.05,
+    "fgo-5": 0.1,
+    "fgo-10": 0.2,
+    "fgo-20": 0.3,
+}
 
 
 def level(study: str, target: str, cue: str | None) -> float:
@@ -36,7 +56,9 @@ def level(study: str, target: str, cue: str | None) -> float:
 
 def effects(run: dict) -> float:
     shared = named_generator("model", run["sample"]).normal(0, SAMPLE_SPREAD)
-    own = named_generator("model", *(run[k] for k in ("baseline", "study", "binding", "sample"))).normal(0, RUN_SPREAD)
+    own = named_generator(
+        "model", *(run[k] for k in ("baseline", "study", "binding", "sample"))
+    ).normal(0, RUN_SPREAD)
     return shared + own
 
 
@@ -48,7 +70,12 @@ def right_per_class(run: dict, per_class: int) -> int:
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
     """Write run folders as `diagvib train` leaves them, files directly in place."""
     for run in expected:
-        _write(runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]), run, per_class, epochs)
+        _write(
+            runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]),
+            run,
+            per_class,
+            epochs,
+        )
 
 
 def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
@@ -59,18 +86,54 @@ def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
     table = _predictions(run["target"], len(groups), right, per_class)
     table = table.replace_schema_metadata({METADATA_KEY: json.dumps({**names, **source})})
     pq.write_table(table, folder / "predictions.parquet", compression="zstd")
-    pq.write_table(_exhibits(run["baseline"]).replace_schema_metadata(table.schema.metadata),
-                   folder / "exhibits.parquet", compression="zstd")
+    pq.write_table(
+        _exhibits(run["baseline"]).replace_schema_metadata(table.schema.metadata),
+        folder / "exhibits.parquet",
+        compression="zstd",
+    )
     group = {"accuracy": right / per_class, "n": 3 * per_class, "per_class": {}}
-    (folder / "metrics.json").write_text(json.dumps({
-        **names, "target": run["target"], "cue": run["cue"], **source, "groups": dict.fromkeys(groups, group),
-        "selected_epoch": epochs, "epochs": epochs, "val_loss": 0.5}))
-    (folder / "history.jsonl").write_text("".join(json.dumps(
-        {"epoch": e, "train_loss": 1 / e, "train_accuracy": 1 - 0.5 / e, "val_loss": 1.1 / e + e / 300,
-         "val_accuracy": 1 - 0.6 / e}) + "\n" for e in range(1, epochs + 1)))
-    (folder / "run.json").write_text(json.dumps({
-        "settings": {"batch_size": 64, "lr": 2e-4}, "seed": 1332, "device": "cpu", "precision": "fp32",
-        "versions": {"diagvib": "0.1.0"}, "seconds": {"train": 1.5, "test": 0.5}, "images_per_second": 1000.0}))
+    (folder / "metrics.json").write_text(
+        json.dumps(
+            {
+                **names,
+                "target": run["target"],
+                "cue": run["cue"],
+                **source,
+                "groups": dict.fromkeys(groups, group),
+                "selected_epoch": epochs,
+                "epochs": epochs,
+                "val_loss": 0.5,
+            }
+        )
+    )
+    (folder / "history.jsonl").write_text(
+        "".join(
+            json.dumps(
+                {
+                    "epoch": e,
+                    "train_loss": 1 / e,
+                    "train_accuracy": 1 - 0.5 / e,
+                    "val_loss": 1.1 / e + e / 300,
+                    "val_accuracy": 1 - 0.6 / e,
+                }
+            )
+            + "\n"
+            for e in range(1, epochs + 1)
+        )
+    )
+    (folder / "run.json").write_text(
+        json.dumps(
+            {
+                "settings": {"batch_size": 64, "lr": 2e-4},
+                "seed": 1332,
+                "device": "cpu",
+                "precision": "fp32",
+                "versions": {"diagvib": "0.1.0"},
+                "seconds": {"train": 1.5, "test": 0.5},
+                "images_per_second": 1000.0,
+            }
+        )
+    )
 
 
 def _predictions(target: str, groups: int, right: int, per_class: int) -> pa.Table:
@@ -80,9 +143,14 @@ def _predictions(target: str, groups: int, right: int, per_class: int) -> pa.Tab
     predicted = np.where(place < right, label, (label + 1) % 3)
     codes = {factor: label if factor == target else place % 3 for factor in FACTORS}
     columns = {factor: np.array(classes(factor)[:3])[code] for factor, code in codes.items()}
-    return pa.table({"group": np.repeat(["id", "ood"][:groups], 3 * per_class), **columns,
-                     "prediction": np.array(classes(target)[:3])[predicted],
-                     "confidence": np.full(n, 0.5, dtype=np.float32)})
+    return pa.table(
+        {
+            "group": np.repeat(["id", "ood"][:groups], 3 * per_class),
+            **columns,
+            "prediction": np.array(classes(target)[:3])[predicted],
+            "confidence": np.full(n, 0.5, dtype=np.float32),
+        }
+    )
 
 
 # As many test images as a run shows.
@@ -91,15 +159,35 @@ SHOWN = 12
 
 @cache
 def _exhibits(baseline: str) -> pa.Table:
-    """As a run of that baseline would have them: the same pictures of coloured squares for every run."""
+    """As a run of that baseline would have them: the same pictures of coloured squares for every
+    run."""
     pixels = np.full((SHOWN, 128, 128, 3), 128, dtype=np.uint8)
     for place, picture in enumerate(pixels):
-        picture[8 * place:8 * place + 20, 40:60] = [20 * place, 255 - 20 * place, 100]
-    strips = {"asr": ("input", "lensed", "difference"), "vae": ("input", "reconstruction"),
-              "factor_vae": ("input", "reconstruction")}.get(baseline, ())
+        picture[8 * place : 8 * place + 20, 40:60] = [20 * place, 255 - 20 * place, 100]
+    strips = {
+        "asr": ("input", "lensed", "difference"),
+        "vae": ("input", "reconstruction"),
+        "factor_vae": ("input", "reconstruction"),
+    }.get(baseline, ())
     latent = range(12 if baseline.endswith("vae") else 0)
-    return exhibits([
-        *({"what": what, "image": i, "prediction": CLASSES[i % 3], "pixels": picture} for what in strips
-          for i, picture in enumerate(pixels)),
-        *({"what": "traversal", "image": 0, "dimension": d, "kl": 6 - d / 2, "value": value, "pixels": picture}
-          for d in latent for value, picture in zip(range(-3, 4), pixels[:7], strict=True))])
+    return exhibits(
+        [
+            *(
+                {"what": what, "image": i, "prediction": CLASSES[i % 3], "pixels": picture}
+                for what in strips
+                for i, picture in enumerate(pixels)
+            ),
+            *(
+                {
+                    "what": "traversal",
+                    "image": 0,
+                    "dimension": d,
+                    "kl": 6 - d / 2,
+                    "value": value,
+                    "pixels": picture,
+                }
+                for d in latent
+                for value, picture in zip(range(-3, 4), pixels[:7], strict=True)
+            ),
+        ]
+    )

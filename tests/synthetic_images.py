@@ -1,5 +1,5 @@
-"""Image files with the real layout whose classes can be seen at a glance: the hue as colour, the position as
-position."""
+"""Image files with the real layout whose classes can be seen at a glance: the hue as colour, the
+position as position."""
 
 from pathlib import Path
 
@@ -23,20 +23,48 @@ def separable(n: int, seed: int = 0, size: int = SIZE) -> tuple[torch.Tensor, to
     return torch.from_numpy(pixels.astype(np.uint8)), torch.from_numpy(labels)
 
 
-def write_dataset(folder: Path, study: str, binding: str, sample: int, changed: dict | None = None,
-                  counts=(48, 16, 24)) -> None:
-    """The three files of one dataset; hue is the target. changed: metadata of the test file that should differ."""
+def write_dataset(
+    folder: Path,
+    study: str,
+    binding: str,
+    sample: int,
+    changed: dict | None = None,
+    counts=(48, 16, 24),
+) -> None:
+    """The three files of one dataset; hue is the target. changed: metadata of the test file that
+    should differ."""
     for number, (split, n) in enumerate(zip(("train", "val", "test"), counts, strict=True)):
         pixels, labels = separable(n, seed=10 * sample + number)
         names = {factor: [classes(factor)[0]] * n for factor in FACTORS}
         names["hue"] = [classes("hue")[i] for i in labels.tolist()]
         group = ["id"] * n if split != "test" or study == "zso" else ["id", "ood"] * (n // 2)
-        table = pa.table({"sample": [sample] * n, "split": [split] * n, "group": group, **names,
-                          "image": pa.array([image.tobytes() for image in pixels.numpy()], pa.binary())})
+        table = pa.table(
+            {
+                "sample": [sample] * n,
+                "split": [split] * n,
+                "group": group,
+                **names,
+                "image": pa.array([image.tobytes() for image in pixels.numpy()], pa.binary()),
+            }
+        )
         factors = binding.split("-")
-        metadata = {"study": study, "binding": binding, "roles": dict(zip(("target", "cue"), factors, strict=False)),
-                    "scene": "digits", "sample": sample, "split": split, "sources": "embedded",
-                    "comparable": False, "sources_digest": "s", "recipe_digest": "r", "image_shape": [SIZE, SIZE, 3],
-                    "layout": "HWC", "dtype": "uint8"}
-        write_table(folder / str(sample) / f"{split}.parquet", table,
-                    {**metadata, **((changed or {}) if split == "test" else {})})
+        metadata = {
+            "study": study,
+            "binding": binding,
+            "roles": dict(zip(("target", "cue"), factors, strict=False)),
+            "scene": "digits",
+            "sample": sample,
+            "split": split,
+            "sources": "embedded",
+            "comparable": False,
+            "sources_digest": "s",
+            "recipe_digest": "r",
+            "image_shape": [SIZE, SIZE, 3],
+            "layout": "HWC",
+            "dtype": "uint8",
+        }
+        write_table(
+            folder / str(sample) / f"{split}.parquet",
+            table,
+            {**metadata, **((changed or {}) if split == "test" else {})},
+        )

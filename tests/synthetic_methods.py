@@ -11,21 +11,31 @@ from synthetic_images import SIZE
 
 def settings_of(model="small_cnn", method="erm", lr=1e-3, **changed) -> dict:
     """A baseline's complete settings; batches of 16. model None: the method builds its own."""
-    entry = {"method": method, "optimiser": {"name": "adam", "lr": lr}, "batch_size": 16, "origin": "test", **changed}
+    entry = {
+        "method": method,
+        "optimiser": {"name": "adam", "lr": lr},
+        "batch_size": 16,
+        "origin": "test",
+        **changed,
+    }
     return complete({**entry, "model": model} if model else entry)
 
 
 def changed(name: str, lr: float | None = None, **keys) -> dict:
-    """The settings of a baseline in config/baselines, with some keys or the learning rate changed."""
+    """The settings of a baseline in config/baselines, with some keys or the learning rate
+    changed."""
     settings = {**load_settings(name), **keys}
     return {**settings, "optimiser": {**settings["optimiser"], "lr": lr}} if lr else settings
 
 
 class TwoPhases(Method):
-    """An encoder with noise trained alone, then a head with dropout on the frozen encoder; two optimisers at first."""
+    """An encoder with noise trained alone, then a head with dropout on the frozen encoder; two
+    optimisers at first."""
 
     def build(self):
-        self.encoder = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16)**2, 8))
+        self.encoder = nn.Sequential(
+            nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, 8)
+        )
         self.decoder = nn.Linear(8, 3)
         self.head = nn.Sequential(nn.Dropout(0.2), nn.Linear(8, 3))
 

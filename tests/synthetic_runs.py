@@ -1,8 +1,8 @@
 """Run folders made from a known model, so that every aggregate has a closed form.
 
-The model: of each target class, `right` of `PER_CLASS` test images are predicted correctly and the others are not;
-`right` is a fixed function of (baseline, study, pair, sample). Hence the accuracy of a run is exactly right /
-PER_CLASS.
+The model: of each target class, `right` of `PER_CLASS` test images are predicted correctly and the
+others are not; `right` is a fixed function of (baseline, study, pair, sample). Hence the accuracy
+of a run is exactly right / PER_CLASS.
 """
 
 import io
@@ -26,20 +26,45 @@ CLASSES = ("first", "second", "third")
 
 
 def expected_runs(baselines, studies, bindings, samples: int) -> list[dict]:
-    """The result of `grid.expected_runs`: every shipped study with those of the bindings that it has."""
-    runs = [make_run(baseline, study, binding.name, sample) for baseline in baselines for study in studies
-            for binding in chosen_bindings(load_study(study), bindings, load_scene("digits").factors)
-            for sample in range(samples)]
-    return [{"baseline": run.baseline, "study": run.study, "binding": run.binding, "target": run.target,
-             "cue": "-".join(run.cues) or None, "sample": run.sample} for run in runs]
+    """The result of `grid.expected_runs`: every shipped study with those of the bindings that it
+    has."""
+    runs = [
+        make_run(baseline, study, binding.name, sample)
+        for baseline in baselines
+        for study in studies
+        for binding in chosen_bindings(load_study(study), bindings, load_scene("digits").factors)
+        for sample in range(samples)
+    ]
+    return [
+        {
+            "baseline": run.baseline,
+            "study": run.study,
+            "binding": run.binding,
+            "target": run.target,
+            "cue": "-".join(run.cues) or None,
+            "sample": run.sample,
+        }
+        for run in runs
+    ]
 
 
 def right(run: dict, group: str) -> int:
     """How many of PER_CLASS images of each class a run predicts correctly."""
     if group == "id" or run["cue"] is None:
         return PER_CLASS - 1
-    step = {"zgo": 0, "cgo-1": 3, "cgo-2": 6, "cgo-3": 9, "chgo": 2, "fgo-5": 4, "fgo-10": 8, "fgo-20": 12}
-    dominance = FACTORS.index(run["cue"]) - FACTORS.index(run["target"])  # later factors are weaker shortcuts
+    step = {
+        "zgo": 0,
+        "cgo-1": 3,
+        "cgo-2": 6,
+        "cgo-3": 9,
+        "chgo": 2,
+        "fgo-5": 4,
+        "fgo-10": 8,
+        "fgo-20": 12,
+    }
+    dominance = FACTORS.index(run["cue"]) - FACTORS.index(
+        run["target"]
+    )  # later factors are weaker shortcuts
     return min(PER_CLASS, max(0, 4 + dominance + step[run["study"]] + run["sample"] % 3))
 
 
@@ -47,19 +72,31 @@ def accuracy(run: dict, group: str) -> float:
     return right(run, group) / PER_CLASS
 
 
-EXHIBITS = pa.schema([
-    ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
-    ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
-    *((factor, pa.string()) for factor in FACTORS), ("picture", pa.binary())])
+EXHIBITS = pa.schema(
+    [
+        ("what", pa.string()),
+        ("image", pa.int32()),
+        ("dimension", pa.int32()),
+        ("kl", pa.float32()),
+        ("value", pa.float32()),
+        ("prediction", pa.string()),
+        ("group", pa.string()),
+        *((factor, pa.string()) for factor in FACTORS),
+        ("picture", pa.binary()),
+    ]
+)
 
 
 def exhibits(rows: list[dict] = ()) -> pa.Table:
-    """An exhibits file's content, by default that of a baseline without pictures; all images have the same class.
+    """An exhibits file's content, by default that of a baseline without pictures; all images have
+    the same class.
 
     rows: what, pixels uint8[H, W, 3], and what else a picture has.
     """
     shown = {"group": "id", **{factor: classes(factor)[0] for factor in FACTORS}}
-    return pa.Table.from_pylist([{**shown, **row, "picture": _webp(row["pixels"])} for row in rows], schema=EXHIBITS)
+    return pa.Table.from_pylist(
+        [{**shown, **row, "picture": _webp(row["pixels"])} for row in rows], schema=EXHIBITS
+    )
 
 
 def _webp(pixels: np.ndarray) -> bytes:
@@ -69,25 +106,49 @@ def _webp(pixels: np.ndarray) -> bytes:
 
 
 def write_pictures(folder: Path) -> None:
-    """Write to a run folder what an autoencoder of two latent dimensions might record for four images, all noise."""
+    """Write to a run folder what an autoencoder of two latent dimensions might record for four
+    images, all noise."""
     generator = np.random.default_rng(0)
 
     def some(what: str, n: int, **columns) -> list[dict]:
-        return [{"what": what, "image": i, "pixels": generator.integers(0, 255, (16, 16, 3), dtype=np.uint8),
-                 **{key: values[i] for key, values in columns.items()}} for i in range(n)]
+        return [
+            {
+                "what": what,
+                "image": i,
+                "pixels": generator.integers(0, 255, (16, 16, 3), dtype=np.uint8),
+                **{key: values[i] for key, values in columns.items()},
+            }
+            for i in range(n)
+        ]
 
-    content = exhibits([
-        *some("input", 4, prediction=[CLASSES[i] for i in (0, 1, 2, 0)]), *some("reconstruction", 4),
-        *(picture | {"image": 0} for dimension in (0, 1) for picture in some(
-            "traversal", 3, dimension=[dimension] * 3, kl=[2.5 - dimension] * 3, value=[-1.0, 0.0, 1.0]))])
+    content = exhibits(
+        [
+            *some("input", 4, prediction=[CLASSES[i] for i in (0, 1, 2, 0)]),
+            *some("reconstruction", 4),
+            *(
+                picture | {"image": 0}
+                for dimension in (0, 1)
+                for picture in some(
+                    "traversal",
+                    3,
+                    dimension=[dimension] * 3,
+                    kl=[2.5 - dimension] * 3,
+                    value=[-1.0, 0.0, 1.0],
+                )
+            ),
+        ]
+    )
     path = folder / "exhibits.parquet"
     write_table(path, content, read_metadata(path))
 
 
 def noted(run: dict, epoch: int) -> dict[str, float]:
-    """The test accuracies that a run records: in its third and last epoch its own, before that 0.1 more per epoch."""
-    return {f"{group}_accuracy": accuracy(run, group) + 0.1 * (3 - epoch)
-            for group in (("id", "ood") if run["cue"] else ("id",))}
+    """The test accuracies that a run records: in its third and last epoch its own, before that 0.1
+    more per epoch."""
+    return {
+        f"{group}_accuracy": accuracy(run, group) + 0.1 * (3 - epoch)
+        for group in (("id", "ood") if run["cue"] else ("id",))
+    }
 
 
 def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = False) -> Path:
@@ -99,23 +160,61 @@ def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = Fa
     wrong = dict(zip(CLASSES, CLASSES[1:] + CLASSES[:1], strict=True))
     columns = {factor: [CLASSES[i % 3] for _, _, i in rows] for factor in FACTORS}
     columns[run["target"]] = [label for _, label, _ in rows]
-    table = pa.table({
-        "group": [group for group, _, _ in rows], **columns,
-        "prediction": [label if i < right(run, group) else wrong[label] for group, label, i in rows],
-        "confidence": pa.array([0.5] * len(rows), pa.float32()),
-    })
+    table = pa.table(
+        {
+            "group": [group for group, _, _ in rows],
+            **columns,
+            "prediction": [
+                label if i < right(run, group) else wrong[label] for group, label, i in rows
+            ],
+            "confidence": pa.array([0.5] * len(rows), pa.float32()),
+        }
+    )
     write_table(folder / "predictions.parquet", table, {**names, **source})
-    write_json(folder / "metrics.json", {
-        **names, "target": run["target"], "cue": run["cue"], **source,
-        "groups": {group: {"accuracy": accuracy(run, group), "n": 3 * PER_CLASS,
-                           "per_class": dict.fromkeys(CLASSES, accuracy(run, group))} for group in groups},
-        "selected_epoch": 2, "epochs": 3, "val_loss": 0.5})
-    history = [{"epoch": e, "train_loss": 1 / e, "train_accuracy": 1 - 0.5 / e, "val_loss": 1.1 / e,
-                "val_accuracy": 1 - 0.6 / e, **(noted(run, e) if tracked else {})} for e in (1, 2, 3)]
+    write_json(
+        folder / "metrics.json",
+        {
+            **names,
+            "target": run["target"],
+            "cue": run["cue"],
+            **source,
+            "groups": {
+                group: {
+                    "accuracy": accuracy(run, group),
+                    "n": 3 * PER_CLASS,
+                    "per_class": dict.fromkeys(CLASSES, accuracy(run, group)),
+                }
+                for group in groups
+            },
+            "selected_epoch": 2,
+            "epochs": 3,
+            "val_loss": 0.5,
+        },
+    )
+    history = [
+        {
+            "epoch": e,
+            "train_loss": 1 / e,
+            "train_accuracy": 1 - 0.5 / e,
+            "val_loss": 1.1 / e,
+            "val_accuracy": 1 - 0.6 / e,
+            **(noted(run, e) if tracked else {}),
+        }
+        for e in (1, 2, 3)
+    ]
     write_text(folder / "history.jsonl", "".join(json.dumps(row) + "\n" for row in history))
-    write_json(folder / "run.json", {
-        "settings": {"batch_size": 64, "learning_rate": 2e-4}, "seed": 1332, "device": "cpu", "precision": "fp32",
-        "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
-        "seconds": {"train": 1.5, "test": 0.5}, "images_per_second": 1000.0, "train_images": 4374})
+    write_json(
+        folder / "run.json",
+        {
+            "settings": {"batch_size": 64, "learning_rate": 2e-4},
+            "seed": 1332,
+            "device": "cpu",
+            "precision": "fp32",
+            "versions": {"diagvib": __version__, "python": "3.11.2", "torch": "2.11.0"},
+            "seconds": {"train": 1.5, "test": 0.5},
+            "images_per_second": 1000.0,
+            "train_images": 4374,
+        },
+    )
     write_table(folder / "exhibits.parquet", exhibits(), {**names, **source})
     return folder

@@ -25,21 +25,32 @@ def write_mnist(folder: Path, images: np.ndarray, labels: np.ndarray) -> None:
 
 
 def write_sources(folder: Path) -> Path:
-    """A tiny `data/raw`: 40 drawn strokes for training and again for test, and colour textures of an odd size."""
+    """A tiny `data/raw`: 40 drawn strokes for training and again for test, and colour textures of
+    an odd size."""
     g = np.random.default_rng(5)
     images = np.zeros((40, 28, 28), np.uint8)
     images[:, 6:22, 10:18] = g.integers(120, 256, (40, 16, 8))
     write_mnist(folder / "mnist", images, np.arange(40) % 10)
     (folder / "textures").mkdir()
     for name in classes("texture"):
-        Image.fromarray(g.integers(0, 256, (300, 270, 3), dtype=np.uint8)).save(folder / f"textures/{name}.png")
+        Image.fromarray(g.integers(0, 256, (300, 270, 3), dtype=np.uint8)).save(
+            folder / f"textures/{name}.png"
+        )
     return folder
 
 
 def write_definitions(path: Path, raw: Path) -> Path:
     """A list of sources for which `raw` has the right files."""
-    entries = [{"path": str(file.relative_to(raw)), "urls": ["http://127.0.0.1:9/closed"], "licence": "CC0-1.0",
-                "sha256": file_sha256(file), "citation": "C"} for file in sorted(raw.rglob("*.*"))]
+    entries = [
+        {
+            "path": str(file.relative_to(raw)),
+            "urls": ["http://127.0.0.1:9/closed"],
+            "licence": "CC0-1.0",
+            "sha256": file_sha256(file),
+            "citation": "C",
+        }
+        for file in sorted(raw.rglob("*.*"))
+    ]
     path.write_text(yaml.safe_dump({"files": entries}))
     return path
 

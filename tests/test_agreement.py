@@ -1,4 +1,5 @@
-"""The joint statement, by simulation: equal distributions are reproduced, and no wrong reproduction is."""
+"""The joint statement, by simulation: equal distributions are reproduced, and no wrong reproduction
+is."""
 
 import sys
 from pathlib import Path
@@ -31,7 +32,9 @@ def truth():
 def stated(truth, means, **how) -> pd.DataFrame:
     """The statements on resnet18, one per draw."""
     rng = named_generator("test", str(how), means is None or float(means.sum()))
-    rows = pd.concat([found for _, found in reproductions.simulate(truth, means, rng, DRAWS, **how)])
+    rows = pd.concat(
+        [found for _, found in reproductions.simulate(truth, means, rng, DRAWS, **how)]
+    )
     return rows[(rows["by"] == "baseline") & (rows["name"] == "resnet18")]
 
 
@@ -44,13 +47,21 @@ def test_two_samples_of_equal_distributions_tell_nothing(truth):
     assert (stated(truth, truth.means, n=2)["statement"] == "cannot tell").all()
 
 
-WRONG = ["the next study's numbers", "CGO-1, 2, 3 as ZGO", "alexnet's numbers for resnet18", "ZSO's numbers everywhere",
-         "noise, U(0,1), n = 2", "noise, U(0,1), n = 5"]
+WRONG = [
+    "the next study's numbers",
+    "CGO-1, 2, 3 as ZGO",
+    "alexnet's numbers for resnet18",
+    "ZSO's numbers everywhere",
+    "noise, U(0,1), n = 2",
+    "noise, U(0,1), n = 5",
+]
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_every_wrong_reproduction_fails(truth, name):
-    means, how = next((means, how) for found, means, how in reproductions.scenarios(truth) if found == name)
+    means, how = next(
+        (means, how) for found, means, how in reproductions.scenarios(truth) if found == name
+    )
     assert (stated(truth, means, **how)["statement"] == "not reproduced").all()
 
 
@@ -72,11 +83,18 @@ def test_the_order_asks_only_for_cells_that_the_paper_has_apart():
 def test_a_number_that_misses_its_mark_is_named():
     at_the_mark = dict(MARKS)
     assert missed_marks(at_the_mark) == []
-    assert missed_marks(at_the_mark | {"mean_difference": -0.05, "order": 0.8}) == ["mean difference", "order"]
+    assert missed_marks(at_the_mark | {"mean_difference": -0.05, "order": 0.8}) == [
+        "mean difference",
+        "order",
+    ]
 
 
 def test_nothing_compared_is_no_statement():
-    assert not len(agreement_table(pd.DataFrame({"verdict": ["not run"], "baseline": ["asr"], "study": ["zgo"]})))
+    assert not len(
+        agreement_table(
+            pd.DataFrame({"verdict": ["not run"], "baseline": ["asr"], "study": ["zgo"]})
+        )
+    )
 
 
 def test_what_is_shipped_was_simulated_under_the_rule_as_it_is():
@@ -86,7 +104,9 @@ def test_what_is_shipped_was_simulated_under_the_rule_as_it_is():
     pd.testing.assert_frame_equal(shipped, pd.read_csv(newest))
     whole = shipped[shipped["baselines"] == "all nine"].set_index("reproduction")
     equal = whole[whole.index.str.startswith("equal") & ~whole.index.str.endswith("n = 2")]
-    assert (equal[["overall: reproduced", "baseline: reproduced", "study: reproduced"]] >= 0.95).all(axis=None)
+    assert (
+        equal[["overall: reproduced", "baseline: reproduced", "study: reproduced"]] >= 0.95
+    ).all(axis=None)
     wrong = whole.loc[[name for name in WRONG if not name.startswith("alexnet")]]
     assert (wrong["overall: not reproduced"] == 1).all()
     assert whole.loc["alexnet's numbers for resnet18", "baseline: not reproduced"] == 1

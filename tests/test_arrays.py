@@ -17,7 +17,9 @@ def back(column: pa.ChunkedArray, shape: tuple[int, ...]) -> np.ndarray:
 def test_what_goes_in_comes_out(shape):
     images = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
     column = to_binary(images)
-    assert len(column) == len(images) and column.to_pylist() == [image.tobytes() for image in images]
+    assert len(column) == len(images) and column.to_pylist() == [
+        image.tobytes() for image in images
+    ]
     if len(images):
         assert np.array_equal(back(column, shape[1:]), images)
 
@@ -26,7 +28,12 @@ def test_a_full_split_has_more_bytes_than_one_array_can_address(tmp_path):
     """On a sparse file, of which only the rows looked at are ever in memory."""
     images = np.memmap(tmp_path / "images", np.uint8, "w+", shape=(43_740, 128, 128, 3))
     assert images.nbytes > 2**31
-    rows = {0: 1, 43_689: 2, 43_690: 3, 43_739: 4}  # at both ends, and around the position where the offsets end
+    rows = {
+        0: 1,
+        43_689: 2,
+        43_690: 3,
+        43_739: 4,
+    }  # at both ends, and around the position where the offsets end
     for row, value in rows.items():
         images[row] = value
     column = to_binary(images)

@@ -17,12 +17,18 @@ def batch():
 
 
 def made(**options):
-    return make_baseline(settings_of("resnet18", {"name": "asr", "base_width": 8, "levels": 2, **options}), 6, SIZE,
-                         0).train()
+    return make_baseline(
+        settings_of("resnet18", {"name": "asr", "base_width": 8, "levels": 2, **options}),
+        6,
+        SIZE,
+        0,
+    ).train()
 
 
 def test_least_likely_label_of_hand_made_logits():
-    logits = torch.tensor([[3.0, -2.0, 0.0], [-1.0, 5.0, -0.5], [0.1, 0.2, -9.0]], requires_grad=True)
+    logits = torch.tensor(
+        [[3.0, -2.0, 0.0], [-1.0, 5.0, -0.5], [0.1, 0.2, -9.0]], requires_grad=True
+    )
     assert least_likely(logits).tolist() == [1, 0, 2]
     assert not least_likely(logits).requires_grad
 
@@ -52,15 +58,23 @@ def test_lens_starts_near_the_identity(batch):
 
 
 def test_each_loss_reaches_its_own_network_only(batch):
-    """The classifier learns from labels of lensed images; the lens from its own loss; neither through the other."""
+    """The classifier learns from labels of lensed images; the lens from its own loss; neither
+    through the other."""
     model, seen = made(), {}
 
     def update(name, loss):
         seen[name] = loss.item()
         parameters = dict(model.named_parameters())
-        gradients = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True, retain_graph=True)
-        reached = {key.split(".")[0] for key, value in zip(parameters, gradients, strict=True) if value is not None}
-        # The lens's loss passes through the classifier; the trainer asks for the gradients of the lens alone.
+        gradients = torch.autograd.grad(
+            loss, list(parameters.values()), allow_unused=True, retain_graph=True
+        )
+        reached = {
+            key.split(".")[0]
+            for key, value in zip(parameters, gradients, strict=True)
+            if value is not None
+        }
+        # The lens's loss passes through the classifier; the trainer asks for the gradients of the
+        # lens alone.
         assert reached == ({"model"} if name == "model" else {"model", "lens"})
 
     outcome = model.training_step("classify", batch, update)
@@ -68,8 +82,9 @@ def test_each_loss_reaches_its_own_network_only(batch):
     lensed = model.lens(batch.inputs)
     logits = model.model(lensed)
     assert seen["model"] == pytest.approx(F.cross_entropy(logits, batch.labels).item(), rel=1e-4)
-    assert seen["lens"] == pytest.approx((least_likely_loss(logits) + change(lensed, batch.inputs)).mean().item(),
-                                         rel=1e-4)
+    assert seen["lens"] == pytest.approx(
+        (least_likely_loss(logits) + change(lensed, batch.inputs)).mean().item(), rel=1e-4
+    )
     assert outcome.loss.mean().item() == pytest.approx(seen["model"])
 
 
@@ -80,7 +95,9 @@ def test_validation_and_prediction_look_through_the_lens(batch):
         assert torch.equal(model.predict(batch), model.model(model.lens(batch.inputs)))
         assert not torch.allclose(model.predict(batch), model.model(batch.inputs))
         loss = model.validation_step("classify", batch).loss
-        assert torch.equal(loss, F.cross_entropy(model.predict(batch), batch.labels, reduction="none"))
+        assert torch.equal(
+            loss, F.cross_entropy(model.predict(batch), batch.labels, reduction="none")
+        )
 
 
 def test_weight_of_reconstruction(batch):
@@ -88,5 +105,9 @@ def test_weight_of_reconstruction(batch):
     for weight in (0.0, 2.0):
         model = made(reconstruction_weight=weight)
         model.lens.last.bias.data.fill_(3.0)
-        model.training_step("classify", batch, lambda name, loss, weight=weight: losses.update({(name, weight): loss}))
+        model.training_step(
+            "classify",
+            batch,
+            lambda name, loss, weight=weight: losses.update({(name, weight): loss}),
+        )
     assert (losses["lens", 2.0] - losses["lens", 0.0]).item() == pytest.approx(2 * 9, rel=1e-2)

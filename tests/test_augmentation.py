@@ -1,4 +1,5 @@
-"""Random changes to training images: what they do to each image, and that they affect nothing else in training."""
+"""Random changes to training images: what they do to each image, and that they affect nothing else
+in training."""
 
 import json
 from dataclasses import replace
@@ -11,7 +12,16 @@ from torchvision.transforms.v2 import functional as F
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import ImageFiles
 from diagvib.settings.baselines import AUGMENTS, complete, load_settings
-from diagvib.training.augmentation import AUGMENTATIONS, FLIPPED, GREY, augmentation, flip, grey, jitter, jittered
+from diagvib.training.augmentation import (
+    AUGMENTATIONS,
+    FLIPPED,
+    GREY,
+    augmentation,
+    flip,
+    grey,
+    jitter,
+    jittered,
+)
 from diagvib.training.batches import Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol
@@ -25,7 +35,9 @@ ALL = ["flip", "jitter", "grey"]
 
 @pytest.fixture
 def pixels() -> torch.Tensor:
-    return torch.randint(0, 256, (400, 6, 9, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return torch.randint(
+        0, 256, (400, 6, 9, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def changed(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
@@ -52,7 +64,12 @@ def test_one_image_in_ten_is_grey(pixels):
 
 def one_by_one(image: torch.Tensor, factors: list[float], order: tuple[int, ...]) -> torch.Tensor:
     """ColorJitter's steps for one image, by torchvision's functions."""
-    steps = [F.adjust_brightness, F.adjust_contrast, F.adjust_saturation, lambda x, f: F.adjust_hue(x, f - 1)]
+    steps = [
+        F.adjust_brightness,
+        F.adjust_contrast,
+        F.adjust_saturation,
+        lambda x, f: F.adjust_hue(x, f - 1),
+    ]
     image = image.permute(2, 0, 1).float() / 255
     for step in order:
         image = steps[step](image, factors[step])
@@ -61,7 +78,7 @@ def one_by_one(image: torch.Tensor, factors: list[float], order: tuple[int, ...]
 
 def test_colours_are_those_of_torchvision_in_every_order(pixels):
     orders = list(permutations(range(4)))
-    pixels, order = pixels[:len(orders)], torch.tensor(orders)
+    pixels, order = pixels[: len(orders)], torch.tensor(orders)
     factors = 0.7 + 0.6 * torch.rand(len(orders), 4, generator=torch.Generator().manual_seed(2))
     after = jittered(pixels, factors, order)
     assert changed(pixels, after).all()
@@ -121,7 +138,9 @@ def test_an_augmented_training_repeats_and_continues_bit_for_bit(data, tmp_path)
     protocol = Protocol(max_epochs=3, patience=None, seed=3)
     whole = fitted(small_cnn(), data, protocol=protocol)
     assert fitted(small_cnn(), data, protocol=protocol) == whole
-    for number, where in enumerate([Interruption(step=2), Interruption(epoch=1), Interruption(epoch=2)]):
+    for number, where in enumerate(
+        [Interruption(step=2), Interruption(epoch=1), Interruption(epoch=2)]
+    ):
         checkpoint = Checkpoint(tmp_path / f"{number}.pt", "d")
         with pytest.raises(Interrupted):
             fit(small_cnn(), data, checkpoint, where, protocol=protocol)
@@ -134,17 +153,35 @@ def test_a_run_tells_how_its_images_were_augmented(tmp_path):
     write_dataset(tmp_path / "images", "zso", "hue", 0)
     settings = {key: value for key, value in load_settings("small_cnn").items() if key != "origin"}
     assert "augment" not in settings, "a run without it records what it did before the key existed"
-    job = Job({**settings, "augment": ["flip"], "batch_size": 16}, Protocol(1, None, 3), CPU,
-              ImageFiles(tmp_path / "images"))
-    train_runs(job, [replace(RUN, study="zso")], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
+    job = Job(
+        {**settings, "augment": ["flip"], "batch_size": 16},
+        Protocol(1, None, 3),
+        CPU,
+        ImageFiles(tmp_path / "images"),
+    )
+    train_runs(
+        job, [replace(RUN, study="zso")], Folders(tmp_path / "runs", tmp_path / "checkpoints")
+    )
     assert json.loads((tmp_path / "runs/0/run.json").read_text())["settings"]["augment"] == ["flip"]
 
 
-@pytest.mark.parametrize(("given", "says"), [
-    (["flop"], r"x\.augment"), ("flip", r"x\.augment"), ([], r"x\.augment"), (["flip", "flip"], "listed twice")])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["flop"], r"x\.augment"),
+        ("flip", r"x\.augment"),
+        ([], r"x\.augment"),
+        (["flip", "flip"], "listed twice"),
+    ],
+)
 def test_what_is_no_augmentation_is_refused(given, says):
-    entry = {"model": "small_cnn", "method": "erm", "optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 8,
-             "origin": "x"}
+    entry = {
+        "model": "small_cnn",
+        "method": "erm",
+        "optimiser": {"name": "adam", "lr": 0.1},
+        "batch_size": 8,
+        "origin": "x",
+    }
     assert complete({**entry, "augment": ALL}, "x")["augment"] == ALL
     with pytest.raises(DiagvibError, match=says):
         complete({**entry, "augment": given}, "x")

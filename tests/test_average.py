@@ -29,19 +29,33 @@ from diagvib.studies.binding import all_bindings, bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.preference import spoken_for, spoken_for_among
 from diagvib.studies.recipes import draw_recipes
-from diagvib.studies.study import load_studies, load_study, parse_study, read_study_file, study_aliases
+from diagvib.studies.study import (
+    load_studies,
+    load_study,
+    parse_study,
+    read_study_file,
+    study_aliases,
+)
 from synthetic_runs import write_run
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
 PLACES = ("desert", "jungle", "dirt", "mountain", "snow", "beach")
 _SHORT = {"De": "desert", "J": "jungle", "Di": "dirt", "M": "mountain", "S": "snow", "B": "beach"}
-# For bulldog, dachshund, labrador, corgi in the authors' code: own backgrounds, the shared one, those of the test.
-O2O = {"o2o-easy": ("De J Di S", "B", "Di S De J"), "o2o-medium": ("M B Di J", "De", "J Di B S"),
-       "o2o-hard": ("J M S De", "B", "M S De J")}
-# Backgrounds in the two environments; those of the test of bulldog and dachshund, and of labrador and corgi.
-M2M = {"m2m-hard": ("Di/J J/Di S/B B/S", "S B", "Di J"), "m2m-easy": ("De/M M/De Di/J J/Di", "Di J", "M De"),
-       "m2m-medium": ("B/S S/B M/De De/M", "De M", "B S")}
+# For bulldog, dachshund, labrador, corgi in the authors' code: own backgrounds, the shared one,
+# those of the test.
+O2O = {
+    "o2o-easy": ("De J Di S", "B", "Di S De J"),
+    "o2o-medium": ("M B Di J", "De", "J Di B S"),
+    "o2o-hard": ("J M S De", "B", "M S De J"),
+}
+# Backgrounds in the two environments; those of the test of bulldog and dachshund, and of labrador
+# and corgi.
+M2M = {
+    "m2m-hard": ("Di/J J/Di S/B B/S", "S B", "Di J"),
+    "m2m-easy": ("De/M M/De Di/J J/Di", "Di J", "M De"),
+    "m2m-medium": ("B/S S/B M/De De/M", "De M", "B S"),
+}
 ORDER = ("bulldog", "dachshund", "labrador", "corgi")
 COUNTS = {"train": 25344, "val": 6336, "id": 25344, "ood": 25344}
 
@@ -73,38 +87,62 @@ def sample_of(number: int):
 
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_drawn_images_are_as_many_as_the_published_ones(study):
-    digits = Catalogue(np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200]), "synthetic",
-                       False, "0")
+    digits = Catalogue(
+        np.tile(np.arange(10), 70),
+        np.repeat(["train", "val", "test"], [400, 100, 200]),
+        "synthetic",
+        False,
+        "0",
+    )
     definition, sample = load_study(study), sample_of(3)
-    drawn = draw_recipes(definition, bind(definition, "shape-hue", DIGITS.factors), [sample], COUNTS, DIGITS, digits)
+    drawn = draw_recipes(
+        definition, bind(definition, "shape-hue", DIGITS.factors), [sample], COUNTS, DIGITS, digits
+    )
     frame = drawn.to_pandas()
     dogs = dict(zip(sample.chosen("shape", 4, DIGITS.factors["shape"]), DOGS, strict=True))
     places = dict(zip(sample.chosen("hue", 6, DIGITS.factors["hue"]), PLACES, strict=True))
     frame = frame.assign(dog=frame["shape"].map(dogs), place=frame["hue"].map(places))
-    counted = {name: own.groupby(["environment", "dog", "place"]).size().to_dict()
-               for name, own in frame.groupby(frame["group"].where(frame["split"] == "test", frame["split"]))}
+    counted = {
+        name: own.groupby(["environment", "dog", "place"]).size().to_dict()
+        for name, own in frame.groupby(
+            frame["group"].where(frame["split"] == "test", frame["split"])
+        )
+    }
     trained = {cell: n for cell, n in published(study).items() if cell[0] != "test"}
     assert sum(trained.values()) == 25344 and len(trained) == (16 if study in O2O else 8)
-    assert counted["train"] == counted["id"] == trained, "what is tested in distribution is as in training"
+    assert counted["train"] == counted["id"] == trained, (
+        "what is tested in distribution is as in training"
+    )
     assert counted["ood"] == {cell: n for cell, n in published(study).items() if cell[0] == "test"}
     assert {place for _, _, place in trained} <= set(PLACES)
 
 
 def test_counts_that_are_published_are_those_of_the_weights():
-    assert [published("o2o-easy")[environment, "corgi", place] for environment in ("env-1", "env-2")
-            for place in ("snow", "beach")] == [3072, 96, 2756, 412]
+    assert [
+        published("o2o-easy")[environment, "corgi", place]
+        for environment in ("env-1", "env-2")
+        for place in ("snow", "beach")
+    ] == [3072, 96, 2756, 412]
 
 
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_digits_with_classes_enough_can_play_the_roles(study):
     definition = load_study(study)
-    assert (definition.roles, definition.environments) == ({"target": 4, "cue": 6}, ("env-1", "env-2"))
+    assert (definition.roles, definition.environments) == (
+        {"target": 4, "cue": 6},
+        ("env-1", "env-2"),
+    )
     named = [binding.name for binding in all_bindings(definition, DIGITS.factors)]
-    enough = {least: {f for f, classes in DIGITS.factors.items() if len(classes) >= least} for least in (4, 6)}
+    enough = {
+        least: {f for f, classes in DIGITS.factors.items() if len(classes) >= least}
+        for least in (4, 6)
+    }
     assert enough[6] == {"position", "hue", "shape"} and set(DIGITS.factors) == enough[4]
     assert set(named) == {f"{target}-{cue}" for target in enough[4] for cue in enough[6] - {target}}
-    with pytest.raises(DiagvibError, match=f"study {study}: cue has 6 classes, but scale has only 5; "
-                                           "bind another factor"):
+    with pytest.raises(
+        DiagvibError,
+        match=f"study {study}: cue has 6 classes, but scale has only 5; bind another factor",
+    ):
         bind(definition, "shape-scale", DIGITS.factors)
 
 
@@ -113,38 +151,63 @@ def test_a_sample_chooses_four_and_six_classes_for_all_studies_alike(factor):
     known = DIGITS.factors[factor]
     for count in (4, 6):
         if count > len(known):
-            with pytest.raises(DiagvibError, match=f"{factor} has {len(known)} classes, a role needs {count}"):
+            with pytest.raises(
+                DiagvibError, match=f"{factor} has {len(known)} classes, a role needs {count}"
+            ):
                 sample_of(0).chosen(factor, count, known)
         else:
             chosen = [sample_of(number).chosen(factor, count, known) for number in range(12)]
             assert all(len(set(names)) == count and set(names) <= set(known) for names in chosen)
-            assert chosen == [sample_of(number).chosen(factor, count, known) for number in range(12)]
+            assert chosen == [
+                sample_of(number).chosen(factor, count, known) for number in range(12)
+            ]
             assert len(set(chosen)) > 6
 
 
 # Aliases: Table 2 lists the M2M studies of the code under different headings.
-ALIASES = {"paper_table2_m2m_easy": "m2m-hard", "paper_table2_m2m_medium": "m2m-easy",
-           "paper_table2_m2m_hard": "m2m-medium"}
+ALIASES = {
+    "paper_table2_m2m_easy": "m2m-hard",
+    "paper_table2_m2m_medium": "m2m-easy",
+    "paper_table2_m2m_hard": "m2m-medium",
+}
 
 
 def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     assert study_aliases() == ALIASES
     for alias, study in ALIASES.items():
         assert load_study(alias) is load_study(study)
-    given = ["studies=[paper_table2_m2m_easy, o2o-easy]", "bindings=[shape-hue]", "tuning.study=zso"]
+    given = [
+        "studies=[paper_table2_m2m_easy, o2o-easy]",
+        "bindings=[shape-hue]",
+        "tuning.study=zso",
+    ]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
     job = Job("draw", None, given, None, None, study="paper_table2_m2m_easy")
-    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", "folders use a study's real name"
-    assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == ["m2m-hard"]
+    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", (
+        "folders use a study's real name"
+    )
+    assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == [
+        "m2m-hard"
+    ]
     for overrides, says in (
-            (["studies=[paper_table2_m2m_easi]"], "studies: unknown study 'paper_table2_m2m_easi'; did you mean pap"),
-            (["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]],
-             "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice"),
-            ([*given, "baselines=[{name: small_cnn, studies: [m2m-hard, paper_table2_m2m_easy]}]"],
-             "small_cnn: studies: paper_table2_m2m_easy is another name for m2m-hard"),
-            ([*given, "baselines=[{name: small_cnn, studies: [paper_table2_m2m_hard]}]"],
-             "small_cnn: studies: m2m-medium is not among")):
+        (
+            ["studies=[paper_table2_m2m_easi]"],
+            "studies: unknown study 'paper_table2_m2m_easi'; did you mean pap",
+        ),
+        (
+            ["studies=[m2m-hard, paper_table2_m2m_easy]", *given[1:]],
+            "studies: paper_table2_m2m_easy is another name for m2m-hard, so this study is listed twice",
+        ),
+        (
+            [*given, "baselines=[{name: small_cnn, studies: [m2m-hard, paper_table2_m2m_easy]}]"],
+            "small_cnn: studies: paper_table2_m2m_easy is another name for m2m-hard",
+        ),
+        (
+            [*given, "baselines=[{name: small_cnn, studies: [paper_table2_m2m_hard]}]"],
+            "small_cnn: studies: m2m-medium is not among",
+        ),
+    ):
         with pytest.raises(DiagvibError, match=says):
             load_config(None, overrides)
 
@@ -166,11 +229,18 @@ studies:
 SAME, OTHER = "[[0, 0], [1, 1]]", "[[0, 1], [1, 0]]"
 
 
-@pytest.mark.parametrize(("aliases", "says"), [
-    ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
-    ("zgo: mine", "mine.yaml: aliases.zgo: another study has this name"),
-    ("paper_table2_m2m_hard: mine", "aliases.paper_table2_m2m_hard: another study has this name"),
-    ("../x: mine", "a name has at most 64 letters")])
+@pytest.mark.parametrize(
+    ("aliases", "says"),
+    [
+        ("other: mind", "aliases.other: mind is not one of the file's studies: mine"),
+        ("zgo: mine", "mine.yaml: aliases.zgo: another study has this name"),
+        (
+            "paper_table2_m2m_hard: mine",
+            "aliases.paper_table2_m2m_hard: another study has this name",
+        ),
+        ("../x: mine", "a name has at most 64 letters"),
+    ],
+)
 def test_an_alias_names_one_study_of_its_file(tmp_path, aliases, says):
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % (aliases, SAME, OTHER))
@@ -182,21 +252,37 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
     path = tmp_path / "mine.yaml"
     path.write_text(MINE % ("other: mine", SAME, OTHER))
     study = load_studies([path])["mine"]
-    assert read_study_file(path)[0].aliases == {"other": "mine"} and load_study("other", [path]) is study
+    assert (
+        read_study_file(path)[0].aliases == {"other": "mine"}
+        and load_study("other", [path]) is study
+    )
     told = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
     rows = told["rows"]
     for changed, says in (
-            ({"bound": ["target"]}, "roles: the metrics `average` need 1 bound role besides the target, not 0"),
-            ({"rows": rows[:2]}, "no row of the split test has the group ood, which the metrics `average` need"),
-            ({"rows": [rows[0], {**rows[1], "cells": [[1, 1]]}, rows[2]]},
-             "rows: the environment b has no training images of target class 0, which other environments have")):
+        (
+            {"bound": ["target"]},
+            "roles: the metrics `average` need 1 bound role besides the target, not 0",
+        ),
+        (
+            {"rows": rows[:2]},
+            "no row of the split test has the group ood, which the metrics `average` need",
+        ),
+        (
+            {"rows": [rows[0], {**rows[1], "cells": [[1, 1]]}, rows[2]]},
+            "rows: the environment b has no training images of target class 0, which other environments have",
+        ),
+    ):
         with pytest.raises(DiagvibError, match=says):
             parse_study("mine", {**told, **changed})
 
 
 def test_a_cue_may_speak_for_several_classes():
-    names = {study: [frozenset(DOGS[i] for i in one) for one in spoken_for_among(load_study(study), "cue")]
-             for study in ("o2o-easy", "o2o-medium", "m2m-easy")}
+    names = {
+        study: [
+            frozenset(DOGS[i] for i in one) for one in spoken_for_among(load_study(study), "cue")
+        ]
+        for study in ("o2o-easy", "o2o-medium", "m2m-easy")
+    }
     bulldog, corgi, dachshund, labrador = (frozenset([dog]) for dog in DOGS)
     nothing = frozenset()
     assert names["o2o-easy"] == [bulldog, dachshund, labrador, nothing, corgi, nothing]
@@ -207,43 +293,92 @@ def test_a_cue_may_speak_for_several_classes():
     assert spoken_for(load_study("m2m-easy"), "cue") == (None,) * 6
     for study in load_studies().values():
         for cue in study.cues if list(study.roles.values()) == [3] * len(study.roles) else ():
-            assert all(one is None or one in among for one, among in zip(
-                spoken_for(study, cue, (1, 2, 0)), spoken_for_among(study, cue, (1, 2, 0)), strict=True) if among)
+            assert all(
+                one is None or one in among
+                for one, among in zip(
+                    spoken_for(study, cue, (1, 2, 0)),
+                    spoken_for_among(study, cue, (1, 2, 0)),
+                    strict=True,
+                )
+                if among
+            )
 
 
 BINDING, SECOND = "shape-hue", "hue-position"
-SETTINGS = {"model": {"name": "small_cnn"}, "method": {"name": "erm", "told": "nothing"}, "batch_size": 32,
-            "optimiser": {"name": "adam", "lr": 1e-3}, "normalise": "dataset"}
+SETTINGS = {
+    "model": {"name": "small_cnn"},
+    "method": {"name": "erm", "told": "nothing"},
+    "batch_size": 32,
+    "optimiser": {"name": "adam", "lr": 1e-3},
+    "normalise": "dataset",
+}
 METRICS = [*MEASURES, "id_accuracy_env-1", "id_accuracy_env-2"]
 
 
 def expected(baselines, studies=("o2o-easy",), bindings=(BINDING,), samples=2) -> list[dict]:
-    return [{"baseline": baseline, "study": study, "binding": binding, "target": binding.split("-")[0],
-             "cue": binding.split("-")[1], "sample": sample}
-            for baseline, study, binding, sample in product(baselines, studies, bindings, range(samples))]
+    return [
+        {
+            "baseline": baseline,
+            "study": study,
+            "binding": binding,
+            "target": binding.split("-")[0],
+            "cue": binding.split("-")[1],
+            "sample": sample,
+        }
+        for baseline, study, binding, sample in product(
+            baselines, studies, bindings, range(samples)
+        )
+    ]
 
 
 def write(runs, run: dict, predict, images: int = 20) -> None:
-    """A run with this many test images of each cell; predict(environment, target, cue, number of the image): class."""
-    folder, study = write_run(runs, {**run, "cue": None}, comparable=False), load_study(run["study"])
-    targets, cues = (sample_of(run["sample"]).chosen(run[role], study.roles[role], DIGITS.factors[run[role]])
-                     for role in ("target", "cue"))
-    rows = [{"group": cell.group, "environment": cell.environment, run["target"]: targets[cell.target_class],
-             run["cue"]: cues[cell.cue_class],
-             "prediction": targets[predict(cell.environment, cell.target_class, cell.cue_class, i)]}
-            for cell in study.cells("test").itertuples() for i in range(images)]
-    facts = {**{key: run[key] for key in ("baseline", "study", "binding", "sample")}, "sources": "embedded",
-             "comparable": False}
+    """A run with this many test images of each cell; predict(environment, target, cue, number of
+    the image): class."""
+    folder, study = (
+        write_run(runs, {**run, "cue": None}, comparable=False),
+        load_study(run["study"]),
+    )
+    targets, cues = (
+        sample_of(run["sample"]).chosen(run[role], study.roles[role], DIGITS.factors[run[role]])
+        for role in ("target", "cue")
+    )
+    rows = [
+        {
+            "group": cell.group,
+            "environment": cell.environment,
+            run["target"]: targets[cell.target_class],
+            run["cue"]: cues[cell.cue_class],
+            "prediction": targets[predict(cell.environment, cell.target_class, cell.cue_class, i)],
+        }
+        for cell in study.cells("test").itertuples()
+        for i in range(images)
+    ]
+    facts = {
+        **{key: run[key] for key in ("baseline", "study", "binding", "sample")},
+        "sources": "embedded",
+        "comparable": False,
+    }
     write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
     write_table(folder / "exhibits.parquet", read_table(folder / "exhibits.parquet"), facts)
-    write_json(folder / "metrics.json", {**facts, "groups": {group: {
-        "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]), "n": len(own)}
-        for group, own in pd.DataFrame(rows).groupby("group")}})
+    write_json(
+        folder / "metrics.json",
+        {
+            **facts,
+            "groups": {
+                group: {
+                    "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]),
+                    "n": len(own),
+                }
+                for group, own in pd.DataFrame(rows).groupby("group")
+            },
+        },
+    )
     write_json(folder / "run.json", read_json(folder / "run.json") | {"settings": SETTINGS})
 
 
 def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:
-    """predictors: baseline -> function of a run that gives a predictor for one of its images; None: no runs."""
+    """predictors: baseline -> function of a run that gives a predictor for one of its images; None:
+    no runs."""
     for run in wanted:
         if predictors[run["baseline"]]:
             write(folder / "runs", run, predictors[run["baseline"]](run))
@@ -251,8 +386,14 @@ def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.Data
     return read_tables(folder / "tables")
 
 
-def means(average: pd.DataFrame, baseline: str, study: str, binding: str = BINDING, metrics=METRICS) -> list[float]:
-    own = average[(average["baseline"] == baseline) & (average["study"] == study) & (average["binding"] == binding)]
+def means(
+    average: pd.DataFrame, baseline: str, study: str, binding: str = BINDING, metrics=METRICS
+) -> list[float]:
+    own = average[
+        (average["baseline"] == baseline)
+        & (average["study"] == study)
+        & (average["binding"] == binding)
+    ]
     return own.set_index("metric")["mean"][list(metrics)].to_list()
 
 
@@ -261,101 +402,164 @@ def perfect(run):
 
 
 def following(run):
-    """Predicts a class that the cue points to, each of two equally often; if it points to none, the next class."""
+    """Predicts a class that the cue points to, each of two equally often; if it points to none, the
+    next class."""
     among = [sorted(its) for its in spoken_for_among(load_study(run["study"]), "cue")]
     return lambda environment, target, cue, place: (
-        among[cue][place % len(among[cue])] if among[cue] else (target + 1) % 4)
+        among[cue][place % len(among[cue])] if among[cue] else (target + 1) % 4
+    )
 
 
-# By hand, in distribution: each class of O2O has a cell in which the cue points to it, and one in which it points to
-# none, here with equally many images; in M2M it points to two classes, one of which is right. In the test environment
-# it is always wrong; in O2O-Medium one cue of four never occurred in training, and is left out.
+# By hand, in distribution: each class of O2O has a cell in which the cue points to it, and one in
+# which it points to none, here with equally many images; in M2M it points to two classes, one of
+# which is right. In the test environment it is always wrong; in O2O-Medium one cue of four never
+# occurred in training, and is left out.
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_who_follows_the_cue_is_all_confusion_and_who_is_perfect_none(tmp_path, study):
-    average = tables_of(tmp_path, {"cue": following, "right": perfect}, expected(["cue", "right"], [study]))["average"]
+    average = tables_of(
+        tmp_path, {"cue": following, "right": perfect}, expected(["cue", "right"], [study])
+    )["average"]
     assert means(average, "right", study) == [1, 1, 1, 0, 1, 1]
     assert means(average, "cue", study) == pytest.approx([0, 0, 0.5, 1, 0.5, 0.5])
 
 
 def by_hand(run):
-    """Right except for the corgis of the test (17 of 20) and one bulldog in 20, predicted as labrador, to which its cue
-    points; in the second environment half of the dachshunds are wrong. One sample and binding more: two more bulldogs
-    wrong."""
+    """Right except for the corgis of the test (17 of 20) and one bulldog in 20, predicted as
+    labrador, to which its cue points; in the second environment half of the dachshunds are wrong.
+    One sample and binding more: two more bulldogs wrong."""
     more = 2 * run["sample"] + 2 * (run["binding"] == SECOND)
 
     def predict(environment, target, cue, place):
         if environment == "test":
             return {1: 0 if place < 17 else 1, 0: 3 if place < 1 + more else 0}.get(target, target)
         return 3 if environment == "env-2" and target == 2 and place % 2 else target
+
     return predict
 
 
 def test_averages_of_a_case_worked_by_hand(tmp_path):
     wanted = expected(["net"], bindings=(BINDING, SECOND))
     tables = tables_of(tmp_path, {"net": by_hand}, wanted)
-    # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is predicted as a bulldog,
-    # but its cue, jungle, points to dachshund: the confusion is that of the bulldogs alone, of 80 images.
+    # Test: bulldogs 19 of 20 (17 in sample 1), corgis 3 of 20, the others all. A wrong corgi is
+    # predicted as a bulldog, but its cue, jungle, points to dachshund: the confusion is that of the
+    # bulldogs alone, of 80 images.
     accuracy, confusion = (19 + 3 + 40) / 80 - 1 / 80, (1 + 3) / 2 / 80
     inside = (3 + 0.75) / 4
     assert means(tables["average"], "net", "o2o-easy") == pytest.approx(
-        [accuracy, 0.15, inside, confusion, 1, (3 + 0.5) / 4])
+        [accuracy, 0.15, inside, confusion, 1, (3 + 0.5) / 4]
+    )
     assert means(tables["average"], "net", "o2o-easy", "") == pytest.approx(
-        [accuracy - 1 / 80, 0.15, inside, confusion + 1 / 80, 1, (3 + 0.5) / 4])
+        [accuracy - 1 / 80, 0.15, inside, confusion + 1 / 80, 1, (3 + 0.5) / 4]
+    )
     row = tables["average"].query("binding == '' and metric == 'accuracy'").iloc[0]
     # Two samples, two images of 80 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
     assert row[["model", "method", "told", "selection", "target", "cue"]].to_list() == [
-        "small_cnn", "erm", "nothing", "val_loss", "", ""]
-    cells = read_table(tmp_path / "tables/cells.parquet").to_pandas().query("binding == @BINDING and sample == 0")
+        "small_cnn",
+        "erm",
+        "nothing",
+        "val_loss",
+        "",
+        "",
+    ]
+    cells = (
+        read_table(tmp_path / "tables/cells.parquet")
+        .to_pandas()
+        .query("binding == @BINDING and sample == 0")
+    )
     missing = cells["misled"].isna()
     assert cells.loc[cells["group"] == "ood", "misled"].to_list() == [1, 0, 0, 0]
     assert missing.sum() == 16 and (cells.loc[missing, "group"] == "id").all()
     write_scores(tables, tmp_path / "scores")
-    assert read_json(tmp_path / "scores/net/o2o-easy.json")["confusion"] == round(confusion + 1 / 80, 4)
+    assert read_json(tmp_path / "scores/net/o2o-easy.json")["confusion"] == round(
+        confusion + 1 / 80, 4
+    )
     assert [path.name for path in (tmp_path / "scores/net").iterdir()] == ["o2o-easy.json"]
 
 
 def test_misled_are_wrong_predictions_of_what_the_cue_speaks_for():
-    rows = [("a", "x", "a"), ("a", "x", "b"), ("a", "x", "c"), ("b", "x", "c"), ("c", "y", "a"), ("b", "z", "a")]
-    table = pa.table({name: pa.array(column).dictionary_encode() for name, column in zip(
-        ("shape", "hue", "prediction"), zip(*rows, strict=True), strict=True)}).append_column(
-            "group", pa.array(["ood"] * 6).dictionary_encode())
+    rows = [
+        ("a", "x", "a"),
+        ("a", "x", "b"),
+        ("a", "x", "c"),
+        ("b", "x", "c"),
+        ("c", "y", "a"),
+        ("b", "z", "a"),
+    ]
+    table = pa.table(
+        {
+            name: pa.array(column).dictionary_encode()
+            for name, column in zip(
+                ("shape", "hue", "prediction"), zip(*rows, strict=True), strict=True
+            )
+        }
+    ).append_column("group", pa.array(["ood"] * 6).dictionary_encode())
     found = count_cells(table, "shape", ["hue"], "p", {"x": {"a", "b"}, "y": {"c"}})
-    cells = dict(zip(zip(found["target_class"], found["cue_class"], strict=True), found["misled"], strict=True))
+    cells = dict(
+        zip(
+            zip(found["target_class"], found["cue_class"], strict=True),
+            found["misled"],
+            strict=True,
+        )
+    )
     assert cells == {("a", "x"): 1, ("b", "x"): 0, ("c", "y"): None, ("b", "z"): None}
     assert count_cells(table, "shape", ["hue"], "p")["misled"] == [None] * 4
 
 
-@pytest.mark.parametrize(("study", "share"), [("o2o-easy", 1 / 4), ("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)])
+@pytest.mark.parametrize(
+    ("study", "share"), [("o2o-easy", 1 / 4), ("o2o-medium", 1 / 4), ("m2m-hard", 2 / 4)]
+)
 def test_guessing_names_a_class_of_the_cue_as_often_as_there_are(study, share):
     assert guessed_confusion(load_study(study)) == pytest.approx(share)
 
 
 def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
     studies = ["o2o-easy", "m2m-hard"]
-    wanted = [run for run in expected(["half", "cue", "part"], studies, (BINDING, SECOND))
-              if (run["baseline"], run["study"]) != ("part", "m2m-hard")]
-    average = tables_of(tmp_path, {"cue": following, "part": perfect, "half": lambda run: (
-        perfect if run["study"] == "o2o-easy" else following)(run)}, wanted)["average"]
+    wanted = [
+        run
+        for run in expected(["half", "cue", "part"], studies, (BINDING, SECOND))
+        if (run["baseline"], run["study"]) != ("part", "m2m-hard")
+    ]
+    average = tables_of(
+        tmp_path,
+        {
+            "cue": following,
+            "part": perfect,
+            "half": lambda run: (perfect if run["study"] == "o2o-easy" else following)(run),
+        },
+        wanted,
+    )["average"]
     for binding in ("", BINDING, SECOND):
         assert means(average, "half", "", binding, MEASURES) == pytest.approx([0.5, 0.5, 0.75, 0.5])
         assert means(average, "cue", "", binding, MEASURES) == pytest.approx([0, 0, 0.5, 1])
     assert "part" not in set(average.loc[average["study"] == "", "baseline"])
-    heads, lines, notes = average_table(read_tables(tmp_path / "tables")["average_methods"], SHIPPED)
+    heads, lines, notes = average_table(
+        read_tables(tmp_path / "tables")["average_methods"], SHIPPED
+    )
     assert heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and notes == []
     assert [(names[0], names[-1], ours, theirs) for names, ours, theirs in lines] == [
         ("half", "mean of all", ["100.0 ± 0.0", "0.0 ± 0.0", "50.0 ± 0.0"], []),
-        ("cue", "mean of all", ["0.0 ± 0.0"] * 3, []), ("part", "mean of all", ["100.0 ± 0.0", "", ""], [])]
-    markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
-    assert "| baseline | model | method | told | selection | binding | O2O-Easy | M2M-Hard | mean |" in markdown
+        ("cue", "mean of all", ["0.0 ± 0.0"] * 3, []),
+        ("part", "mean of all", ["100.0 ± 0.0", "", ""], []),
+    ]
+    markdown, latex = (
+        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
+    )
+    assert (
+        "| baseline | model | method | told | selection | binding | O2O-Easy | M2M-Hard | mean |"
+        in markdown
+    )
     assert latex.count(r"\begin{table}") == 1 and "Lynch" in latex and "paper |" not in markdown
-    assert {f"{name}.{kind}" for name in ("average", "average_methods") for kind in ("csv", "parquet")
-            } < set(TABLE_FILES)
+    assert {
+        f"{name}.{kind}" for name in ("average", "average_methods") for kind in ("csv", "parquet")
+    } < set(TABLE_FILES)
 
 
 def test_missing_runs_are_shown_as_missing(tmp_path):
     wanted = expected(["net", "none"], samples=3)
-    tables_of(tmp_path, {"net": perfect, "none": None}, [run for run in wanted if run["sample"] < 2])
+    tables_of(
+        tmp_path, {"net": perfect, "none": None}, [run for run in wanted if run["sample"] < 2]
+    )
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
     rows = read_tables(tmp_path / "tables")["average"].set_index(["baseline", "metric"])
     for metric in METRICS:
@@ -371,11 +575,15 @@ def test_means_over_runs_with_different_settings_are_named(tmp_path):
     made = tmp_path / "runs/net/o2o-easy" / BINDING / "1/run.json"
     write_json(made, read_json(made) | {"settings": SETTINGS | {"batch_size": 64}})
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
-    said = ("Some runs of a baseline were made with other settings than the rest, so its means are of no single "
-            "experiment: net (batch size).")
+    said = (
+        "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
+        "experiment: net (batch size)."
+    )
     assert said in (tmp_path / "tables/tables.md").read_text()
     (tmp_path / "figures").mkdir()
-    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"})
+    write_report(
+        tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"}
+    )
     assert said in (tmp_path / "report.html").read_text()
 
 
@@ -386,24 +594,54 @@ def dogs(study: str, scene: str = "dogs", **changed):
 
 
 SIX = [*O2O, *M2M]
-RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
-          "selection": "val_environment_accuracy"}
+RESNET = {
+    "model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
+    "selection": "val_environment_accuracy",
+}
 CAUSIRL = {"method": {"name": "causirl_coral", "told": "environments"}}
-PAPERS = {"erm": SETTINGS | RESNET, "irl": SETTINGS | RESNET | CAUSIRL,
-          "scratch": SETTINGS | RESNET | {"model": {"name": "resnet50", "weights": None}},
-          "last": SETTINGS | RESNET | {"selection": "last"}, "small": SETTINGS}
+PAPERS = {
+    "erm": SETTINGS | RESNET,
+    "irl": SETTINGS | RESNET | CAUSIRL,
+    "scratch": SETTINGS | RESNET | {"model": {"name": "resnet50", "weights": None}},
+    "last": SETTINGS | RESNET | {"selection": "last"},
+    "small": SETTINGS,
+}
 
 
-def beside_the_paper(studies=SIX, comparable=True, binding="breed-background", **changed) -> pd.DataFrame:
+def beside_the_paper(
+    studies=SIX, comparable=True, binding="breed-background", **changed
+) -> pd.DataFrame:
     """Rows of `average_methods` with a number of the paper's, for all of PAPERS."""
     known = {f"{study}-photos": dogs(study, **changed) for study in studies}
-    runs = pd.DataFrame([{"baseline": baseline, "study": study, "status": "ok", "comparable": comparable}
-                         for baseline in PAPERS for study in known])
-    average = pd.DataFrame([{
-        "study": study, "baseline": name, "model": made["model"]["name"], "method": made["method"]["name"],
-        "told": made["method"]["told"], "selection": made.get("selection", "val_loss"), "binding": binding,
-        "metric": "accuracy", "mean": 0.5, "stderr": 0.01, "low": 0.4, "high": 0.6, "n": 3, "expected": 3}
-        for study in [*known, ""] for name, made in PAPERS.items()])
+    runs = pd.DataFrame(
+        [
+            {"baseline": baseline, "study": study, "status": "ok", "comparable": comparable}
+            for baseline in PAPERS
+            for study in known
+        ]
+    )
+    average = pd.DataFrame(
+        [
+            {
+                "study": study,
+                "baseline": name,
+                "model": made["model"]["name"],
+                "method": made["method"]["name"],
+                "told": made["method"]["told"],
+                "selection": made.get("selection", "val_loss"),
+                "binding": binding,
+                "metric": "accuracy",
+                "mean": 0.5,
+                "stderr": 0.01,
+                "low": 0.4,
+                "high": 0.6,
+                "n": 3,
+                "expected": 3,
+            }
+            for study in [*known, ""]
+            for name, made in PAPERS.items()
+        ]
+    )
     found = average_methods(average, runs, SimpleNamespace(studies=load_studies() | known), PAPERS)
     return found[found["paper"].notna()].set_index(["baseline", "study"])
 
@@ -412,39 +650,70 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     found = beside_the_paper()
     percents = found["paper"].mul(100).round(2)
     assert percents["erm"].to_dict() == {
-        "o2o-easy-photos": 77.49, "o2o-medium-photos": 76.6, "o2o-hard-photos": 71.32, "m2m-easy-photos": 83.8,
-        "m2m-medium-photos": 53.05, "m2m-hard-photos": 58.7, "": 70.16}
+        "o2o-easy-photos": 77.49,
+        "o2o-medium-photos": 76.6,
+        "o2o-hard-photos": 71.32,
+        "m2m-easy-photos": 83.8,
+        "m2m-medium-photos": 53.05,
+        "m2m-hard-photos": 58.7,
+        "": 70.16,
+    }
     assert set(percents.index.get_level_values("baseline")) == {"erm", "irl", "scratch"}
-    assert percents["scratch"].size == 5 and "o2o-easy-photos" not in percents["scratch"]  # Table 4 has five
+    assert (
+        percents["scratch"].size == 5 and "o2o-easy-photos" not in percents["scratch"]
+    )  # Table 4 has five
     assert "" not in percents["scratch"], "our mean is over six studies"
     five = beside_the_paper([study for study in SIX if study != "o2o-easy"])["paper"]
-    assert five["scratch", ""] == pytest.approx(five["scratch"].drop("").mean()) and ("erm", "") not in five
+    assert (
+        five["scratch", ""] == pytest.approx(five["scratch"].drop("").mean())
+        and ("erm", "") not in five
+    )
     assert percents["irl", ""] == 77.7 and "prints 77.20" in found.loc[("irl", ""), "note"]
     assert "printed as a fraction" in found.loc[("erm", "o2o-hard-photos"), "note"]
     assert "another heading" in found.loc[("irl", "m2m-easy-photos"), "note"]
-    assert ("erm", "") not in beside_the_paper(SIX[:5]).index, "a mean over five of six is not the paper's"
-    assert not len(beside_the_paper(comparable=False)) and not len(beside_the_paper(binding="background-breed"))
+    assert ("erm", "") not in beside_the_paper(SIX[:5]).index, (
+        "a mean over five of six is not the paper's"
+    )
+    assert not len(beside_the_paper(comparable=False)) and not len(
+        beside_the_paper(binding="background-breed")
+    )
     assert not len(beside_the_paper(scene="digits"))
     rows = load_study("o2o-easy").model_dump()["rows"]
     rows[0]["weight"] = 3000.0
-    assert not len(beside_the_paper(["o2o-easy"], rows=rows)), "a different share of images is a different study"
+    assert not len(beside_the_paper(["o2o-easy"], rows=rows)), (
+        "a different share of images is a different study"
+    )
 
 
-@pytest.mark.parametrize(("changed", "there"), [
-    ({}, True), ({"frozen": False, "weights_file": "mine.pth", "options": {}}, True),
-    ({"weights_file": "resnet50.pth", "weights_sha256": "0676BA61B6795bbe"}, True),
-    ({"weights_file": "mine.pth", "weights_sha256": "12345678"}, False), ({"frozen": True}, False),
-    ({"frozen_statistics": False}, False), ({"options": {"zero_init_residual": True}}, False)])
+@pytest.mark.parametrize(
+    ("changed", "there"),
+    [
+        ({}, True),
+        ({"frozen": False, "weights_file": "mine.pth", "options": {}}, True),
+        ({"weights_file": "resnet50.pth", "weights_sha256": "0676BA61B6795bbe"}, True),
+        ({"weights_file": "mine.pth", "weights_sha256": "12345678"}, False),
+        ({"frozen": True}, False),
+        ({"frozen_statistics": False}, False),
+        ({"options": {"zero_init_residual": True}}, False),
+    ],
+)
 def test_another_part_of_the_network_is_another_experiment(monkeypatch, changed, there):
     monkeypatch.setitem(PAPERS, "one", SETTINGS | RESNET | {"model": RESNET["model"] | changed})
     assert ("one" in beside_the_paper(["o2o-easy"]).index) == there
 
 
-@pytest.mark.parametrize(("method", "there"), [
-    ({"name": "jtt", "told": "nothing", "restart": False, "copies": 20}, True),
-    ({"name": "jtt", "told": "nothing", "restart": True, "copies": 100}, False),
-    ({"name": "group_dro", "told": "environments", "balanced": True, "step_size": 0.1}, True),
-    ({"name": "group_dro", "told": "environments", "balanced": False, "step_size": 0.01}, False)])
+@pytest.mark.parametrize(
+    ("method", "there"),
+    [
+        ({"name": "jtt", "told": "nothing", "restart": False, "copies": 20}, True),
+        ({"name": "jtt", "told": "nothing", "restart": True, "copies": 100}, False),
+        ({"name": "group_dro", "told": "environments", "balanced": True, "step_size": 0.1}, True),
+        (
+            {"name": "group_dro", "told": "environments", "balanced": False, "step_size": 0.01},
+            False,
+        ),
+    ],
+)
 def test_options_that_make_another_method_are_another_experiment(monkeypatch, method, there):
     monkeypatch.setitem(PAPERS, "one", SETTINGS | RESNET | {"method": method})
     assert ("one" in beside_the_paper(["o2o-easy"]).index) == there
@@ -452,8 +721,14 @@ def test_options_that_make_another_method_are_another_experiment(monkeypatch, me
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
     theirs, ours = pd.read_csv(mirror / "paper/spawrious_tables.csv"), read_spawrious_tables()
-    assert ours["table"].to_list() == theirs["table"].to_list() and ours["study"].to_list() == theirs["study"].to_list()
-    assert ours["method"].str.removesuffix("_coral").str.removeprefix("env_").to_list() == theirs["method"].to_list()
+    assert (
+        ours["table"].to_list() == theirs["table"].to_list()
+        and ours["study"].to_list() == theirs["study"].to_list()
+    )
+    assert (
+        ours["method"].str.removesuffix("_coral").str.removeprefix("env_").to_list()
+        == theirs["method"].to_list()
+    )
     assert ours["paper"].mul(100).to_list() == pytest.approx(theirs["accuracy"].to_list())
     assert ours["paper_spread"].mul(100).to_list() == pytest.approx(theirs["spread"].to_list())
 
@@ -461,14 +736,33 @@ def test_the_papers_numbers_are_those_of_its_tables(mirror):
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
 def test_the_page_of_environments_alone(tmp_path, there):
     wanted = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, SECOND))
-    tables = tables_of(tmp_path, {"net": by_hand, "cue": following} if there else dict.fromkeys(["net", "cue"]), wanted)
-    assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy", "gaps"))
+    tables = tables_of(
+        tmp_path,
+        {"net": by_hand, "cue": following} if there else dict.fromkeys(["net", "cue"]),
+        wanted,
+    )
+    assert not any(
+        len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy", "gaps")
+    )
     configured = {"sources": "embedded"}
-    draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", configured, runs=tmp_path / "runs")
+    draw_figures(
+        tmp_path / "tables",
+        tmp_path / "figures",
+        tmp_path / "images",
+        configured,
+        runs=tmp_path / "runs",
+    )
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
-    page, drawn = (tmp_path / "report.html").read_text(), sorted((tmp_path / "figures").glob("confusion/*.svg"))
+    page, drawn = (
+        (tmp_path / "report.html").read_text(),
+        sorted((tmp_path / "figures").glob("confusion/*.svg")),
+    )
     assert [path.stem for path in drawn] == (["m2m-easy", "o2o-easy"] if there else [])
-    assert 'id="average"' in page and "O2O-Easy" in page and ("a class that the cue points to" in page) == there
+    assert (
+        'id="average"' in page
+        and "O2O-Easy" in page
+        and ("a class that the cue points to" in page) == there
+    )
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
         assert f'id="{section}"' not in page, section
 

@@ -1,5 +1,5 @@
-"""Bad input of every kind is refused in one line that names the file, key or row; nothing ends in a traceback, and
-nothing is silently accepted."""
+"""Bad input of every kind is refused in one line that names the file, key or row; nothing ends in a
+traceback, and nothing is silently accepted."""
 
 import json
 import os
@@ -42,7 +42,8 @@ from synthetic_runs import expected_runs, write_run
 
 
 def refused(call, *arguments, says) -> str:
-    """The message of the DiagvibError that a call raises: one line, not too long, containing each text of `says`."""
+    """The message of the DiagvibError that a call raises: one line, not too long, containing each
+    text of `says`."""
     with pytest.raises(DiagvibError) as error:
         call(*arguments)
     text = str(error.value)
@@ -54,7 +55,8 @@ def refused(call, *arguments, says) -> str:
 
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
-    """Runs `diagvib` in an empty folder: one line beginning with `error:`, or typer's usage error; no file is left."""
+    """Runs `diagvib` in an empty folder: one line beginning with `error:`, or typer's usage error;
+    no file is left."""
     folder = tmp_path / "empty"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -71,56 +73,120 @@ def command(monkeypatch, capsys, tmp_path):
             assert said.startswith("Usage: ")
         assert list(folder.iterdir()) == []
         return said
+
     return run
 
 
 # --set values of `diagvib plan`, and what the message must name.
 OVERRIDES = [
-    ("studies=[zso", "--set studies=[zso"), ("studies={zso", "--set"), ("samples='3", "--set samples='3"),
-    ("samples=!!int x", "--set"), ("samples=2021-13-45", "--set"), ("studies=!!python/object:os.system x", "--set"),
-    ("root=a\x00b", "--set"), ("training={seed: 1, seed: 2}", "'seed'"), ("studies=*a", "--set"),
-    ("samples=1.0", "samples"), ("samples=1e3", "samples"), ("samples=true", "samples"), ("samples=", "samples"),
-    ("samples=-1", "samples"), ("samples=100000000", ("samples", "1000")), ("samples=[1]", "samples"),
-    (f"samples={10**30}", "samples"), ("counts.train=.inf", "counts.train"), ("counts.id=8", "counts.id"),
-    ("counts.ood=99999999999", "counts.ood"), ("counts={trian: 9}", "counts.trian"), ("counts=9", "counts"),
-    (f"training.seed={10**24}", "training.seed"), ("training.seed=-1", "training.seed"),
-    ("training.seed=1.5", "training.seed"), ("training.threads=1000000", "training.threads"),
-    ("training.max_epochs=1000000000", "training.max_epochs"), ("training.patience=0", "training.patience"),
-    ("training.precision=fp16", "training.precision"), ("training=3", "training"), ("training=null", "training"),
-    ("training.track_test=1", "training.track_test"), ("training.seed.x=1", "--set"), ("a..b=1", "'a'"),
-    ("=3", "unknown key ''"), ("1=2", "unknown key '1'"), ("samples", "key=value"),
-    ("bindings=shape-hue", ("bindings", "[shape-hue]")), ("bindings=hue", ("bindings", "[hue]")),
-    ("bindings=[]", "bindings"), ("pairs=[shape-hue]", ("pairs", "now called bindings")),
-    ("baselines=[{name: small_cnn, pairs: [shape-hue]}]", ("baselines.0.pairs", "now called bindings")),
-    ("bindings=[all]", "bindings"), ("bindings=[1]", "bindings.0"), ("bindings=[shape-hue, shape-hue]", "bindings"),
-    ("bindings={shape: hue}", "bindings"), ("bindings=[shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
+    ("studies=[zso", "--set studies=[zso"),
+    ("studies={zso", "--set"),
+    ("samples='3", "--set samples='3"),
+    ("samples=!!int x", "--set"),
+    ("samples=2021-13-45", "--set"),
+    ("studies=!!python/object:os.system x", "--set"),
+    ("root=a\x00b", "--set"),
+    ("training={seed: 1, seed: 2}", "'seed'"),
+    ("studies=*a", "--set"),
+    ("samples=1.0", "samples"),
+    ("samples=1e3", "samples"),
+    ("samples=true", "samples"),
+    ("samples=", "samples"),
+    ("samples=-1", "samples"),
+    ("samples=100000000", ("samples", "1000")),
+    ("samples=[1]", "samples"),
+    (f"samples={10**30}", "samples"),
+    ("counts.train=.inf", "counts.train"),
+    ("counts.id=8", "counts.id"),
+    ("counts.ood=99999999999", "counts.ood"),
+    ("counts={trian: 9}", "counts.trian"),
+    ("counts=9", "counts"),
+    (f"training.seed={10**24}", "training.seed"),
+    ("training.seed=-1", "training.seed"),
+    ("training.seed=1.5", "training.seed"),
+    ("training.threads=1000000", "training.threads"),
+    ("training.max_epochs=1000000000", "training.max_epochs"),
+    ("training.patience=0", "training.patience"),
+    ("training.precision=fp16", "training.precision"),
+    ("training=3", "training"),
+    ("training=null", "training"),
+    ("training.track_test=1", "training.track_test"),
+    ("training.seed.x=1", "--set"),
+    ("a..b=1", "'a'"),
+    ("=3", "unknown key ''"),
+    ("1=2", "unknown key '1'"),
+    ("samples", "key=value"),
+    ("bindings=shape-hue", ("bindings", "[shape-hue]")),
+    ("bindings=hue", ("bindings", "[hue]")),
+    ("bindings=[]", "bindings"),
+    ("pairs=[shape-hue]", ("pairs", "now called bindings")),
+    (
+        "baselines=[{name: small_cnn, pairs: [shape-hue]}]",
+        ("baselines.0.pairs", "now called bindings"),
+    ),
+    ("bindings=[all]", "bindings"),
+    ("bindings=[1]", "bindings.0"),
+    ("bindings=[shape-hue, shape-hue]", "bindings"),
+    ("bindings={shape: hue}", "bindings"),
+    ("bindings=[shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
     ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
-    ("counts.nowhere=9", "unknown key 'counts.nowhere'"), ("counts={ood: null}", "counts.ood"),
+    ("counts.nowhere=9", "unknown key 'counts.nowhere'"),
+    ("counts={ood: null}", "counts.ood"),
     ("studies_from=mine.yaml", ("studies_from", "[mine.yaml]")),
     ("studies_from=[none.yaml]", "none.yaml: no such file"),
-    ("studies_from=[3]", "studies_from.0"), ("baselines_from=[none.yaml]", "none.yaml: no such file"),
-    ("tuning.study=zgo", ("tuning.study", "binds cues")), ("tuning.study=zs", ("tuning.study", "did you mean zso")),
+    ("studies_from=[3]", "studies_from.0"),
+    ("baselines_from=[none.yaml]", "none.yaml: no such file"),
+    ("tuning.study=zgo", ("tuning.study", "binds cues")),
+    ("tuning.study=zs", ("tuning.study", "did you mean zso")),
     ("bindings=[-]", "bindings"),
-    ("studies=zgo", ("studies", "[zgo]")), ("studies=[_diagonal]", ("studies.0", "_diagonal")),
-    ("studies=[zgo, zgo]", "studies"), ("studies=[null]", "studies.0"), ("studies=[../zgo]", "studies"),
-    ("studies=&a [*a]", "studies"), ("studies=[[zgo]]", "studies.0"),
-    ("baselines=resnet18", ("baselines", "[resnet18]")), ("baselines=[1]", "baselines.0"),
+    ("studies=zgo", ("studies", "[zgo]")),
+    ("studies=[_diagonal]", ("studies.0", "_diagonal")),
+    ("studies=[zgo, zgo]", "studies"),
+    ("studies=[null]", "studies.0"),
+    ("studies=[../zgo]", "studies"),
+    ("studies=&a [*a]", "studies"),
+    ("studies=[[zgo]]", "studies.0"),
+    ("baselines=resnet18", ("baselines", "[resnet18]")),
+    ("baselines=[1]", "baselines.0"),
     ("baselines=[]", "baselines"),
-    ("baselines=[../../../escaped]", "baselines"), ("baselines=[{studies: [zgo]}]", ("baselines.0", "name")),
+    ("baselines=[../../../escaped]", "baselines"),
+    ("baselines=[{studies: [zgo]}]", ("baselines.0", "name")),
     ("baselines=[{name: small_cnn, samples: [0]}]", "baselines.0.samples"),
     ("baselines=[{name: small_cnn, studies: zgo}]", "baselines.0.studies"),
     ("baselines=[{name: small_cnn, max_epochs: 0}]", "baselines.0.max_epochs"),
     ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: bindings"),
-    ("root=", "root"), ("root={}", "root"), ("root='{study}'", "root"), ("root=a:b", "root"), ("root=~/x", "root"),
-    ("root=''", "root"), ("root=' x'", "root"), ("root=2020-01-01", "root"), ("root=[a]", "root"),
-    ("root=" + "x" * 2000, "root"), ("root=" + "x" * 300 + "/y", "root"), ("root=!!binary aGk=", "root"),
-    (f"root={__file__}", "is a file"), (f"root={__file__}/inside", "is a file"),
-    ("mirror=3", "mirror"), ("mirror=''", "mirror"), ("sources=offical", "did you mean official"),
-    ("device=gpu", "device"), ("device=", "device"), ("images=jpg", "images"), ("image_size=63", "image_size"),
-    ("image_size=128.5", "image_size"), ("keep_weights=yes please", "keep_weights"), ("tensorboard=0", "tensorboard"),
-    ("tuning.learning_rates=[.nan]", "tuning.learning_rates.0"), ("tuning.learning_rates=[2e-4]", "with a dot"),
-    ("tuning.learning_rates=[1.0e+9]", "tuning.learning_rates.0"), ("tuning.batch_sizes=[1]", "tuning.batch_sizes.0"),
-    ("tuning.samples=[7]", "tuning.samples"), ("tuning.factors=[hu]", "did you mean hue"), ("tuning=[]", "tuning")]
+    ("root=", "root"),
+    ("root={}", "root"),
+    ("root='{study}'", "root"),
+    ("root=a:b", "root"),
+    ("root=~/x", "root"),
+    ("root=''", "root"),
+    ("root=' x'", "root"),
+    ("root=2020-01-01", "root"),
+    ("root=[a]", "root"),
+    ("root=" + "x" * 2000, "root"),
+    ("root=" + "x" * 300 + "/y", "root"),
+    ("root=!!binary aGk=", "root"),
+    (f"root={__file__}", "is a file"),
+    (f"root={__file__}/inside", "is a file"),
+    ("mirror=3", "mirror"),
+    ("mirror=''", "mirror"),
+    ("sources=offical", "did you mean official"),
+    ("device=gpu", "device"),
+    ("device=", "device"),
+    ("images=jpg", "images"),
+    ("image_size=63", "image_size"),
+    ("image_size=128.5", "image_size"),
+    ("keep_weights=yes please", "keep_weights"),
+    ("tensorboard=0", "tensorboard"),
+    ("tuning.learning_rates=[.nan]", "tuning.learning_rates.0"),
+    ("tuning.learning_rates=[2e-4]", "with a dot"),
+    ("tuning.learning_rates=[1.0e+9]", "tuning.learning_rates.0"),
+    ("tuning.batch_sizes=[1]", "tuning.batch_sizes.0"),
+    ("tuning.samples=[7]", "tuning.samples"),
+    ("tuning.factors=[hu]", "did you mean hue"),
+    ("tuning=[]", "tuning"),
+]
 
 
 @pytest.mark.parametrize(("override", "says"), OVERRIDES)
@@ -131,38 +197,65 @@ def test_overrides(override, says):
 COMMANDS = [
     (["train", "../../../escaped", "zgo", "shape-hue"], "escaped"),
     (["train", "small_cnn", "zgg", "shape-hue"], "'zgg'"),
-    (["train", "small_cnn", "../zgo", "shape-hue"], "../zgo"), (["train", "small_cnn", "zgo", "../shape"], "../shape"),
+    (["train", "small_cnn", "../zgo", "shape-hue"], "../zgo"),
+    (["train", "small_cnn", "zgo", "../shape"], "../shape"),
     (["train", ".hidden", "zgo", "shape-hue", "--settings", "{}"], ".hidden"),
     (["train", "x" * 65, "zgo", "shape-hue", "--settings", "{}"], "xxx"),
     (["train", "small_cnn\n", "zgo", "shape-hue", "--settings", "{}"], "small_cnn"),
-    (["render", "zgo", "../shape-hue"], "../shape-hue"), (["render", "zgg", "shape-hue"], "'zgg'"),
+    (["render", "zgo", "../shape-hue"], "../shape-hue"),
+    (["render", "zgg", "shape-hue"], "'zgg'"),
     (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings"),
     (["draw", "zgo", "shape-hue", "--settings", "[]"], "--settings"),
     (["draw", "zgo", "shape-hue", "--settings", "{}"], ("--settings", "dataset_samples")),
     (["draw", "zgo", "shape-hue", "--settings", "[" * 100000], "--settings"),
-    (["render", "zgo", "shape-hue", "--settings", '{"samples": "two", "image_size": 128}'], "samples"),
-    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2, "image_size": NaN}'], "image_size"),
+    (
+        ["render", "zgo", "shape-hue", "--settings", '{"samples": "two", "image_size": 128}'],
+        "samples",
+    ),
+    (
+        ["render", "zgo", "shape-hue", "--settings", '{"samples": 2, "image_size": NaN}'],
+        "image_size",
+    ),
     (["render", "zgo", "shape-hue", "--settings", '{"samples": 2}'], "image_size"),
-    (["tune", "../x"], "../x"), (["tune", "small_cnn", "resnet19"], "resnet19"),
+    (["tune", "../x"], "../x"),
+    (["tune", "small_cnn", "resnet19"], "resnet19"),
     (["tune", "small_cnn", "vae", "--settings", "{}"], "--settings"),
     (["tune", "small_cnn", "--settings", "3"], "--set"),
-    (["tabulate", "--settings", "{}"], "--settings"), (["plot", "--settings", "null"], "--settings"),
-    (["tabulate", "--root", __file__], "--root"), (["draw", "zgo", "shape-hue", "--root", "{study}"], "--root"),
-    (["fetch", "--root", "~/data"], "--root"), (["prepare", "--root", ""], "--root"),
-    (["tabulate", "--threads", "0"], "--threads"), (["tabulate", "--threads", "1000000"], "--threads"),
-    (["render", "zgo", "shape-hue", "--device", "gpu"], "gpu"), (["plan", "--device", "auto"], "--device"),
-    (["plan", "--gpus", "0"], "--gpus"), (["plan", "--gpus", "2", "--device", "cpu"], "--gpus"),
-    (["plan", "--rates", __file__], "test_bad_input.py"), (["plan", "--rates", "/"], "/"),
-    (["plan", "--config", "/"], "/: cannot be read"), (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
-    (["plan", "--config", "a\x00b"], "b"), (["plan", "--config", "x" * 300], "xxx"),
-    (["prune", "--config", "none.yaml"], "none.yaml"), (["plot"], "results"), (["prepare"], "no such file"),
-    (["compare", "none", "none"], "none: holds no runs"), (["compare", "."], "runs_b"),
-    (["bench", "train", "resnet19"], "resnet19"), (["bench", "train", "small_cnn", "--precision", "fp8"], "fp8"),
+    (["tabulate", "--settings", "{}"], "--settings"),
+    (["plot", "--settings", "null"], "--settings"),
+    (["tabulate", "--root", __file__], "--root"),
+    (["draw", "zgo", "shape-hue", "--root", "{study}"], "--root"),
+    (["fetch", "--root", "~/data"], "--root"),
+    (["prepare", "--root", ""], "--root"),
+    (["tabulate", "--threads", "0"], "--threads"),
+    (["tabulate", "--threads", "1000000"], "--threads"),
+    (["render", "zgo", "shape-hue", "--device", "gpu"], "gpu"),
+    (["plan", "--device", "auto"], "--device"),
+    (["plan", "--gpus", "0"], "--gpus"),
+    (["plan", "--gpus", "2", "--device", "cpu"], "--gpus"),
+    (["plan", "--rates", __file__], "test_bad_input.py"),
+    (["plan", "--rates", "/"], "/"),
+    (["plan", "--config", "/"], "/: cannot be read"),
+    (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
+    (["plan", "--config", "a\x00b"], "b"),
+    (["plan", "--config", "x" * 300], "xxx"),
+    (["prune", "--config", "none.yaml"], "none.yaml"),
+    (["plot"], "results"),
+    (["prepare"], "no such file"),
+    (["compare", "none", "none"], "none: holds no runs"),
+    (["compare", "."], "runs_b"),
+    (["bench", "train", "resnet19"], "resnet19"),
+    (["bench", "train", "small_cnn", "--precision", "fp8"], "fp8"),
     (["bench", "train", "small_cnn", "--batch-size", "1"], "--batch-size"),
     (["bench", "render", "--device", "x"], "'x'"),
-    (["bench", "render", "--out", __file__], "test_bad_input.py"), (["bench", "render", "--images", "0"], "--images"),
-    (["draw"], "STUDY"), (["draw", "zgo"], "BINDING"), (["nope"], "nope"), (["plan", "--confg", "x"], "--confg"),
-    (["version", "3"], "3")]
+    (["bench", "render", "--out", __file__], "test_bad_input.py"),
+    (["bench", "render", "--images", "0"], "--images"),
+    (["draw"], "STUDY"),
+    (["draw", "zgo"], "BINDING"),
+    (["nope"], "nope"),
+    (["plan", "--confg", "x"], "--confg"),
+    (["version", "3"], "3"),
+]
 
 
 @pytest.mark.parametrize(("arguments", "says"), COMMANDS, ids=lambda value: " ".join(value)[:60])
@@ -172,26 +265,55 @@ def test_commands(command, arguments, says):
         assert part in said
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (["plan", "--set", "studies=[zso"], "--set studies=[zso"), (["plan", "--config", "."], ".: cannot be read"),
-    (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings: not valid JSON"),
-    (["train", "../../../escaped", "zgo", "shape-hue"], "'../../../escaped'")])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "--set", "studies=[zso"], "--set studies=[zso"),
+        (["plan", "--config", "."], ".: cannot be read"),
+        (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings: not valid JSON"),
+        (["train", "../../../escaped", "zgo", "shape-hue"], "'../../../escaped'"),
+    ],
+)
 def test_real_processes_end_in_one_line(tmp_path, arguments, says):
-    done = subprocess.run([sys.executable, "-m", "diagvib", *arguments], cwd=tmp_path, capture_output=True, text=True,
-                          check=False)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    done = subprocess.run(
+        [sys.executable, "-m", "diagvib", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    )
     assert says in done.stderr and list(tmp_path.iterdir()) == []
 
 
 FILES = [
-    (b"\xff\xfe\x00binary", "UTF-8"), ("größe: 1".encode("latin-1"), "UTF-8"), (b"samples: 1\nsamples: 2\n", "line 2"),
-    (b"training: {seed: 1, seed: 1}", "'seed'"), (b"samples: [1\n", "line"), (b"\tsamples: 1", "line"),
-    (b"- samples", "mapping"), (b"samples", "mapping"), (b"3", "mapping"), (b"1: 2", "1"), (b"yes: 2", "True"),
-    (b"studies: &a [*a]", "studies"), (b"[" * 5000, "not valid YAML"), (b"!!set {a, b}", "mapping"),
-    (b"samples: 1\n---\nsamples: 2", "YAML"), (b"root: ~", "root"), (b"lr: .nan", "lr"), (b"false", "mapping"),
-    (b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
-     b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
-     b"studies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]", "studies.0")]
+    (b"\xff\xfe\x00binary", "UTF-8"),
+    ("größe: 1".encode("latin-1"), "UTF-8"),
+    (b"samples: 1\nsamples: 2\n", "line 2"),
+    (b"training: {seed: 1, seed: 1}", "'seed'"),
+    (b"samples: [1\n", "line"),
+    (b"\tsamples: 1", "line"),
+    (b"- samples", "mapping"),
+    (b"samples", "mapping"),
+    (b"3", "mapping"),
+    (b"1: 2", "1"),
+    (b"yes: 2", "True"),
+    (b"studies: &a [*a]", "studies"),
+    (b"[" * 5000, "not valid YAML"),
+    (b"!!set {a, b}", "mapping"),
+    (b"samples: 1\n---\nsamples: 2", "YAML"),
+    (b"root: ~", "root"),
+    (b"lr: .nan", "lr"),
+    (b"false", "mapping"),
+    (
+        b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
+        b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+        b"studies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]",
+        "studies.0",
+    ),
+]
 
 
 @pytest.mark.parametrize(("content", "says"), FILES)
@@ -206,20 +328,33 @@ def test_a_configuration_that_may_not_be_read(tmp_path):
     refused(load_config, tmp_path / "own.yaml", says=("own.yaml", "denied"))
 
 
-@pytest.mark.parametrize(("error", "says"), [
-    (PermissionError(13, "Permission denied", "results/tables"), "results/tables: Permission denied"),
-    (OSError(28, "No space left on device"), "the output: No space left on device")])
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (
+            PermissionError(13, "Permission denied", "results/tables"),
+            "results/tables: Permission denied",
+        ),
+        (OSError(28, "No space left on device"), "the output: No space left on device"),
+    ],
+)
 def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
     def forbidden(*_):
         raise error
+
     monkeypatch.setattr(cli, "app", forbidden)
     with pytest.raises(SystemExit):
         cli.main()
     assert capsys.readouterr().err == f"error: {says}\n"
 
 
-GOOD = {"model": "small_cnn", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3}, "batch_size": 4,
-        "origin": "a test"}
+GOOD = {
+    "model": "small_cnn",
+    "method": "erm",
+    "optimiser": {"name": "adam", "lr": 1e-3},
+    "batch_size": 4,
+    "origin": "a test",
+}
 
 
 def adam(**changes) -> dict:
@@ -237,70 +372,122 @@ def method(name: str, **more) -> dict:
 ENDLESS = []
 ENDLESS.append(ENDLESS)
 BASELINES = [
-    ("../../../escaped", {}, "escaped"), ("a/b", {}, "a/b"), (".hidden", {}, ".hidden"), ("-x", {}, "-x"),
+    ("../../../escaped", {}, "escaped"),
+    ("a/b", {}, "a/b"),
+    (".hidden", {}, ".hidden"),
+    ("-x", {}, "-x"),
     ("", {}, "''"),
-    ("a b", {}, "a b"), ("{study}", {}, "{study}"), ("x\n", {}, "x\\n"), ("n" * 65, {}, "nnn"), ("a:b", {}, "a:b"),
+    ("a b", {}, "a b"),
+    ("{study}", {}, "{study}"),
+    ("x\n", {}, "x\\n"),
+    ("n" * 65, {}, "nnn"),
+    ("a:b", {}, "a:b"),
     ("resnet18", {}, ("resnet18", "already taken")),
-    ("x", {"model": 3}, "x.model"), ("x", {"model": ":"}, "x.model"), ("x", {"model": ""}, "x.model"),
-    ("x", {"model": "..os:system"}, "x.model"), ("x", {"model": "a:b:c"}, "x.model"), ("x", {"model": []}, "x.model"),
-    ("x", {"model": "small cnn\n"}, "x.model"), ("x", {"model": None}, "the key x.model is missing"),
-    ("x", {"model": {}}, "the key x.model.name is missing"), ("x", {"model": "timm/"}, "x.model"),
-    ("x", adam(lr=float("nan")), "x.optimiser.lr"), ("x", adam(lr=float("inf")), "x.optimiser.lr"),
-    ("x", adam(lr=0), "x.optimiser.lr"), ("x", adam(lr="2e-4"), ("x.optimiser.lr", "with a dot")),
-    ("x", adam(lr=10**400), "x.optimiser.lr"), ("x", adam(lr=1e300), "x.optimiser.lr"),
-    ("x", adam(lr=True), "x.optimiser.lr"), ("x", {"optimiser": {"name": "adam"}}, "key x.optimiser.lr is missing"),
-    ("x", adam(betas=[0.9]), "x.optimiser.betas"), ("x", adam(betas=[0.9, 1]), "x.optimiser.betas"),
-    ("x", adam(betas=0.9), "x.optimiser.betas"), ("x", adam(weight_decay=-1), "x.optimiser.weight_decay"),
+    ("x", {"model": 3}, "x.model"),
+    ("x", {"model": ":"}, "x.model"),
+    ("x", {"model": ""}, "x.model"),
+    ("x", {"model": "..os:system"}, "x.model"),
+    ("x", {"model": "a:b:c"}, "x.model"),
+    ("x", {"model": []}, "x.model"),
+    ("x", {"model": "small cnn\n"}, "x.model"),
+    ("x", {"model": None}, "the key x.model is missing"),
+    ("x", {"model": {}}, "the key x.model.name is missing"),
+    ("x", {"model": "timm/"}, "x.model"),
+    ("x", adam(lr=float("nan")), "x.optimiser.lr"),
+    ("x", adam(lr=float("inf")), "x.optimiser.lr"),
+    ("x", adam(lr=0), "x.optimiser.lr"),
+    ("x", adam(lr="2e-4"), ("x.optimiser.lr", "with a dot")),
+    ("x", adam(lr=10**400), "x.optimiser.lr"),
+    ("x", adam(lr=1e300), "x.optimiser.lr"),
+    ("x", adam(lr=True), "x.optimiser.lr"),
+    ("x", {"optimiser": {"name": "adam"}}, "key x.optimiser.lr is missing"),
+    ("x", adam(betas=[0.9]), "x.optimiser.betas"),
+    ("x", adam(betas=[0.9, 1]), "x.optimiser.betas"),
+    ("x", adam(betas=0.9), "x.optimiser.betas"),
+    ("x", adam(weight_decay=-1), "x.optimiser.weight_decay"),
     ("x", adam(weight_decay=float("inf")), "x.optimiser.weight_decay"),
-    ("x", adam(name="adan"), ("x.optimiser.name", "did you mean adam")), ("x", adam(name=3), "x.optimiser.name"),
+    ("x", adam(name="adan"), ("x.optimiser.name", "did you mean adam")),
+    ("x", adam(name=3), "x.optimiser.name"),
     ("x", adam(momentum=0.9), "unknown key 'x.optimiser.momentum'"),
     ("x", adam(bets=[0.9, 0.9]), ("unknown key 'x.optimiser.bets'", "x.optimiser.betas")),
     ("x", adam(name="sgd", betas=[0.9, 0.9]), "unknown key 'x.optimiser.betas'"),
     ("x", adam(name="sgd", momentum=1), "x.optimiser.momentum"),
-    ("x", {"optimiser": "adam"}, ("x.optimiser", "mapping")), ("x", {"optimiser": None}, ("x.optimiser", "mapping")),
+    ("x", {"optimiser": "adam"}, ("x.optimiser", "mapping")),
+    ("x", {"optimiser": None}, ("x.optimiser", "mapping")),
     ("x", {"optimiser": {"lr": 1e-3}}, "the key x.optimiser.name is missing"),
-    ("x", {"batch_size": 1}, "x.batch_size"), ("x", {"batch_size": 64.0}, "x.batch_size"),
-    ("x", {"batch_size": 65537}, ("x.batch_size", "65536")), ("x", {"max_epochs": 0}, "x.max_epochs"),
-    ("x", {"max_epochs": 100_001}, ("x.max_epochs", "100000")), ("x", {"origin": ""}, "x.origin"),
+    ("x", {"batch_size": 1}, "x.batch_size"),
+    ("x", {"batch_size": 64.0}, "x.batch_size"),
+    ("x", {"batch_size": 65537}, ("x.batch_size", "65536")),
+    ("x", {"max_epochs": 0}, "x.max_epochs"),
+    ("x", {"max_epochs": 100_001}, ("x.max_epochs", "100000")),
+    ("x", {"origin": ""}, "x.origin"),
     ("x", {"normalise": "imagnet"}, ("x.normalise", "did you mean imagenet")),
     ("x", {"selection": "val_lost"}, ("x.selection", "val_loss")),
     ("x", {"selection": "val_worst_group_cue_0"}, ("x.selection", "val_worst_group_cue_1")),
-    ("x", {"learning_rate": 1}, "x.learning_rate"), ("x", {3: 4}, "x.3"),
+    ("x", {"learning_rate": 1}, "x.learning_rate"),
+    ("x", {3: 4}, "x.3"),
     ("model", {"batchsize": 1}, "did you mean model.batch_size"),
     ("x", {"kind": "torchvision"}, ("x.kind", "now model, method or both")),
-    ("x", {"lr": 1e-3}, ("x.lr", "now optimiser.lr")), ("x", {"betas": [0.9, 0.9]}, ("x.betas", "now optimiser.betas")),
+    ("x", {"lr": 1e-3}, ("x.lr", "now optimiser.lr")),
+    ("x", {"betas": [0.9, 0.9]}, ("x.betas", "now optimiser.betas")),
     ("x", {"options": {"widht": 3}}, ("x.options", "now model.options, or a key of method")),
-    ("x", model("m:f", options=3), "x.model.options"), ("x", model("resnet18", option={}), "mean x.model.options"),
-    ("x", model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}), "x.model.options.when"),
+    ("x", model("m:f", options=3), "x.model.options"),
+    ("x", model("resnet18", option={}), "mean x.model.options"),
+    (
+        "x",
+        model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}),
+        "x.model.options.when",
+    ),
     ("x", model("m:f", options={1: 2}), "x.model.options"),
     ("x", model("m:f", options={"a": {1: 2}}), "x.model.options.a"),
     ("x", model("m:f", options={"a": float("nan")}), "x.model.options.a"),
     ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
     ("x", model("resnet18", frozen=True), ("x.model.frozen", "needs the key weights")),
-    ("x", model("resnet18", weights_file="w.pth"), ("x.model.weights_file", "needs the key weights")),
-    ("x", model("resnet18", weights="V1", weights_sha256="0" * 8), ("x.model.weights_sha256", "the key weights_file")),
+    (
+        "x",
+        model("resnet18", weights_file="w.pth"),
+        ("x.model.weights_file", "needs the key weights"),
+    ),
+    (
+        "x",
+        model("resnet18", weights="V1", weights_sha256="0" * 8),
+        ("x.model.weights_sha256", "the key weights_file"),
+    ),
     ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "torchvision's")),
-    ("x", {"method": "erl"}, ("x.method", "did you mean erm")), ("x", {"method": 3}, "x.method"),
-    ("x", {"method": None}, "x.method"), ("x", {"method": {}}, "the key x.method.name is missing"),
-    ("x", {"method": ":"}, "x.method"), ("x", {"method": "..os:system"}, "x.method"),
-    ("x", {"method": "sys:C"}, ("x.method", "no module sys")), ("x", {"method": {"name": "erm", 3: 4}}, "x.method.3"),
+    ("x", {"method": "erl"}, ("x.method", "did you mean erm")),
+    ("x", {"method": 3}, "x.method"),
+    ("x", {"method": None}, "x.method"),
+    ("x", {"method": {}}, "the key x.method.name is missing"),
+    ("x", {"method": ":"}, "x.method"),
+    ("x", {"method": "..os:system"}, "x.method"),
+    ("x", {"method": "sys:C"}, ("x.method", "no module sys")),
+    ("x", {"method": {"name": "erm", 3: 4}}, "x.method.3"),
     ("x", {"method": "vae"}, ("x.model", "builds its own network")),
     ("x", method("vae", laten=3), "did you mean x.method.latent"),
-    ("x", method("vae", latent=10**12), "x.method.latent"), ("x", method("vae", latent=12.0), "x.method.latent"),
-    ("x", method("vae", latent="a\nb"), "x.method.latent"), ("x", method("vae", beta="1e-4"), "with a dot"),
-    ("x", method("vae", beta=float("nan")), "x.method.beta"), ("x", method("vae", beta=ENDLESS), "x.method.beta"),
+    ("x", method("vae", latent=10**12), "x.method.latent"),
+    ("x", method("vae", latent=12.0), "x.method.latent"),
+    ("x", method("vae", latent="a\nb"), "x.method.latent"),
+    ("x", method("vae", beta="1e-4"), "with a dot"),
+    ("x", method("vae", beta=float("nan")), "x.method.beta"),
+    ("x", method("vae", beta=ENDLESS), "x.method.beta"),
     ("x", method("asr", levels=0), "x.method.levels"),
     ("x", method("asr", options={}), "unknown key 'x.method.options'"),
     ("x", method("erm", told="cues"), "x.method.told"),
     ("x", method("group_dro", told="cue-0"), ("x.method.told", "cue-1")),
-    ("x", method("group_dro", told=1), "x.method.told")]
+    ("x", method("group_dro", told=1), "x.method.told"),
+]
 
 
 @pytest.mark.parametrize(("name", "changed", "says"), BASELINES)
 def test_baselines(tmp_path, name, changed, says):
     path = tmp_path / "baselines.yaml"
     path.write_text(yaml.safe_dump({name: {**GOOD, **changed}}))
-    refused(load_settings, name, [path], says=("baselines.yaml", *([says] if isinstance(says, str) else says)))
+    refused(
+        load_settings,
+        name,
+        [path],
+        says=("baselines.yaml", *([says] if isinstance(says, str) else says)),
+    )
 
 
 @pytest.mark.parametrize("name", ["my-net", "Net_2.1", "3d", "a" * 64])
@@ -310,15 +497,27 @@ def test_usual_names_of_baselines_are_taken(tmp_path, name):
     assert settings == complete(GOOD) and shortened(settings) == GOOD
 
 
-@pytest.mark.parametrize(("changed", "says"), [
-    ({"baseline": 3}, "baseline: must be a mapping"), ({"baseline": {}}, "the key baseline.method is missing"),
-    ({"baseline": GOOD | {"lr": 1}}, ("baseline.lr", "now optimiser.lr")), ({"scene": 3}, "scene"),
-    ({"baseline": GOOD | adam(name="adan")}, ("baseline.optimiser.name", "did you mean adam"))])
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"baseline": 3}, "baseline: must be a mapping"),
+        ({"baseline": {}}, "the key baseline.method is missing"),
+        ({"baseline": GOOD | {"lr": 1}}, ("baseline.lr", "now optimiser.lr")),
+        ({"scene": 3}, "scene"),
+        ({"baseline": GOOD | adam(name="adan")}, ("baseline.optimiser.name", "did you mean adam")),
+    ],
+)
 def test_settings_of_a_training_job(changed, says):
-    settings = stage_settings(load_config(None, ["samples=1"]), "train", study="zgo", baseline="resnet18")
+    settings = stage_settings(
+        load_config(None, ["samples=1"]), "train", study="zgo", baseline="resnet18"
+    )
     assert read_settings(json.dumps(settings), "train") == settings
-    refused(read_settings, json.dumps(settings | changed), "train",
-            says=("--settings", *([says] if isinstance(says, str) else says)))
+    refused(
+        read_settings,
+        json.dumps(settings | changed),
+        "train",
+        says=("--settings", *([says] if isinstance(says, str) else says)),
+    )
 
 
 OWN = """
@@ -353,24 +552,36 @@ untrainable = lambda n_classes, image_size: nn.Flatten()
 number = 3
 """
 MODELS = [
-    (model("own_model:absent"), "own_model:absent"), (model("absent_module:f"), "absent_module:f"),
-    (model("own_model:number"), "not a function or class"), (model("own_model:no_arguments"), "own_model:no_arguments"),
-    (model("own_model:raising"), "ZeroDivisionError"), (model("own_model:no_module"), "returned int"),
-    (model("own_model:other_shape"), "logits of shape (2, 5)"), (model("own_model:other_size"), "64 x 64"),
-    (model("own_model:raises_later"), "KeyError"), (model("own_model:whole_numbers"), "int64"),
-    (model("own_model:a_list"), "list"), (model("own_model:untrainable"), "without parameters"),
-    (model("own_model:good", options={"widht": 2}), "widht"), (model("broken_model:f"), "not valid Python"),
-    (model("leaving_model:f"), "SystemExit"), (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
-    (model("smol_cnn"), "did you mean small_cnn"), (model("resnet81"), "did you mean resnet18"),
-    (model("alexnet", options={"widht": 2}), "widht"), (model("alexnet", options={"num_classes": 2}), "num_classes"),
+    (model("own_model:absent"), "own_model:absent"),
+    (model("absent_module:f"), "absent_module:f"),
+    (model("own_model:number"), "not a function or class"),
+    (model("own_model:no_arguments"), "own_model:no_arguments"),
+    (model("own_model:raising"), "ZeroDivisionError"),
+    (model("own_model:no_module"), "returned int"),
+    (model("own_model:other_shape"), "logits of shape (2, 5)"),
+    (model("own_model:other_size"), "64 x 64"),
+    (model("own_model:raises_later"), "KeyError"),
+    (model("own_model:whole_numbers"), "int64"),
+    (model("own_model:a_list"), "list"),
+    (model("own_model:untrainable"), "without parameters"),
+    (model("own_model:good", options={"widht": 2}), "widht"),
+    (model("broken_model:f"), "not valid Python"),
+    (model("leaving_model:f"), "SystemExit"),
+    (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
+    (model("smol_cnn"), "did you mean small_cnn"),
+    (model("resnet81"), "did you mean resnet18"),
+    (model("alexnet", options={"widht": 2}), "widht"),
+    (model("alexnet", options={"num_classes": 2}), "num_classes"),
     (model("alexnet", options={"dropout": "x"}), "alexnet"),
-    (model("vit_b_32"), "64 x 64"), (model("timm/nothing"), "nothing"),
+    (model("vit_b_32"), "64 x 64"),
+    (model("timm/nothing"), "nothing"),
     (model("alexnet", weights="V9", frozen=True), ("model.weights", "V9")),
     (model("alexnet", weights="IMAGENET1K_V1", frozen=True, weights_file="none.pth"), "none.pth"),
     (model("resnet18") | method("asr", levels=7), "asr"),
     (model("own_model:whole") | {"method": "coral"}, "needs features"),
     ({"method": "own_method:Raising"}, ("own_method:Raising", "ZeroDivisionError")),
-    ({"method": "own_method:Good"} | model("smol_cnn"), "did you mean small_cnn")]
+    ({"method": "own_method:Good"} | model("smol_cnn"), "did you mean small_cnn"),
+]
 OWN_METHOD = """
 from torch import nn
 import diagvib.methods.method
@@ -399,18 +610,26 @@ class Named(Method):
     options = {"told": {"default": "nothing"}}
 """
 METHODS = [
-    ("own_method:Absent", {}, "no class Absent"), ("absent_module:C", {}, "no module absent_module"),
-    ("broken_model:C", {}, "broken_model.py is not valid Python"), ("leaving.inside:C", {}, "no module leaving.inside"),
-    ("own_model:Linear", {}, "not a subclass of"), ("own_method:Foreign", {}, "not a subclass of"),
-    ("own_method:ByModule", {}, "from diagvib.methods.method import Method"), ("circular:Itself", {}, "not a subclass"),
+    ("own_method:Absent", {}, "no class Absent"),
+    ("absent_module:C", {}, "no module absent_module"),
+    ("broken_model:C", {}, "broken_model.py is not valid Python"),
+    ("leaving.inside:C", {}, "no module leaving.inside"),
+    ("own_model:Linear", {}, "not a subclass of"),
+    ("own_method:Foreign", {}, "not a subclass of"),
+    ("own_method:ByModule", {}, "from diagvib.methods.method import Method"),
+    ("circular:Itself", {}, "not a subclass"),
     ("circular:Below", {}, "not a subclass"),
-    ("own_method:Computed", {}, "must be literals"), ("own_method:Text", {}, "Text.told must be a tuple"),
-    ("own_method:Unknown", {}, "Unknown.told must be a tuple"), ("own_method:Bare", {}, "Bare.options: rate"),
-    ("own_method:Listed", {}, "Listed.options"), ("own_method:Named", {}, "Named.options: told"),
+    ("own_method:Computed", {}, "must be literals"),
+    ("own_method:Text", {}, "Text.told must be a tuple"),
+    ("own_method:Unknown", {}, "Unknown.told must be a tuple"),
+    ("own_method:Bare", {}, "Bare.options: rate"),
+    ("own_method:Listed", {}, "Listed.options"),
+    ("own_method:Named", {}, "Named.options: told"),
     ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
     ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
     ("own_method:Good", {"odd": 3}, ("x.method.odd", "invalid JSON schema")),
-    ("own_method:Good", {"told": "cues"}, "x.method.told")]
+    ("own_method:Good", {"told": "cues"}, "x.method.told"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -437,13 +656,19 @@ def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, options, s
     monkeypatch.syspath_prepend(own_folder)
     path = tmp_path / "baselines.yaml"
     path.write_text(yaml.safe_dump({"x": {**GOOD, **method(name, **options)}}))
-    refused(load_settings, "x", [path],
-            says=("baselines.yaml", "x.method", *([says] if isinstance(says, str) else says)))
+    refused(
+        load_settings,
+        "x",
+        [path],
+        says=("baselines.yaml", "x.method", *([says] if isinstance(says, str) else says)),
+    )
 
 
 def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
-    made = make_baseline(complete({**GOOD, **model("own_model:good", options={"width": 2})}), 5, 64, 0)
+    made = make_baseline(
+        complete({**GOOD, **model("own_model:good", options={"width": 2})}), 5, 64, 0
+    )
     assert made.model(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
 
 
@@ -465,9 +690,12 @@ def of_rows(*rows: dict, **more) -> dict:
 
 STUDIES = [
     ("a/b", of_rows(TRAIN, OOD), "a/b"),
-    ("a\n", of_rows(TRAIN, OOD), "a\\n"), ("x", 3, "studies.x"), ("x", {}, "studies.x"),
-    ("x", of_rows(), "studies.x.rows"), ("x", of_rows(3), "studies.x.rows.0"), ("x", of_rows(TRAIN),
-    ("studies.x", "ood")),
+    ("a\n", of_rows(TRAIN, OOD), "a\\n"),
+    ("x", 3, "studies.x"),
+    ("x", {}, "studies.x"),
+    ("x", of_rows(), "studies.x.rows"),
+    ("x", of_rows(3), "studies.x.rows.0"),
+    ("x", of_rows(TRAIN), ("studies.x", "ood")),
     ("x", of_rows({**TRAIN, "group": "ood"}), ("studies.x", "id")),
     ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("studies.x", "group id")),
     ("x", of_rows({**TRAIN, "splits": ["train", "test"]}, OOD), ("studies.x", "val")),
@@ -480,12 +708,28 @@ STUDIES = [
     ("x", of_rows({**TRAIN, "cells": [[0], [1], [2]]}, OOD), ("rows.0", "[0]")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0, 0]]}, OOD), ("rows.0", "[0, 0, 0]")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "studies.x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2.0]]}, OOD), "studies.x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, True]]}, OOD), "studies.x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, "aded"]]}, OOD), "studies.x.rows.0.cells.2.1"),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2.0]]}, OOD),
+        "studies.x.rows.0.cells.2.1",
+    ),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, True]]}, OOD),
+        "studies.x.rows.0.cells.2.1",
+    ),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, "aded"]]}, OOD),
+        "studies.x.rows.0.cells.2.1",
+    ),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], ["added", 2]]}, OOD), ("rows.0", "added")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 0]]}, OOD), ("rows.0", "[0, 0]")),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 1], [0, "added"]]}, OOD), ("rows.0", "added")),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 1], [0, "added"]]}, OOD),
+        ("rows.0", "added"),
+    ),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD), ("rows.1", "target class 2")),
     ("x", of_rows(TRAIN, {**OOD, "cells": [[0, 0]]}), ("rows.1", "[0, 0]")),
     ("x", of_rows({**TRAIN, "weight": float("nan")}, OOD), "studies.x.rows.0.weight"),
@@ -502,54 +746,107 @@ STUDIES = [
     ("x", of_rows({**TRAIN, "group": "test"}, OOD), "studies.x.rows.0.group"),
     ("x", of_rows({**TRAIN, "splits": "train"}, OOD), ("studies.x.rows.0.splits", "[train]")),
     ("x", of_rows({**TRAIN, "splits": ["trian"]}, OOD), "did you mean train"),
-    ("x", of_rows({**TRAIN, "cells": {"cue": "equal"}}, OOD), ("studies.x.rows.0.cells.cue", "same")),
-    ("x", of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD), ("studies.x.rows.0.cells", "queue", "cue")),
-    ("x", of_rows({**TRAIN, "cells": {"target": "same"}}, OOD), ("studies.x.rows.0.cells", "target")),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": {"cue": "equal"}}, OOD),
+        ("studies.x.rows.0.cells.cue", "same"),
+    ),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD),
+        ("studies.x.rows.0.cells", "queue", "cue"),
+    ),
+    (
+        "x",
+        of_rows({**TRAIN, "cells": {"target": "same"}}, OOD),
+        ("studies.x.rows.0.cells", "target"),
+    ),
     ("x", of_rows({**TRAIN, "cells": {}}, OOD), "studies.x.rows.0.cells"),
-    ("x", of_rows({**TRAIN, "splits": ["train", "train"]}, OOD), ("studies.x.rows.0.splits", "twice")),
+    (
+        "x",
+        of_rows({**TRAIN, "splits": ["train", "train"]}, OOD),
+        ("studies.x.rows.0.splits", "twice"),
+    ),
     ("x", of_rows({**TRAIN, "wieght": 2}, OOD), "did you mean studies.x.rows.0.weight"),
     ("x", of_rows(TRAIN, OOD, roles=["target", "cue"]), "studies.x.roles"),
     ("x", of_rows(TRAIN, OOD, roles={}), "studies.x.roles"),
     ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 1}), "studies.x.roles.cue"),
     ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": None}), "studies.x.roles.cue"),
     ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": "3"}), "studies.x.roles.cue"),
-    ("x", of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}), ("studies.x.roles", "first role must be `target`")),
-    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 2}), ("studies.x.rows.0.cells.2.1", "0 to 1")),
-    ("x", of_rows(TRAIN, OOD, roles={"target": 3, "cue": 3, "second": 3}), ("studies.x.rows.0.cells.0", "second")),
-    ("x", of_rows({**TRAIN, "cells": [[0, "added"], [1, 1], [2, 2]]}, OOD, roles={"target": 3, "cue": 4}),
-     ("studies.x.rows.0.cells.0.1", "added")),
+    (
+        "x",
+        of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}),
+        ("studies.x.roles", "first role must be `target`"),
+    ),
+    (
+        "x",
+        of_rows(TRAIN, OOD, roles={"target": 3, "cue": 2}),
+        ("studies.x.rows.0.cells.2.1", "0 to 1"),
+    ),
+    (
+        "x",
+        of_rows(TRAIN, OOD, roles={"target": 3, "cue": 3, "second": 3}),
+        ("studies.x.rows.0.cells.0", "second"),
+    ),
+    (
+        "x",
+        of_rows(
+            {**TRAIN, "cells": [[0, "added"], [1, 1], [2, 2]]}, OOD, roles={"target": 3, "cue": 4}
+        ),
+        ("studies.x.rows.0.cells.0.1", "added"),
+    ),
     ("x", of_rows(TRAIN, OOD, bound=["cue"]), ("studies.x.bound", "`target` first")),
     ("x", of_rows(TRAIN, OOD, bound=["cue", "target"]), ("studies.x.bound", "in their order")),
     ("x", of_rows(TRAIN, OOD, bound=["target", "queue"]), ("studies.x.bound", "queue")),
     ("x", of_rows(TRAIN, OOD, bound=[]), "studies.x.bound"),
     ("x", of_rows(TRAIN, OOD, metrics="shortcuts"), ("studies.x.metrics", "did you mean shortcut")),
-    ("x", of_rows(TRAIN, OOD, scene=3), "studies.x.scene"), ("x", of_rows(TRAIN, OOD, name="y"), "studies.x.name"),
+    ("x", of_rows(TRAIN, OOD, scene=3), "studies.x.scene"),
+    ("x", of_rows(TRAIN, OOD, name="y"), "studies.x.name"),
     ("x", of_rows(TRAIN, OOD, datasets="binding"), "unknown key 'studies.x.datasets'"),
     ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean studies.x.title"),
-    ("x", of_rows(TRAIN, OOD, title=3), "studies.x.title"), ("_x", of_rows(TRAIN, OOD), "_x")]
+    ("x", of_rows(TRAIN, OOD, title=3), "studies.x.title"),
+    ("_x", of_rows(TRAIN, OOD), "_x"),
+]
 
 
 def write_studies(path: Path, name: str, definition: object, **more) -> Path:
-    path.write_text(yaml.safe_dump({"title": "t", "studies": {name: definition}, **more}, sort_keys=False))
+    path.write_text(
+        yaml.safe_dump({"title": "t", "studies": {name: definition}, **more}, sort_keys=False)
+    )
     return path
 
 
 @pytest.mark.parametrize(("name", "definition", "says"), STUDIES)
 def test_studies(tmp_path, name, definition, says):
     path = write_studies(tmp_path / "studies.yaml", name, definition)
-    refused(read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
+    refused(
+        read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says))
+    )
 
 
-@pytest.mark.parametrize(("more", "says"), [
-    ({"title": None}, "title"), ({"titel": "x"}, "did you mean title"), ({"studies": {}}, "studies"),
-    ({"studies": ["x"]}, "studies"), ({"studies": None}, "studies"), ({"routes": {"r": ["x"]}}, "routes.r"),
-    ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is not one of the file's studies")),
-    ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
-    ({"headline": {"without": "x"}}, "headline.shortcut"),
-    ({"contrasts": {"c": {"study": "y", "reference": "x", "metric": "m", "title": "t"}}}, ("contrasts.c", "y"))])
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"title": None}, "title"),
+        ({"titel": "x"}, "did you mean title"),
+        ({"studies": {}}, "studies"),
+        ({"studies": ["x"]}, "studies"),
+        ({"studies": None}, "studies"),
+        ({"routes": {"r": ["x"]}}, "routes.r"),
+        ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is not one of the file's studies")),
+        ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
+        ({"headline": {"without": "x"}}, "headline.shortcut"),
+        (
+            {"contrasts": {"c": {"study": "y", "reference": "x", "metric": "m", "title": "t"}}},
+            ("contrasts.c", "y"),
+        ),
+    ],
+)
 def test_files_of_studies(tmp_path, more, says):
     path = write_studies(tmp_path / "studies.yaml", "x", of_rows(TRAIN, OOD), **more)
-    refused(read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says)))
+    refused(
+        read_study_file, path, says=("studies.yaml", *([says] if isinstance(says, str) else says))
+    )
 
 
 def test_a_wrong_name_in_a_route_names_the_route(tmp_path):
@@ -564,21 +861,50 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
     assert list(read_study_file(path)[1]) == [name]
 
 
-@pytest.mark.parametrize(("name", "changed", "overrides", "says"), [
-    ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study has this name")),
-    ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
-    ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
-    ("x", {"roles": {"target": 3, "cue": 7}}, ["bindings=[shape-hue]"], ("study x", "7 classes, but hue has only 6")),
-    ("x", {"roles": {"target": 11, "cue": 11}, "rows": [{**TRAIN, "cells": {"cue": "same"}}, OOD]}, [],
-     ("none of them fits study x", "target, cue")),
-    ("x", {"roles": {"target": 3, "cue": 3, "second": 3}, "metrics": "accuracy",
-           "rows": [{**TRAIN, "cells": {"cue": "same"}}]}, ["bindings=[shape-hue]"], ("bindings",
-           "2 factors for 3 roles")),
-    ("x", {"metrics": "accuracy", "rows": [{**TRAIN, "group": "seen"}, {**OOD, "group": "new"}]}, [],
-     ("counts", "the group seen of study x", "counts.seen"))])
+@pytest.mark.parametrize(
+    ("name", "changed", "overrides", "says"),
+    [
+        ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study has this name")),
+        ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
+        ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
+        (
+            "x",
+            {"roles": {"target": 3, "cue": 7}},
+            ["bindings=[shape-hue]"],
+            ("study x", "7 classes, but hue has only 6"),
+        ),
+        (
+            "x",
+            {
+                "roles": {"target": 11, "cue": 11},
+                "rows": [{**TRAIN, "cells": {"cue": "same"}}, OOD],
+            },
+            [],
+            ("none of them fits study x", "target, cue"),
+        ),
+        (
+            "x",
+            {
+                "roles": {"target": 3, "cue": 3, "second": 3},
+                "metrics": "accuracy",
+                "rows": [{**TRAIN, "cells": {"cue": "same"}}],
+            },
+            ["bindings=[shape-hue]"],
+            ("bindings", "2 factors for 3 roles"),
+        ),
+        (
+            "x",
+            {"metrics": "accuracy", "rows": [{**TRAIN, "group": "seen"}, {**OOD, "group": "new"}]},
+            [],
+            ("counts", "the group seen of study x", "counts.seen"),
+        ),
+    ],
+)
 def test_studies_of_ones_own_in_a_configuration(tmp_path, name, changed, overrides, says):
     path = write_studies(tmp_path / "own.yaml", name, of_rows(TRAIN, OOD) | changed)
-    refused(load_config, None, [f"studies_from=[{path}]", f"studies=[{name}]", *overrides], says=says)
+    refused(
+        load_config, None, [f"studies_from=[{path}]", f"studies=[{name}]", *overrides], says=says
+    )
 
 
 def test_studies_by_way_of_settings(tmp_path):
@@ -589,26 +915,57 @@ def test_studies_by_way_of_settings(tmp_path):
 
 PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[0]
 SAMPLES = [
-    (b"", "dataset_samples.yaml"), (b"[]", "dataset_samples.yaml"), (b"{}", "dataset_samples.yaml"), (b"[3]", "0"),
-    ({"hue": ["red", "red", "blue"]}, "0.hue"), ({"hue": ["red", "blue"]}, "0.hue"), ({"hue": "red"}, "0.hue"),
-    ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")), ({"shape": [1, 2, 3]}, "0.shape"),
-    ({"added_cue": [0, 2, 1]}, "0.added_cue.0"), ({"added_cue": [3, 2, 1]}, "0.added_cue.0"),
-    ({"added_cue": [1, 2]}, "0.added_cue"), ({"added_cues": [1, 2, 1]}, "did you mean 0.added_cue"),
-    ({"texture": None}, "0.texture")]
+    (b"", "dataset_samples.yaml"),
+    (b"[]", "dataset_samples.yaml"),
+    (b"{}", "dataset_samples.yaml"),
+    (b"[3]", "0"),
+    ({"hue": ["red", "red", "blue"]}, "0.hue"),
+    ({"hue": ["red", "blue"]}, "0.hue"),
+    ({"hue": "red"}, "0.hue"),
+    ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")),
+    ({"shape": [1, 2, 3]}, "0.shape"),
+    ({"added_cue": [0, 2, 1]}, "0.added_cue.0"),
+    ({"added_cue": [3, 2, 1]}, "0.added_cue.0"),
+    ({"added_cue": [1, 2]}, "0.added_cue"),
+    ({"added_cues": [1, 2, 1]}, "did you mean 0.added_cue"),
+    ({"texture": None}, "0.texture"),
+]
 
 
 @pytest.mark.parametrize(("content", "says"), SAMPLES)
 def test_dataset_samples(tmp_path, content, says):
     path = tmp_path / "dataset_samples.yaml"
-    path.write_bytes(content if isinstance(content, bytes) else
-                     yaml.safe_dump([{**PUBLISHED, **content}]).encode())
-    refused(read_published_samples, path, says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)))
+    path.write_bytes(
+        content
+        if isinstance(content, bytes)
+        else yaml.safe_dump([{**PUBLISHED, **content}]).encode()
+    )
+    refused(
+        read_published_samples,
+        path,
+        says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)),
+    )
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("path", "../x"), ("path", "/x"), ("path", "x/../y"), ("path", "x\n"), ("path", ""), ("path", 3), ("urls", []),
-    ("urls", ["file:///etc/passwd"]), ("urls", "https://x"), ("sha256", "0" * 63), ("sha256", None), ("licence", ""),
-    ("citation", ["x"]), ("sha", "x")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("path", "../x"),
+        ("path", "/x"),
+        ("path", "x/../y"),
+        ("path", "x\n"),
+        ("path", ""),
+        ("path", 3),
+        ("urls", []),
+        ("urls", ["file:///etc/passwd"]),
+        ("urls", "https://x"),
+        ("sha256", "0" * 63),
+        ("sha256", None),
+        ("licence", ""),
+        ("citation", ["x"]),
+        ("sha", "x"),
+    ],
+)
 def test_sources(tmp_path, key, value):
     path = tmp_path / "sources.yaml"
     entry = yaml.safe_load(definition_path("sources.yaml").read_text())["files"][0]
@@ -631,8 +988,11 @@ def rewritten(path: Path, to: Path, **columns) -> Path:
     table = pq.read_table(path)
     for name, change in columns.items():
         at = table.column_names.index(name)
-        table = table.remove_column(at) if change is None else table.set_column(
-            at, name, pa.array(change(table[name].to_pylist())))
+        table = (
+            table.remove_column(at)
+            if change is None
+            else table.set_column(at, name, pa.array(change(table[name].to_pylist())))
+        )
     pq.write_table(table, to)
     return to
 
@@ -642,17 +1002,28 @@ def first(value):
     return lambda values: [*values[:5], value, *values[6:]]
 
 
-@pytest.mark.parametrize(("column", "change", "says"), [
-    ("hue", first("pink"), ("row 5", "hue", "pink")), ("hue", first(None), ("row 5", "hue")),
-    ("hue", None, "not a recipe file"), ("split", first("trian"), ("row 5", "split")),
-    ("group", first("odd"), ("row 5", "group")), ("scale_factor", first(float("nan")), ("row 5", "scale_factor")),
-    ("hue_degrees", first(float("inf")), ("row 5", "hue_degrees")),
-    ("hue_degrees", first(None), ("row 5", "hue_degrees")),
-    ("position_row", lambda values: ["x"] * len(values), "not a recipe file"),
-    ("digit", lambda values: [float(v) for v in values], "not a recipe file")])
+@pytest.mark.parametrize(
+    ("column", "change", "says"),
+    [
+        ("hue", first("pink"), ("row 5", "hue", "pink")),
+        ("hue", first(None), ("row 5", "hue")),
+        ("hue", None, "not a recipe file"),
+        ("split", first("trian"), ("row 5", "split")),
+        ("group", first("odd"), ("row 5", "group")),
+        ("scale_factor", first(float("nan")), ("row 5", "scale_factor")),
+        ("hue_degrees", first(float("inf")), ("row 5", "hue_degrees")),
+        ("hue_degrees", first(None), ("row 5", "hue_degrees")),
+        ("position_row", lambda values: ["x"] * len(values), "not a recipe file"),
+        ("digit", lambda values: [float(v) for v in values], "not a recipe file"),
+    ],
+)
 def test_recipes(prepared, tmp_path, column, change, says):
-    path = rewritten(prepared.recipes("zgo", "shape-hue"), tmp_path / "recipes.parquet", **{column: change})
-    refused(read_recipes, path, says=("recipes.parquet", *([says] if isinstance(says, str) else says)))
+    path = rewritten(
+        prepared.recipes("zgo", "shape-hue"), tmp_path / "recipes.parquet", **{column: change}
+    )
+    refused(
+        read_recipes, path, says=("recipes.parquet", *([says] if isinstance(says, str) else says))
+    )
 
 
 def test_recipes_name_the_row_of_the_file_also_where_a_later_split_is_asked_for(prepared, tmp_path):
@@ -663,9 +1034,18 @@ def test_recipes_name_the_row_of_the_file_also_where_a_later_split_is_asked_for(
         values[row] = value
         at = table.column_names.index(name)
         path = tmp_path / "recipes.parquet"
-        pq.write_table(table.set_column(at, name, pa.array(values, table.schema.field(name).type)), path)
-        refused(RenderedRecipes, path, load_scene("digits"), prepared.prepared("digits"), 64, torch.device("cpu"),
-                says=("recipes.parquet", f"row {row}", name))
+        pq.write_table(
+            table.set_column(at, name, pa.array(values, table.schema.field(name).type)), path
+        )
+        refused(
+            RenderedRecipes,
+            path,
+            load_scene("digits"),
+            prepared.prepared("digits"),
+            64,
+            torch.device("cpu"),
+            says=("recipes.parquet", f"row {row}", name),
+        )
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"{}", b"x" * 1000])
@@ -678,38 +1058,67 @@ def test_files_that_are_not_parquet(tmp_path, read, content):
 @pytest.mark.parametrize("metadata", [None, b"", b"[]", b"3", b"{", b"[" * 100000])
 def test_metadata_of_another_make(prepared, tmp_path, metadata):
     table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
-    pq.write_table(table.replace_schema_metadata(metadata and {b"diagvib": metadata}), tmp_path / "x.parquet")
+    pq.write_table(
+        table.replace_schema_metadata(metadata and {b"diagvib": metadata}), tmp_path / "x.parquet"
+    )
     refused(read_recipes, tmp_path / "x.parquet", says="x.parquet")
     refused(read_images, tmp_path / "x.parquet", says="x.parquet")
 
 
-@pytest.mark.parametrize("shape", ["x", [64], [64, 64], [10**9, 10**9, 3], [64, 64, 4], [64.0, 64.0, 3], [32, 32, 3],
-                                   None])
+@pytest.mark.parametrize(
+    "shape",
+    ["x", [64], [64, 64], [10**9, 10**9, 3], [64, 64, 4], [64.0, 64.0, 3], [32, 32, 3], None],
+)
 def test_images_of_another_shape(tmp_path, shape):
     write_dataset(tmp_path, "zgo", "hue-shape", 0, {"image_shape": shape})
     refused(read_images, tmp_path / "0/test.parquet", says=("test.parquet", "shape"))
 
 
-@pytest.mark.parametrize(("column", "change", "says"), [
-    ("hue", first("pink"), ("row 5", "pink")), ("hue", None, "hue"), ("hue", first(None), "row 5"),
-    ("image", None, "not an image file"), ("image", first(None), "test.parquet"), ("image", first(b"x"), "bytes long")])
+@pytest.mark.parametrize(
+    ("column", "change", "says"),
+    [
+        ("hue", first("pink"), ("row 5", "pink")),
+        ("hue", None, "hue"),
+        ("hue", first(None), "row 5"),
+        ("image", None, "not an image file"),
+        ("image", first(None), "test.parquet"),
+        ("image", first(b"x"), "bytes long"),
+    ],
+)
 def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
-    refused(load_images, ImageFiles(tmp_path), Run("b", "zgo", "hue-shape", "hue", ("shape",), 0), "test",
-            says=("test.parquet", *([says] if isinstance(says, str) else says)))
+    refused(
+        load_images,
+        ImageFiles(tmp_path),
+        Run("b", "zgo", "hue-shape", "hue", ("shape",), 0),
+        "test",
+        says=("test.parquet", *([says] if isinstance(says, str) else says)),
+    )
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"0/test.parquet": 3}', '{"0/test.parquet": "00"}'])
+@pytest.mark.parametrize(
+    "content", ["[]", "{", '{"0/test.parquet": 3}', '{"0/test.parquet": "00"}']
+)
 def test_digests_of_image_files(tmp_path, content):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     (tmp_path / "sha256.json").write_text(content)
     refused(ImageFiles(tmp_path).load, 0, "test", says="sha256.json")
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("sources.json", b"[]"), ("sources.json", b"{"), ("sources.json", b"{}"), ("sources.json", None),
-    ("digits.parquet", b""), ("digits.parquet", None), ("textures/wood.png", b"x"), ("textures/wood.png", None)])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("sources.json", b"[]"),
+        ("sources.json", b"{"),
+        ("sources.json", b"{}"),
+        ("sources.json", None),
+        ("digits.parquet", b""),
+        ("digits.parquet", None),
+        ("textures/wood.png", b"x"),
+        ("textures/wood.png", None),
+    ],
+)
 def test_prepared_files(prepared, tmp_path, name, content):
     folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
@@ -719,15 +1128,27 @@ def test_prepared_files(prepared, tmp_path, name, content):
 @pytest.mark.parametrize("column", ["label", "split"])
 def test_a_catalogue_of_another_make(prepared, tmp_path, column):
     folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
-    rewritten(folder / "digits.parquet", folder / "digits.parquet", **{column: lambda values: ["x"] * len(values)})
+    rewritten(
+        folder / "digits.parquet",
+        folder / "digits.parquet",
+        **{column: lambda values: ["x"] * len(values)},
+    )
     refused(load_catalogue, folder, says=str(folder))
 
 
-@pytest.mark.parametrize("content", [
-    "[]", "{", '{"kind": "train"}', '{"kind": "train", "device": "cpu", "rows": "x"}',
-    '{"kind": "train", "device": "cpu", "rows": [3]}', '{"kind": "train", "device": "cpu", "rows": []}',
-    '{"kind": "train", "device": "cpu", "rows": [{"what": "x", "device": "cpu", "images_per_second": 0}]}',
-    '{"kind": "train", "device": "cpu", "rows": [{"device": "cpu", "images_per_second": 3}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        "{",
+        '{"kind": "train"}',
+        '{"kind": "train", "device": "cpu", "rows": "x"}',
+        '{"kind": "train", "device": "cpu", "rows": [3]}',
+        '{"kind": "train", "device": "cpu", "rows": []}',
+        '{"kind": "train", "device": "cpu", "rows": [{"what": "x", "device": "cpu", "images_per_second": 0}]}',
+        '{"kind": "train", "device": "cpu", "rows": [{"device": "cpu", "images_per_second": 3}]}',
+    ],
+)
 def test_rates(tmp_path, content):
     (tmp_path / "rates.json").write_text(content)
     refused(read_rates, "cpu", [tmp_path / "rates.json"], says="rates.json")
@@ -745,7 +1166,9 @@ def written(content: bytes):
 
 
 def changed_history(**changes):
-    return lambda path: path.write_text(json.dumps({**json.loads(path.read_text().splitlines()[0]), **changes}) + "\n")
+    return lambda path: path.write_text(
+        json.dumps({**json.loads(path.read_text().splitlines()[0]), **changes}) + "\n"
+    )
 
 
 def remade(**columns):
@@ -753,28 +1176,51 @@ def remade(**columns):
 
 
 RUNS = [
-    ("metrics.json", written(b"[]")), ("metrics.json", written(b"{")), ("metrics.json", written(b"")),
-    ("metrics.json", changed_json(groups=[])), ("metrics.json", changed_json(groups={"id": 3})),
+    ("metrics.json", written(b"[]")),
+    ("metrics.json", written(b"{")),
+    ("metrics.json", written(b"")),
+    ("metrics.json", changed_json(groups=[])),
+    ("metrics.json", changed_json(groups={"id": 3})),
     ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
-    ("metrics.json", changed_json(sample="0")), ("metrics.json", changed_json(baseline=["net"])),
-    ("run.json", written(b"3")), ("run.json", written(b"\xff")), ("run.json", written(b"[" * 100000)),
-    ("run.json", changed_json(versions=["x"])), ("run.json", changed_json(seconds=3)),
-    ("run.json", changed_json(seconds={"train": "x"})), ("run.json", changed_json(settings="x")),
-    ("run.json", changed_json(device=["cpu"])), ("run.json", changed_json(images_per_second="fast")),
-    ("history.jsonl", written(b"")), ("history.jsonl", written(b"3\n")), ("history.jsonl", written(b"{}\n")),
-    ("history.jsonl", written(b"\xff\xfe")), ("history.jsonl", changed_history(epoch=None)),
-    ("history.jsonl", changed_history(epoch="x")), ("history.jsonl", changed_history(val_loss=[1])),
-    ("history.jsonl", lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))),
-    ("predictions.parquet", written(b"x")), ("predictions.parquet", remade(prediction=None)),
+    ("metrics.json", changed_json(sample="0")),
+    ("metrics.json", changed_json(baseline=["net"])),
+    ("run.json", written(b"3")),
+    ("run.json", written(b"\xff")),
+    ("run.json", written(b"[" * 100000)),
+    ("run.json", changed_json(versions=["x"])),
+    ("run.json", changed_json(seconds=3)),
+    ("run.json", changed_json(seconds={"train": "x"})),
+    ("run.json", changed_json(settings="x")),
+    ("run.json", changed_json(device=["cpu"])),
+    ("run.json", changed_json(images_per_second="fast")),
+    ("history.jsonl", written(b"")),
+    ("history.jsonl", written(b"3\n")),
+    ("history.jsonl", written(b"{}\n")),
+    ("history.jsonl", written(b"\xff\xfe")),
+    ("history.jsonl", changed_history(epoch=None)),
+    ("history.jsonl", changed_history(epoch="x")),
+    ("history.jsonl", changed_history(val_loss=[1])),
+    (
+        "history.jsonl",
+        lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1])),
+    ),
+    ("predictions.parquet", written(b"x")),
+    ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(group=lambda values: [3] * len(values))),
     ("predictions.parquet", remade(prediction=lambda values: [{"a": 1}] * len(values))),
     ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
     ("predictions.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
-    ("predictions.parquet", lambda path: pq.write_table(pq.read_table(path).replace_schema_metadata(
-        {b"diagvib": b"[1]"}), path)),
+    (
+        "predictions.parquet",
+        lambda path: pq.write_table(
+            pq.read_table(path).replace_schema_metadata({b"diagvib": b"[1]"}), path
+        ),
+    ),
     ("predictions.parquet", lambda path: (path.unlink(), path.mkdir())),
-    ("exhibits.parquet", written(b"x")), ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
-    ("exhibits.parquet", lambda path: (path.unlink(), path.mkdir()))]
+    ("exhibits.parquet", written(b"x")),
+    ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
+    ("exhibits.parquet", lambda path: (path.unlink(), path.mkdir())),
+]
 
 
 @pytest.fixture(scope="module")
@@ -807,13 +1253,23 @@ def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     frame = tabulate(runs, tmp_path / "tables", EXPECTED, settings)
     assert sorted(frame["status"]) == ["damaged", "damaged", "damaged", "missing"]
     text = (tmp_path / "tables/tables.md").read_text()
-    assert all(name in text for name in ("run.json", "history.jsonl", "predictions.parquet", "exhibits.parquet"))
+    assert all(
+        name in text
+        for name in ("run.json", "history.jsonl", "predictions.parquet", "exhibits.parquet")
+    )
 
 
-@pytest.mark.parametrize("spoil", [
-    lambda path: path.write_text(""), lambda path: path.unlink(), lambda path: path.write_bytes(b"\xff\x00"),
-    lambda path: path.write_text("a,b\n1,2\n"), lambda path: path.write_text(path.read_text().replace("0.", "x.")),
-    lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1]))])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_text(""),
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b"\xff\x00"),
+        lambda path: path.write_text("a,b\n1,2\n"),
+        lambda path: path.write_text(path.read_text().replace("0.", "x.")),
+        lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1])),
+    ],
+)
 def test_tables_of_another_make(good_runs, tmp_path, spoil):
     overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
     settings = stage_settings(load_config(None, overrides), "tabulate")

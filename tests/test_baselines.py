@@ -15,7 +15,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256
 from diagvib.methods.registry import METHODS, make_baseline
 from diagvib.models.registry import MODELS, family
-from diagvib.settings.baselines import baseline_names, complete, load_settings, schema_text, shortened
+from diagvib.settings.baselines import (
+    baseline_names,
+    complete,
+    load_settings,
+    schema_text,
+    shortened,
+)
 from diagvib.training.batches import Batches
 from diagvib.training.optimisers import make_optimiser
 from synthetic_images import SIZE, separable
@@ -45,7 +51,9 @@ def stand_ins(tmp_path_factory):
             path = tmp_path_factory.getbasetemp() / f"{model['name']}.pth"
             if not path.exists():
                 torch.manual_seed(7)
-                torch.save(torchvision.models.get_model(model["name"], weights=None).state_dict(), path)
+                torch.save(
+                    torchvision.models.get_model(model["name"], weights=None).state_dict(), path
+                )
             files[name] = {"weights_file": str(path), "weights_sha256": file_sha256(path)}
     return files
 
@@ -82,12 +90,15 @@ def test_contract(name, batch, stand_ins):
     model = made(name, 0, stand_ins)
     initial = {key: value.clone() for key, value in model.state_dict().items()}
     repeated, other = made(name, 0, stand_ins), made(name, 1, stand_ins)
-    assert all(torch.equal(value, repeated.state_dict()[key]) for key, value in initial.items()), \
+    assert all(torch.equal(value, repeated.state_dict()[key]) for key, value in initial.items()), (
         "initial weights follow the seed"
+    )
     assert any(not torch.equal(value, other.state_dict()[key]) for key, value in initial.items())
 
     losses = train(model, batch, steps=3)
-    assert all(phase[-1] < phase[0] for phase in losses), "learning on a fixed batch lowers its loss"
+    assert all(phase[-1] < phase[0] for phase in losses), (
+        "learning on a fixed batch lowers its loss"
+    )
     assert train(repeated, batch, steps=3) == losses
 
     model.eval()
@@ -118,8 +129,12 @@ def test_only_what_an_optimiser_holds_moves(name, batch, stand_ins):
             model.training_step(phase.name, batch, update)
             held = {id(parameter) for parameter in given.parameters}
             for key, value in model.named_parameters():
-                assert id(value) in held or torch.equal(value, before[key]), f"{key} moved with {optimiser}"
-            assert any(not torch.equal(value, before[key]) for key, value in model.named_parameters())
+                assert id(value) in held or torch.equal(value, before[key]), (
+                    f"{key} moved with {optimiser}"
+                )
+            assert any(
+                not torch.equal(value, before[key]) for key, value in model.named_parameters()
+            )
 
 
 def test_construction_leaves_the_global_random_state_alone():
@@ -131,27 +146,49 @@ def test_construction_leaves_the_global_random_state_alone():
 
 def test_names_and_settings_need_no_torch():
     script = "import sys, diagvib.settings.baselines as b; b.load_settings('asr'); print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 
 def test_the_papers_nine_are_there():
-    assert {"alexnet", "resnet18", "resnet50", "wide_resnet50_2", "densenet161", "resnet50_in", "asr", "vae",
-            "factor_vae"} <= set(baseline_names())
+    assert {
+        "alexnet",
+        "resnet18",
+        "resnet50",
+        "wide_resnet50_2",
+        "densenet161",
+        "resnet50_in",
+        "asr",
+        "vae",
+        "factor_vae",
+    } <= set(baseline_names())
     assert {load_settings(name)["batch_size"] for name in ("vae", "factor_vae")} == {64}
     assert {load_settings(name)["optimiser"]["lr"] for name in ("vae", "factor_vae")} == {1e-4}
 
 
 def test_published_settings_of_resnet18():
     settings = load_settings("resnet18")
-    assert settings["optimiser"] == {"name": "adam", "lr": 2e-4, "betas": [0.9, 0.999], "weight_decay": 0.0}
-    assert (settings["batch_size"], settings["method"]["name"], settings["normalise"]) == (64, "erm", "dataset")
+    assert settings["optimiser"] == {
+        "name": "adam",
+        "lr": 2e-4,
+        "betas": [0.9, 0.999],
+        "weight_decay": 0.0,
+    }
+    assert (settings["batch_size"], settings["method"]["name"], settings["normalise"]) == (
+        64,
+        "erm",
+        "dataset",
+    )
     assert sum(p.numel() for p in made("resnet18").parameters()) == 11_176_512 + 6 * 513
 
 
 def test_the_written_schema_is_that_of_the_code():
     written = definition_path("schema/baselines.schema.yaml").read_text()
-    assert written == schema_text(), "python -m diagvib.settings.baselines > config/schema/baselines.schema.yaml"
+    assert written == schema_text(), (
+        "python -m diagvib.settings.baselines > config/schema/baselines.schema.yaml"
+    )
 
 
 def test_the_schema_takes_the_shipped_file_and_refuses_an_unknown_option():
@@ -185,8 +222,10 @@ def test_small_cnn_keeps_the_position(batch):
     assert not torch.allclose(first, second, atol=1e-3)
 
 
-@pytest.mark.parametrize(("model", "options"), [
-    ("alexnet", {}), ("densenet121", {}), ("googlenet", {"init_weights": False})])  # googlenet: auxiliary logits too
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("alexnet", {}), ("densenet121", {}), ("googlenet", {"init_weights": False})],
+)  # googlenet: auxiliary logits too
 def test_any_torchvision_classifier_by_its_name(model, options, batch):
     net = make_baseline(settings_of({"name": model, "options": options}), 6, SIZE, 0).train()
     assert net.predict(batch).shape == (6, 6)
@@ -200,33 +239,42 @@ def test_options_reach_the_model(batch):
 
 
 def test_unknown_torchvision_name_suggests_the_nearest():
-    with pytest.raises(DiagvibError, match=r"unknown torchvision classifier 'resnet81'; did you mean resnet18"):
+    with pytest.raises(
+        DiagvibError, match=r"unknown torchvision classifier 'resnet81'; did you mean resnet18"
+    ):
         make_baseline(settings_of("resnet81"), 6, SIZE, 0)
 
 
 def test_timm_model_by_its_name(batch):
     pytest.importorskip("timm", reason="timm is optional and not installed here")
     model = make_baseline(settings_of("timm/resnet10t"), 6, SIZE, 0)
-    losses, = train(model, batch, steps=3)
+    (losses,) = train(model, batch, steps=3)
     assert losses[-1] < losses[0]
     assert model.eval().predict(batch).shape == (6, 6)
     transformer = settings_of({"name": "timm/vit_tiny_patch16_224", "options": {"img_size": SIZE}})
     assert make_baseline(transformer, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
-    with pytest.raises(DiagvibError, match="unknown timm model 'resnet10tt'; did you mean resnet10t"):
+    with pytest.raises(
+        DiagvibError, match="unknown timm model 'resnet10tt'; did you mean resnet10t"
+    ):
         make_baseline(settings_of("timm/resnet10tt"), 6, SIZE, 0)
     with pytest.raises(DiagvibError, match="options of model 'resnet10t' do not fit it"):
-        make_baseline(settings_of({"name": "timm/resnet10t", "options": {"image_sice": 64}}), 6, SIZE, 0)
+        make_baseline(
+            settings_of({"name": "timm/resnet10t", "options": {"image_sice": 64}}), 6, SIZE, 0
+        )
 
 
 def test_timm_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(DiagvibError, match="needs the package timm, which is not installed; `pip install timm`"):
+    with pytest.raises(
+        DiagvibError, match="needs the package timm, which is not installed; `pip install timm`"
+    ):
         make_baseline(settings_of("timm/resnet10t"), 6, SIZE, 0)
 
 
 @pytest.fixture
 def own_module(tmp_path, monkeypatch):
-    (tmp_path / "my_nets.py").write_text(textwrap.dedent("""
+    (tmp_path / "my_nets.py").write_text(
+        textwrap.dedent("""
         from torch import nn
 
         def linear(n_classes, image_size, bias=True):
@@ -237,7 +285,8 @@ def own_module(tmp_path, monkeypatch):
 
         def nothing(n_classes, image_size):
             return None
-        """))
+        """)
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -253,13 +302,19 @@ def test_own_function(own_module, batch):
     assert not torch.equal(next(model.parameters()), torch.zeros(()))
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("my_nest:linear", "my_nest:linear cannot be found: there is no module my_nest"),
-    ("my_nets:lineal", r"my_nets:lineal cannot be found: .*: unknown function 'lineal'; did you mean linear\?"),
-    ("my_nets:nn", "is not a function"),
-    ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
-    ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
-])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("my_nest:linear", "my_nest:linear cannot be found: there is no module my_nest"),
+        (
+            "my_nets:lineal",
+            r"my_nets:lineal cannot be found: .*: unknown function 'lineal'; did you mean linear\?",
+        ),
+        ("my_nets:nn", "is not a function"),
+        ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
+        ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
+    ],
+)
 def test_own_function_that_does_not_fit(own_module, name, message):
     with pytest.raises(DiagvibError, match=message):
         own(name)
@@ -269,32 +324,55 @@ ADAM = "{name: adam, lr: 0.1}"
 SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("batchsize: 3", "unknown key 'mine.batchsize'; did you mean mine.batch_size"),
-    ("optimiser: {name: adam, lr: -1}", "mine.optimiser.lr"),
-    ("optimiser: {name: adam, lr: 1e-3}", "mine.optimiser.lr: .*write it with a dot"),
-    ("optimiser: {name: adam, lr: 0.1, betas: [0.9]}", "mine.optimiser.betas"),
-    ("optimiser: {name: adam, lr: 0.1, momentum: 0.9}", "unknown key 'mine.optimiser.momentum'"),
-    ("optimiser: {name: sgd, lr: 0.1, momentun: 0.9}", "'mine.optimiser.momentun'; did you mean "
-                                                       "mine.optimiser.momentum"),
-    ("optimiser: {name: adan, lr: 0.1}", "mine.optimiser.name: unknown value 'adan'; did you mean adam"),
-    ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
-    ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
-    ("method: vae", "mine.model: method vae builds its own network; leave out this key"),
-    ("model: {name: resnet18, option: {}}", "'mine.model.option'; did you mean mine.model.options"),
-    ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
-    ("model: {name: small_cnn, weights: IMAGENET1K_V1}", "mine.model.weights: only torchvision's classifiers have"),
-    ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs the key weights"),
-    ("normalise: imagnet", "mine.normalise"),
-    ("selection: val_lost", "mine.selection"),
-    ("kind: torchvision", "mine.kind: this key is now model, method or both"),
-    ("lr: 0.1", "mine.lr: this key is now optimiser.lr"),
-    ("betas: [0.9, 0.99]", "mine.betas: this key is now optimiser.betas"),
-    ("options: {}", "mine.options: this key is now model.options"),
-])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("batchsize: 3", "unknown key 'mine.batchsize'; did you mean mine.batch_size"),
+        ("optimiser: {name: adam, lr: -1}", "mine.optimiser.lr"),
+        ("optimiser: {name: adam, lr: 1e-3}", "mine.optimiser.lr: .*write it with a dot"),
+        ("optimiser: {name: adam, lr: 0.1, betas: [0.9]}", "mine.optimiser.betas"),
+        (
+            "optimiser: {name: adam, lr: 0.1, momentum: 0.9}",
+            "unknown key 'mine.optimiser.momentum'",
+        ),
+        (
+            "optimiser: {name: sgd, lr: 0.1, momentun: 0.9}",
+            "'mine.optimiser.momentun'; did you mean mine.optimiser.momentum",
+        ),
+        (
+            "optimiser: {name: adan, lr: 0.1}",
+            "mine.optimiser.name: unknown value 'adan'; did you mean adam",
+        ),
+        ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
+        ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
+        ("method: vae", "mine.model: method vae builds its own network; leave out this key"),
+        (
+            "model: {name: resnet18, option: {}}",
+            "'mine.model.option'; did you mean mine.model.options",
+        ),
+        ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
+        (
+            "model: {name: small_cnn, weights: IMAGENET1K_V1}",
+            "mine.model.weights: only torchvision's classifiers have",
+        ),
+        ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs the key weights"),
+        ("normalise: imagnet", "mine.normalise"),
+        ("selection: val_lost", "mine.selection"),
+        ("kind: torchvision", "mine.kind: this key is now model, method or both"),
+        ("lr: 0.1", "mine.lr: this key is now optimiser.lr"),
+        ("betas: [0.9, 0.99]", "mine.betas: this key is now optimiser.betas"),
+        ("options: {}", "mine.options: this key is now model.options"),
+    ],
+)
 def test_wrong_settings_name_file_and_key(tmp_path, line, message):
     right, wrong = tmp_path / "baselines.yaml", tmp_path / "wrong.yaml"
-    fields = {"model": "resnet18", "method": "erm", "optimiser": ADAM, "batch_size": "4", "origin": "test"}
+    fields = {
+        "model": "resnet18",
+        "method": "erm",
+        "optimiser": ADAM,
+        "batch_size": "4",
+        "origin": "test",
+    }
 
     def entry(fields):
         return "mine: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}\n"
@@ -314,23 +392,43 @@ ASR, VAE = "model: resnet18, method: {name: asr", "method: {name: vae"
 RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
 
 
-@pytest.mark.parametrize(("given", "option", "message"), [
-    (ASR, "base_widht: 3", "mine.method.base_widht'; did you mean mine.method.base_width"),
-    (ASR, "levels: 0", "mine.method.levels"),
-    (ASR, "told: cues", "mine.method.told: 'cues' is not one of"),
-    (VAE, "latent: twelve", "mine.method.latent"),
-    (VAE, "gamma: 20", "unknown key 'mine.method.gamma'"),
-    ("method: {name: factor_vae", "discriminator_betas: [0.5]", "mine.method.discriminator_betas"),
-    ("model: small_cnn, method: {name: group_dro", "step_sise: 1.0",
-     "mine.method.step_sise'; did you mean mine.method.step_size"),
-    ("model: small_cnn, method: {name: group_dro", "step_size: 1e-2", "mine.method.step_size: .*with a dot"),
-    (RESNET50, "frozen: maybe", "mine.model.frozen"),
-    (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key weights_file"),
-    (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
-])
+@pytest.mark.parametrize(
+    ("given", "option", "message"),
+    [
+        (ASR, "base_widht: 3", "mine.method.base_widht'; did you mean mine.method.base_width"),
+        (ASR, "levels: 0", "mine.method.levels"),
+        (ASR, "told: cues", "mine.method.told: 'cues' is not one of"),
+        (VAE, "latent: twelve", "mine.method.latent"),
+        (VAE, "gamma: 20", "unknown key 'mine.method.gamma'"),
+        (
+            "method: {name: factor_vae",
+            "discriminator_betas: [0.5]",
+            "mine.method.discriminator_betas",
+        ),
+        (
+            "model: small_cnn, method: {name: group_dro",
+            "step_sise: 1.0",
+            "mine.method.step_sise'; did you mean mine.method.step_size",
+        ),
+        (
+            "model: small_cnn, method: {name: group_dro",
+            "step_size: 1e-2",
+            "mine.method.step_size: .*with a dot",
+        ),
+        (RESNET50, "frozen: maybe", "mine.model.frozen"),
+        (
+            RESNET50,
+            "weights_sha256: 0676ba61",
+            "mine.model.weights_sha256: this needs the key weights_file",
+        ),
+        (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
+    ],
+)
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
     path = tmp_path / "baselines.yaml"
-    path.write_text(f"mine: {{{given}, {option}}}, optimiser: {ADAM}, batch_size: 4, origin: test}}\n")
+    path.write_text(
+        f"mine: {{{given}, {option}}}, optimiser: {ADAM}, batch_size: 4, origin: test}}\n"
+    )
     with pytest.raises(DiagvibError, match=message) as caught:
         load_settings("mine", [path])
     assert str(path) in str(caught.value)
@@ -353,9 +451,14 @@ def test_other_image_sizes(name, size):
         assert model.validation_step(model.phases(DATA)[0].name, batch).loss.shape == (2,)
 
 
-@pytest.mark.parametrize(("name", "fits"), [
-    ("asr", "multiple of 2 to the power of levels"), ("vae", "multiple of 32 that is at least 64"),
-    ("factor_vae", "multiple of 32 that is at least 64")])
+@pytest.mark.parametrize(
+    ("name", "fits"),
+    [
+        ("asr", "multiple of 2 to the power of levels"),
+        ("vae", "multiple of 32 that is at least 64"),
+        ("factor_vae", "multiple of 32 that is at least 64"),
+    ],
+)
 def test_image_size_that_does_not_fit(name, fits):
     with pytest.raises(DiagvibError, match=f"method: {name}: image_size 100 .*{fits}$"):
         make_baseline(load_settings(name), 6, 100, 0)
@@ -363,7 +466,9 @@ def test_image_size_that_does_not_fit(name, fits):
 
 def test_every_shipped_name_is_defined_once():
     files = definition_path("baselines").glob("*.yaml")
-    assert sorted(name for path in files for name in yaml.safe_load(path.read_text())) == sorted(baseline_names())
+    assert sorted(name for path in files for name in yaml.safe_load(path.read_text())) == sorted(
+        baseline_names()
+    )
 
 
 def test_missing_setting_and_unknown_baseline(tmp_path):
@@ -381,8 +486,20 @@ def test_missing_setting_and_unknown_baseline(tmp_path):
         load_settings("resnet81")
 
 
-@pytest.mark.parametrize("model", ["small_cnn", "resnet18", "alexnet", "vgg11", "densenet121", "mobilenet_v3_small",
-                                   "shufflenet_v2_x0_5", "timm/resnet10t", "squeezenet1_1"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "small_cnn",
+        "resnet18",
+        "alexnet",
+        "vgg11",
+        "densenet121",
+        "mobilenet_v3_small",
+        "shufflenet_v2_x0_5",
+        "timm/resnet10t",
+        "squeezenet1_1",
+    ],
+)
 def test_features_and_head_make_the_logits(model, batch):
     if model.startswith("timm"):
         pytest.importorskip("timm", reason="timm is optional and not installed here")
@@ -395,12 +512,14 @@ def test_features_and_head_make_the_logits(model, batch):
 
 
 def test_a_module_whose_last_linear_layer_is_not_its_end_stays_whole(tmp_path, monkeypatch, batch):
-    (tmp_path / "softmax_nets.py").write_text(textwrap.dedent("""
+    (tmp_path / "softmax_nets.py").write_text(
+        textwrap.dedent("""
         from torch import nn
 
         def ends_in_softmax(n_classes, image_size):
             return nn.Sequential(nn.Flatten(), nn.Linear(3 * image_size**2, n_classes), nn.LogSoftmax(1))
-        """))
+        """)
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     network = own("softmax_nets:ends_in_softmax").eval().model
@@ -408,23 +527,39 @@ def test_a_module_whose_last_linear_layer_is_not_its_end_stays_whole(tmp_path, m
     assert network(batch.inputs).exp().sum(1).tolist() == pytest.approx([1] * 6)
 
 
-@pytest.mark.parametrize("source", [
-    "from my_nets import linear as made", "from my_nets import *", "import torch\nmade, also = torch.nn.Linear, 3",
-    "try:\n    import nothing_here\nexcept ImportError:\n    def made(): ...", "def __getattr__(name): ...",
-    "globals()['made'] = print", "import sys\nsys.modules[__name__] = object()",
-    "def make():\n    global made\n    made = print"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from my_nets import linear as made",
+        "from my_nets import *",
+        "import torch\nmade, also = torch.nn.Linear, 3",
+        "try:\n    import nothing_here\nexcept ImportError:\n    def made(): ...",
+        "def __getattr__(name): ...",
+        "globals()['made'] = print",
+        "import sys\nsys.modules[__name__] = object()",
+        "def make():\n    global made\n    made = print",
+    ],
+)
 def test_a_name_that_a_module_may_have_is_not_refused_unread(own_module, tmp_path, source):
     (tmp_path / "may_have.py").write_text(f"{source}\n")
     assert settings_of("may_have:made")["model"]["name"] == "may_have:made"
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("tinny_nets:tinny", r"there is no module tinny_nets"),
-    ("my_nets:too_fwe", r"my_nets.py: unknown function 'too_fwe'; did you mean too_few\?")])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("tinny_nets:tinny", r"there is no module tinny_nets"),
+        ("my_nets:too_fwe", r"my_nets.py: unknown function 'too_fwe'; did you mean too_few\?"),
+    ],
+)
 def test_a_mistyped_model_is_found_before_anything_runs(own_module, tmp_path, name, message):
     with (tmp_path / "my_nets.py").open("a") as file:
         file.write("\nraise RuntimeError('run')\n")
-    (tmp_path / "mine.yaml").write_text(f"tiny: {{model: '{name}', method: erm, batch_size: 4, origin: test, "
-                                        "optimiser: {name: adam, lr: 0.1}}\n")
-    with pytest.raises(DiagvibError, match=rf"mine.yaml: tiny.model: {name} cannot be found: .*{message}"):
+    (tmp_path / "mine.yaml").write_text(
+        f"tiny: {{model: '{name}', method: erm, batch_size: 4, origin: test, "
+        "optimiser: {name: adam, lr: 0.1}}\n"
+    )
+    with pytest.raises(
+        DiagvibError, match=rf"mine.yaml: tiny.model: {name} cannot be found: .*{message}"
+    ):
         load_settings("tiny", [tmp_path / "mine.yaml"])

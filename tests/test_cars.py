@@ -1,4 +1,5 @@
-"""Composed photos: the user's folder, what is made from it, and every pixel compared with a plain composition."""
+"""Composed photos: the user's folder, what is made from it, and every pixel compared with a plain
+composition."""
 
 import os
 import shutil
@@ -58,7 +59,9 @@ def plain_cut_out(path: Path, longer: int) -> tuple[Image.Image, Image.Image]:
     photo, mask = photo.crop(box), mask.crop(box)
     factor = longer / max(photo.size)
     size = tuple(max(1, round(factor * length)) for length in photo.size)
-    return photo.resize(size, Image.Resampling.BILINEAR).convert("RGB"), mask.resize(size, Image.Resampling.NEAREST)
+    return photo.resize(size, Image.Resampling.BILINEAR).convert("RGB"), mask.resize(
+        size, Image.Resampling.NEAREST
+    )
 
 
 def plain_composition(background: Path, thing: Path, car: Path) -> np.ndarray:
@@ -67,7 +70,9 @@ def plain_composition(background: Path, thing: Path, car: Path) -> np.ndarray:
     width, height = canvas.size
     side = min(canvas.size)
     left, top = (width - side) // 2, (height - side) // 2
-    canvas = canvas.crop((left, top, left + side, top + side)).resize((256, 256), Image.Resampling.BILINEAR)
+    canvas = canvas.crop((left, top, left + side, top + side)).resize(
+        (256, 256), Image.Resampling.BILINEAR
+    )
     for path, longer, (row, column) in ((thing, 64, (128, 224)), (car, 128, (128, 128))):
         cut, mask = plain_cut_out(path, longer)
         canvas.paste(cut, (column - cut.width // 2, row - cut.height // 2), mask)
@@ -76,8 +81,10 @@ def plain_composition(background: Path, thing: Path, car: Path) -> np.ndarray:
 
 def paths_of(prepared: Path, mirror: Path) -> dict[str, list[Path]]:
     table = read_table(prepared / "catalogue.parquet").to_pandas()
-    return {factor: [mirror / "cars" / path for path in table.loc[table["factor"] == factor, "path"]]
-            for factor in FACTORS}
+    return {
+        factor: [mirror / "cars" / path for path in table.loc[table["factor"] == factor, "path"]]
+        for factor in FACTORS
+    }
 
 
 def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
@@ -85,7 +92,9 @@ def test_every_pixel_is_that_of_a_plain_composition(prepared, mirror):
     images = CARS.renderer(prepared, 256, CPU)(recipes).numpy()
     for image, row in zip(images, recipes.to_pylist(), strict=True):
         files = {factor: paths[factor][row[f"{factor}_photo"]] for factor in FACTORS}
-        assert np.array_equal(image, plain_composition(files["background"], files["object"], files["car"]))
+        assert np.array_equal(
+            image, plain_composition(files["background"], files["object"], files["car"])
+        )
 
 
 @pytest.mark.parametrize("size", [64, 101, 224])
@@ -97,7 +106,11 @@ def test_other_sizes_compose_what_is_scaled(prepared, mirror, size):
         empty = Image.open(paths["background"][row["background_photo"]])
         side = min(empty.size)
         left, top = (empty.width - side) // 2, (empty.height - side) // 2
-        canvas = empty.crop((left, top, left + side, top + side)).resize((256, 256), 2).resize((size, size), 2)
+        canvas = (
+            empty.crop((left, top, left + side, top + side))
+            .resize((256, 256), 2)
+            .resize((size, size), 2)
+        )
         for factor, longer, column in (("object", 64, 7 * size // 8), ("car", 128, size // 2)):
             cut, mask = plain_cut_out(paths[factor][row[f"{factor}_photo"]], longer)
             tile = Image.new("RGBA", (longer, longer))
@@ -105,7 +118,11 @@ def test_other_sizes_compose_what_is_scaled(prepared, mirror, size):
             tile.paste(cut, (longer // 2 - cut.width // 2, longer // 2 - cut.height // 2))
             small = tile.resize((longer * size // 256,) * 2, Image.Resampling.BILINEAR)
             opaque = small.getchannel("A").point(lambda alpha: 255 * (alpha >= 128))
-            canvas.paste(small.convert("RGB"), (column - small.width // 2, size // 2 - small.height // 2), opaque)
+            canvas.paste(
+                small.convert("RGB"),
+                (column - small.width // 2, size // 2 - small.height // 2),
+                opaque,
+            )
         assert np.array_equal(image, np.asarray(canvas))
 
 
@@ -122,7 +139,14 @@ def pools(sizes: dict[str, int]) -> Catalogue:
     """A catalogue without photos: this many of each class and factor in each split."""
     classes = np.repeat(CLASSES, sum(sizes.values()))
     splits = np.tile(np.repeat(list(sizes), list(sizes.values())), len(CLASSES))
-    return Catalogue(dict.fromkeys(FACTORS, classes), dict.fromkeys(FACTORS, splits), 256, "official", True, "0" * 64)
+    return Catalogue(
+        dict.fromkeys(FACTORS, classes),
+        dict.fromkeys(FACTORS, splits),
+        256,
+        "official",
+        True,
+        "0" * 64,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -131,22 +155,39 @@ def drawn() -> pd.DataFrame:
     config = load_config("config/urbancars.yaml")
     (study_name,), (binding,) = config["studies"], config["bindings"]
     study = load_study(study_name)
-    samples = [DatasetSample(**one) for one in stage_settings(config, "draw", study_name)["dataset_samples"]]
+    samples = [
+        DatasetSample(**one)
+        for one in stage_settings(config, "draw", study_name)["dataset_samples"]
+    ]
     assert len(samples) == 1
-    return draw_recipes(study, bind(study, binding, CARS.factors), samples, config["counts"], CARS,
-                        pools({"train": 4000, "val": 500, "test": 500})).to_pandas()
+    return draw_recipes(
+        study,
+        bind(study, binding, CARS.factors),
+        samples,
+        config["counts"],
+        CARS,
+        pools({"train": 4000, "val": 500, "test": 500}),
+    ).to_pandas()
 
 
 def test_the_published_dataset_has_its_counts(drawn):
-    agree = drawn.assign(background=drawn["background"] == drawn["car"], object=drawn["object"] == drawn["car"])
+    agree = drawn.assign(
+        background=drawn["background"] == drawn["car"], object=drawn["object"] == drawn["car"]
+    )
     train = agree[agree["split"] == "train"].groupby(["car", "background", "object"]).size()
     for name in CLASSES:
-        assert [train[name, *both] for both in ((True, True), (False, True), (True, False), (False, False))] == [
-            3610, 190, 190, 10]
+        assert [
+            train[name, *both]
+            for both in ((True, True), (False, True), (True, False), (False, False))
+        ] == [3610, 190, 190, 10]
     for split in ("val", "test"):
         cells = agree[agree["split"] == split].groupby(["car", "background", "object"]).size()
         assert len(cells) == 8 and (cells == 125).all()
-    groups = agree[agree["split"] == "test"].groupby("group")[["background", "object"]].agg(["min", "max"])
+    groups = (
+        agree[agree["split"] == "test"]
+        .groupby("group")[["background", "object"]]
+        .agg(["min", "max"])
+    )
     assert groups.loc["common"].all() and not groups.loc["neither"].any()
     assert groups.loc["no-cue-1"].tolist() == [False, False, True, True]
 
@@ -158,27 +199,42 @@ def test_no_photo_is_in_two_splits_or_two_images(drawn):
 
 
 def test_too_few_photos_are_counted(drawn):
-    with pytest.raises(DiagvibError, match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
-                                           r"but the split has 3,000; set it to 6,000 or less, or add photos"):
+    with pytest.raises(
+        DiagvibError,
+        match=r"counts.train: 8,000 images need 4,000 photos of car country, each once, "
+        r"but the split has 3,000; set it to 6,000 or less, or add photos",
+    ):
         pools({"train": 3000, "val": 1, "test": 1}).choose(
-            "car", np.repeat(CLASSES, 4000), "train", np.random.default_rng(0))
+            "car", np.repeat(CLASSES, 4000), "train", np.random.default_rng(0)
+        )
 
 
 def test_a_class_is_cut_into_the_published_shares():
-    photos = [Photo(name, f"{name}/{number}", f"{name}{number}") for name in CLASSES for number in range(5000)]
+    photos = [
+        Photo(name, f"{name}/{number}", f"{name}{number}")
+        for name in CLASSES
+        for number in range(5000)
+    ]
     splits = dict(zip(photos, assign_splits(photos, 1), strict=True))
     for name in CLASSES:
-        counts = pd.Series([split for photo, split in splits.items() if photo.name == name]).value_counts()
+        counts = pd.Series(
+            [split for photo, split in splits.items() if photo.name == name]
+        ).value_counts()
         assert counts.to_dict() == {"train": 4000, "val": 500, "test": 500}
     fewer = photos[1:]
-    moved = sum(splits[photo] != split for photo, split in zip(fewer, assign_splits(fewer, 1), strict=True))
+    moved = sum(
+        splits[photo] != split for photo, split in zip(fewer, assign_splits(fewer, 1), strict=True)
+    )
     assert moved <= 4, "removing a photo moves hardly any other"
     renamed = [photo._replace(path=f"x{number}") for number, photo in enumerate(photos)]
     assert assign_splits(renamed, 1) == list(splits.values())
 
 
 def test_the_catalogue_holds_every_photo_once(prepared):
-    catalogue, table = CARS.catalogue(prepared), read_table(prepared / "catalogue.parquet").to_pandas()
+    catalogue, table = (
+        CARS.catalogue(prepared),
+        read_table(prepared / "catalogue.parquet").to_pandas(),
+    )
     assert (catalogue.sources, catalogue.comparable, catalogue.canvas) == ("official", True, 256)
     assert len(table) == len(POOLS) * EACH and table["path"].is_unique and table["sha256"].is_unique
     assert (table["mask_sha256"] != "").sum() == 4 * EACH / 2
@@ -200,12 +256,16 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
     shutil.copy2(urban / "000.png", urban / "twin.png")
     CARS.fetch(tmp_path / "raw", own)
     lines = capsys.readouterr().err.splitlines()
-    wanted = {"001.mask.png": "the mask is empty", "003.mask.png": "the mask is 5 x 5 pixels and the photo",
-              "005.jpg": "`diagvib cutout` can make", "orphan.mask.png": "there is no photo for this mask",
-              "twin.png": "the same photo as cars/urban/000.png"}
+    wanted = {
+        "001.mask.png": "the mask is empty",
+        "003.mask.png": "the mask is 5 x 5 pixels and the photo",
+        "005.jpg": "`diagvib cutout` can make",
+        "orphan.mask.png": "there is no photo for this mask",
+        "twin.png": "the same photo as cars/urban/000.png",
+    }
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
-        line, = (line for line in lines if line.startswith(str(urban / name)))
+        (line,) = (line for line in lines if line.startswith(str(urban / name)))
         assert why in line
     listed = set(read_table(tmp_path / "raw" / "files.parquet")["path"].to_pylist())
     assert "cars/urban/007.mask.png" in listed
@@ -216,10 +276,14 @@ def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_pat
     own = copied(mirror, tmp_path)
     state = source_state("cars", str(own))
     CARS.fetch(tmp_path / "raw", own)
-    assert (tmp_path / "raw" / "files.parquet").read_bytes() == (prepared.parent / "raw" / "files.parquet").read_bytes()
+    assert (tmp_path / "raw" / "files.parquet").read_bytes() == (
+        prepared.parent / "raw" / "files.parquet"
+    ).read_bytes()
     (own / "cars" / "objects" / "country" / "002.png").unlink()
     assert source_state("cars", str(own)) != state
-    with pytest.raises(DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"):
+    with pytest.raises(
+        DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"
+    ):
         CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
     CARS.fetch(tmp_path / "raw", own)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
@@ -237,21 +301,34 @@ def test_names_and_places_of_photos_do_not_matter_to_the_dataset(mirror, prepare
         os.rename(moved / f"001{suffix}", moved / f"a{suffix}")
     CARS.fetch(tmp_path / "raw", own)
     CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    split = [dict(read_table(folder / "catalogue.parquet", ["sha256", "split"]).to_pandas().to_numpy().tolist())
-             for folder in (prepared, tmp_path / "prepared")]
+    split = [
+        dict(
+            read_table(folder / "catalogue.parquet", ["sha256", "split"])
+            .to_pandas()
+            .to_numpy()
+            .tolist()
+        )
+        for folder in (prepared, tmp_path / "prepared")
+    ]
     assert split[0] == split[1]
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
-    with pytest.raises(DiagvibError, match="mirror: the photos of cars are your own; .*cars/objects/country .docs/urb"):
+    with pytest.raises(
+        DiagvibError,
+        match="mirror: the photos of cars are your own; .*cars/objects/country .docs/urb",
+    ):
         CARS.fetch(tmp_path, None)
     assert source_state("cars", None) == source_state("cars", str(tmp_path / "absent"))
     assert source_state("digits", str(tmp_path)) == ""
 
 
 def test_damaged_packs_are_refused(prepared, tmp_path):
-    for name, damage in (("car.npy", lambda data: data[:-100]), ("object.npy", lambda data: b"x" * 100),
-                         ("catalogue.parquet", lambda data: data[:-10])):
+    for name, damage in (
+        ("car.npy", lambda data: data[:-100]),
+        ("object.npy", lambda data: b"x" * 100),
+        ("catalogue.parquet", lambda data: data[:-10]),
+    ):
         folder = Path(shutil.copytree(prepared, tmp_path / name))
         (folder / name).write_bytes(damage((folder / name).read_bytes()))
         with pytest.raises(DiagvibError, match=name):

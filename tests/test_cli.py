@@ -7,11 +7,25 @@ import pytest
 
 from warm import programs
 
-COMMANDS = ["fetch", "prepare", "draw", "render", "train", "tune", "tabulate", "plot", "plan", "bench", "version"]
+COMMANDS = [
+    "fetch",
+    "prepare",
+    "draw",
+    "render",
+    "train",
+    "tune",
+    "tabulate",
+    "plot",
+    "plan",
+    "bench",
+    "version",
+]
 
 
 def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run([programs() / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [programs() / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+    )
 
 
 def test_help_names_every_command():
@@ -25,20 +39,45 @@ def test_every_command_has_help(command):
     assert done.returncode == 0 and "Usage" in done.stdout
 
 
-@pytest.mark.parametrize(("arguments", "says"), [
-    (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings"),
-    (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
-    (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
-    (["draw", "zgo", "shape-hu"], "unknown factor 'hu'; did you mean hue"),
-    (["train", "resnet19", "zgo", "shape-hue"], "unknown baseline 'resnet19'; did you mean resnet18"),
-    (["draw", "zgo", "shape-hue"], "data/prepared"),
-    (["draw", "zgo", "shape"], "'shape' names 1 factors for 2 roles (target, cue); write e.g. "),
-    (["draw", "zso", "shape-hue"], "'shape-hue' names 2 factors for 1 roles (target); write e.g. "),
-    (["render", "zgo", "shape-hue"], "data/recipes/zgo/shape-hue.parquet: no such file; the stage that makes it"),
-    (["train", "small_cnn", "zgo", "shape-hue"], "images/zgo/shape-hue/0/train.parquet: no such file"),
-    (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
-    (["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"], "--settings replaces"),
-    (["plan", "--set", "training.max_epochs=2e1"], "training.max_epochs: must be a valid integer")])
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings"),
+        (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
+        (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
+        (["draw", "zgo", "shape-hu"], "unknown factor 'hu'; did you mean hue"),
+        (
+            ["train", "resnet19", "zgo", "shape-hue"],
+            "unknown baseline 'resnet19'; did you mean resnet18",
+        ),
+        (["draw", "zgo", "shape-hue"], "data/prepared"),
+        (
+            ["draw", "zgo", "shape"],
+            "'shape' names 1 factors for 2 roles (target, cue); write e.g. ",
+        ),
+        (
+            ["draw", "zso", "shape-hue"],
+            "'shape-hue' names 2 factors for 1 roles (target); write e.g. ",
+        ),
+        (
+            ["render", "zgo", "shape-hue"],
+            "data/recipes/zgo/shape-hue.parquet: no such file; the stage that makes it",
+        ),
+        (
+            ["train", "small_cnn", "zgo", "shape-hue"],
+            "images/zgo/shape-hue/0/train.parquet: no such file",
+        ),
+        (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
+        (
+            ["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"],
+            "--settings replaces",
+        ),
+        (
+            ["plan", "--set", "training.max_epochs=2e1"],
+            "training.max_epochs: must be a valid integer",
+        ),
+    ],
+)
 def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
     done = diagvib(*arguments, cwd=tmp_path)
     assert done.returncode == 1

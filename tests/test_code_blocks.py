@@ -1,7 +1,9 @@
-"""Every code block on the pages for readers is checked: it runs, or it is valid, or what it types exists.
+"""Every code block on the pages for readers is checked: it runs, or it is valid, or what it types
+exists.
 
-A block of a kind that no check recognises fails. If another test runs a block, it is listed in `RUN_ELSEWHERE`. Pages
-mark as `text` what is neither typed nor read by the program, such as output or a folder's layout.
+A block of a kind that no check recognises fails. If another test runs a block, it is listed in
+`RUN_ELSEWHERE`. Pages mark as `text` what is neither typed nor read by the program, such as output
+or a folder's layout.
 """
 
 import ast
@@ -40,18 +42,31 @@ from diagvib.studies.study import read_study_file
 from test_docs import PAGES
 
 # Words of a block that another test runs -> that test.
-RUN_ELSEWHERE = {"diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"}
+RUN_ELSEWHERE = {
+    "diagvib.load(": "tests/test_package.py::test_the_readmes_lines_run_from_an_empty_folder"
+}
 # What the shell, or any machine on which somebody would type these lines, has.
 SYSTEM = {".", "cd", "export", "rm", "mktemp", "ssh", "tmux", "sbatch", "squeue", "awk", "xargs"}
 
 # How the checks, and the programs' own parsers, say that something is wrong.
-NOTICED = {"AssertionError", "AttributeError", "DiagvibError", "DvcParserError", "KeyError", "ModuleNotFoundError",
-           "ImportError", "NoSuchOption", "SyntaxError", "SystemExit"}
+NOTICED = {
+    "AssertionError",
+    "AttributeError",
+    "DiagvibError",
+    "DvcParserError",
+    "KeyError",
+    "ModuleNotFoundError",
+    "ImportError",
+    "NoSuchOption",
+    "SyntaxError",
+    "SystemExit",
+}
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its page, line and language, its text, and the text of the page between it and the last one."""
+    """A fenced block: its page, line and language, its text, and the text of the page between it
+    and the last one."""
 
     page: str
     line: int
@@ -61,11 +76,16 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that it shows: named by its first line, `# mine.yaml`, or last before it, in backticks."""
+        """The file that it shows: named by its first line, `# mine.yaml`, or last before it, in
+        backticks."""
         named = re.match(r"# ([\w-]+\.(?:yaml|py))\b", self.text)
         names = [named[1]] if named else re.findall(r"`([\w-]+\.(?:yaml|py))`", self.before)
-        return names[-1] if names and names[-1].endswith({"yaml": ".yaml", "python": ".py"}.get(self.language, "-")) \
+        return (
+            names[-1]
+            if names
+            and names[-1].endswith({"yaml": ".yaml", "python": ".py"}.get(self.language, "-"))
             else None
+        )
 
     @property
     def title(self) -> str:
@@ -75,8 +95,15 @@ class Block:
 def blocks_of(page: str, text: str) -> list[Block]:
     found, end = [], 0
     for match in re.finditer(r"^( *)```([^\n`]*)\n(.*?)^\1```$", text, re.M | re.S):
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, match[2].strip(), dedent(match[3]),
-                           text[end:match.start()]))
+        found.append(
+            Block(
+                page,
+                text.count("\n", 0, match.start()) + 1,
+                match[2].strip(),
+                dedent(match[3]),
+                text[end : match.start()],
+            )
+        )
         end = match.end()
     return found
 
@@ -108,17 +135,39 @@ def test_every_fence_is_the_edge_of_a_block():
         assert fences == 2 * sum(block.page == page for block in BLOCKS), page
 
 
-@pytest.mark.parametrize(("language", "text"), [
-    ("ruby", "puts 1"), ("", "unheard of"), ("", "diagvib plan --colour red"), ("", "diagvib fly"),
-    ("", "diagvib tune resnet19"), ("", "diagvib plan --config absent.yaml"), ("", "snakemake fly --cores all"),
-    ("", "snakemake --core-dump"), ("", "snakemake -n --config bindngs=all"), ("", "snakemake -n --configfile no.yaml"),
-    ("", "make tea"), ("", "dvc pull tabulated"), ("", "dvc pull -R outputs/lapdog"),
-    ("", "dvc push --quickly"), ("", "dvc remote modify lab colour red"),
-    ("", "git add --fly"), ("", "git flie"), ("", "python -m diagvib.absent"), ("", "cp tests/absent.py ."),
-    ("", "python benchmarks/codecs.py --red"),
-    ("yaml", "colour: red"), ("yaml", "root: here\nstudies: [zg]"), ("yaml", "own:\n  model: small_cnn\n  colour: red"),
-    ("yaml", "title: x\nstudies: {own: {}}"), ("python", "import diagvib.absent"),
-    ("python", "import diagvib; diagvib.x"), ("python", "from diagvib import absent"), ("python", "f(")])
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("ruby", "puts 1"),
+        ("", "unheard of"),
+        ("", "diagvib plan --colour red"),
+        ("", "diagvib fly"),
+        ("", "diagvib tune resnet19"),
+        ("", "diagvib plan --config absent.yaml"),
+        ("", "snakemake fly --cores all"),
+        ("", "snakemake --core-dump"),
+        ("", "snakemake -n --config bindngs=all"),
+        ("", "snakemake -n --configfile no.yaml"),
+        ("", "make tea"),
+        ("", "dvc pull tabulated"),
+        ("", "dvc pull -R outputs/lapdog"),
+        ("", "dvc push --quickly"),
+        ("", "dvc remote modify lab colour red"),
+        ("", "git add --fly"),
+        ("", "git flie"),
+        ("", "python -m diagvib.absent"),
+        ("", "cp tests/absent.py ."),
+        ("", "python benchmarks/codecs.py --red"),
+        ("yaml", "colour: red"),
+        ("yaml", "root: here\nstudies: [zg]"),
+        ("yaml", "own:\n  model: small_cnn\n  colour: red"),
+        ("yaml", "title: x\nstudies: {own: {}}"),
+        ("python", "import diagvib.absent"),
+        ("python", "import diagvib; diagvib.x"),
+        ("python", "from diagvib import absent"),
+        ("python", "f("),
+    ],
+)
 def test_a_wrong_block_is_noticed(language, text, folder):
     with pytest.raises((Exception, SystemExit)) as caught:
         check(Block("page.md", 1, language, text, ""), folder)
@@ -126,6 +175,7 @@ def test_a_wrong_block_is_noticed(language, text, folder):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+
 
 def check(block: Block, folder: Path) -> None:
     elsewhere = [test for words, test in RUN_ELSEWHERE.items() if words in block.text]
@@ -164,7 +214,9 @@ def check_yaml(block: Block, folder: Path) -> None:
     elif {"title", "studies"} <= value.keys():
         assert read_study_file(path)[1].keys() == value["studies"].keys()
     else:
-        assert all("model" in entry for entry in value.values()), f"{block.title}: what kind of file is it?"
+        assert all("model" in entry for entry in value.values()), (
+            f"{block.title}: what kind of file is it?"
+        )
         for name in value:
             load_settings(name, [path.name])
 
@@ -188,9 +240,15 @@ def _check_names(tree: ast.Module) -> None:
                 known[alias.asname or alias.name] = module
         elif isinstance(node, ast.ImportFrom):
             module = importlib.import_module(node.module)
-            known |= {alias.asname or alias.name: getattr(module, alias.name) for alias in node.names}
+            known |= {
+                alias.asname or alias.name: getattr(module, alias.name) for alias in node.names
+            }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in known
+        ):
             getattr(known[node.value.id], node.attr)
 
 
@@ -202,15 +260,21 @@ def _run(text: str) -> dict:
 
 def check_image_file(text: str) -> None:
     """An image file opened in pandas, of the smallest size that the workflow can write."""
-    Path("tiny.yaml").write_text("root: outputs/demo\nsources: embedded\nstudies: [zgo]\nbindings: [shape-hue]\n"
-                                 "samples: 1\ncounts: {train: 9, val: 9, id: 9, ood: 18}\n")
+    Path("tiny.yaml").write_text(
+        "root: outputs/demo\nsources: embedded\nstudies: [zgo]\nbindings: [shape-hue]\n"
+        "samples: 1\ncounts: {train: 9, val: 9, id: 9, ood: 18}\n"
+    )
     config = load_config("tiny.yaml")
     layout = Layout(Path(config["root"]))
     prepare(layout, stage_settings(config, "prepare"), "digits")
     draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
     render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
     names = _run(text)
-    assert len(names["images"]) == 9 and names["first"].shape == (128, 128, 3) and np.ptp(names["first"]) > 0
+    assert (
+        len(names["images"]) == 9
+        and names["first"].shape == (128, 128, 3)
+        and np.ptp(names["first"]) > 0
+    )
 
 
 def check_model(text: str) -> None:
@@ -219,17 +283,25 @@ def check_model(text: str) -> None:
 
 def check_method(text: str) -> None:
     Path("my_methods.py").write_text(text)
-    Path("focal.yaml").write_text("focal:\n  model: small_cnn\n  method: {name: 'my_methods:Focal', gamma: 1.0}\n"
-                                  "  optimiser: {name: adam, lr: 1.0e-3}\n  batch_size: 2\n  origin: mine\n")
-    method = make_baseline(load_settings("focal", ["focal.yaml"]), n_classes=3, image_size=64, seed=1)
+    Path("focal.yaml").write_text(
+        "focal:\n  model: small_cnn\n  method: {name: 'my_methods:Focal', gamma: 1.0}\n"
+        "  optimiser: {name: adam, lr: 1.0e-3}\n  batch_size: 2\n  origin: mine\n"
+    )
+    method = make_baseline(
+        load_settings("focal", ["focal.yaml"]), n_classes=3, image_size=64, seed=1
+    )
     losses = torch.tensor([0.0, np.log(2)])
     assert method.combine(losses, None).item() == pytest.approx(0.5 * np.log(2) / 2)
 
 
 def check_metrics(text: str) -> None:
     run = dict.fromkeys(RUN_KEYS, "a")
-    cells = pd.DataFrame([{**run, "group": group, "target_class": "b", "n": 4, "correct": correct}
-                          for group, correct in (("id", 4), ("ood", 1))])
+    cells = pd.DataFrame(
+        [
+            {**run, "group": group, "target_class": "b", "n": 4, "correct": correct}
+            for group, correct in (("id", 4), ("ood", 1))
+        ]
+    )
     tables = _run(text)["lag_tables"](pd.DataFrame(), cells, None, {})
     assert list(tables["lag"]["lag"]) == [0.0, 0.75]
 
@@ -247,11 +319,16 @@ def check_kept_weights(text: str) -> None:
 
 
 PYTHON: dict[str, Callable[[str], None]] = {
-    "pd.read_parquet(": check_image_file, "def tiny(": check_model, "class Focal(Method)": check_method,
-    "def lag_tables(": check_metrics, "/weights.pt": check_kept_weights}
+    "pd.read_parquet(": check_image_file,
+    "def tiny(": check_model,
+    "class Focal(Method)": check_method,
+    "def lag_tables(": check_metrics,
+    "/weights.pt": check_kept_weights,
+}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
+
 
 def check_lines(block: Block, folder: Path) -> None:
     """Lines for a shell; or folders of the repository, each with its purpose."""
@@ -275,7 +352,8 @@ def check_folders(text: str) -> None:
 
 
 def commands(line: str) -> list[list[str]]:
-    """The words of each command of a line, without comments, assignments, redirections and the folder of a program."""
+    """The words of each command of a line, without comments, assignments, redirections and the
+    folder of a program."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
@@ -293,12 +371,20 @@ def check_command(words: list[str], folder: Path) -> None:
     program, *arguments = words
     if program in SYSTEM:
         return
-    {"diagvib": check_diagvib, "snakemake": check_snakemake, "dvc": check_dvc, "git": check_git, "make": check_make,
-     "python": check_interpreter, "cp": check_copy}[program](arguments)
+    {
+        "diagvib": check_diagvib,
+        "snakemake": check_snakemake,
+        "dvc": check_dvc,
+        "git": check_git,
+        "make": check_make,
+        "python": check_interpreter,
+        "cp": check_copy,
+    }[program](arguments)
 
 
 def _exists(path: str | Path) -> bool:
-    """Whether a file is in the repository, in the reader's folder, one that some page shows, or written to a root."""
+    """Whether a file is in the repository, in the reader's folder, one that some page shows, or
+    written to a root."""
     written = Path(path).name == "config.yaml" and str(Path(path).parent) in _roots()
     return written or Path(path).exists() or (REPOSITORY / path).exists() or str(path) in SHOWN
 
@@ -317,56 +403,89 @@ def check_diagvib(arguments: list[str]) -> None:
         command = command.commands[name]
     given = command.make_context(command.name, list(arguments)).params
     configs = given.get("config") or []
-    assert all(_exists(path) for path in (configs if isinstance(configs, list | tuple) else [configs]))
+    assert all(
+        _exists(path) for path in (configs if isinstance(configs, list | tuple) else [configs])
+    )
     if given.get("override"):
         load_config(None, list(given["override"]))
     assert set(given.get("baselines") or []) <= set(baseline_names())
     if "runs_a" in given:
-        roots = {yaml.safe_load(path.read_text())["root"] for path in (REPOSITORY / "config").glob("*demo*.yaml")}
-        roots |= {yaml.safe_load(block.text).get("root") for block in BLOCKS if block.language == "yaml"}
+        roots = {
+            yaml.safe_load(path.read_text())["root"]
+            for path in (REPOSITORY / "config").glob("*demo*.yaml")
+        }
+        roots |= {
+            yaml.safe_load(block.text).get("root") for block in BLOCKS if block.language == "yaml"
+        }
         assert {str(given["runs_a"]), str(given["runs_b"])} <= roots
 
 
 @cache
 def _snakemake():
     from snakemake.cli import get_argument_parser
+
     return get_argument_parser()
 
 
 def check_snakemake(arguments: list[str]) -> None:
     given = _snakemake().parse_args(arguments)
-    text = "".join(path.read_text() for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk")))
+    text = "".join(
+        path.read_text()
+        for path in (REPOSITORY / "Snakefile", *(REPOSITORY / "rules").glob("*.smk"))
+    )
     assert set(given.targets) <= set(re.findall(r"^rule (\w+):", text, re.M))
-    assert all(_exists(path) for path in [*(given.configfile or []), given.snakefile or "Snakefile"])
+    assert all(
+        _exists(path) for path in [*(given.configfile or []), given.snakefile or "Snakefile"]
+    )
     if not given.snakefile:  # a workflow of its own has its own keys
-        assert {pair.split("=")[0] for pair in given.config or []} <= Configuration.model_fields.keys()
-    assert all(_exists(path) for path in ([given.profile] if isinstance(given.profile, str) else given.profile or []))
+        assert {
+            pair.split("=")[0] for pair in given.config or []
+        } <= Configuration.model_fields.keys()
+    assert all(
+        _exists(path)
+        for path in ([given.profile] if isinstance(given.profile, str) else given.profile or [])
+    )
 
 
 def check_dvc(arguments: list[str]) -> None:
     from dvc.cli import parse_args
     from dvc.config_schema import REMOTE_SCHEMAS
+
     given = parse_args(arguments)
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
-    made = [next(iter(out)) if isinstance(out, dict) else out
-            for stage in stages.values() for key in ("outs", "metrics", "plots") for out in stage.get(key, [])]
+    made = [
+        next(iter(out)) if isinstance(out, dict) else out
+        for stage in stages.values()
+        for key in ("outs", "metrics", "plots")
+        for out in stage.get(key, [])
+    ]
     for target in getattr(given, "targets", None) or []:
         root = next((root for root in _roots() - {"."} if Path(target).is_relative_to(root)), None)
         if root:
             target = str(Path(target).relative_to(root))
             if target in (".", "dvc.yaml"):
                 continue
-        assert target in stages or target == "PATH" or any(Path(target).is_relative_to(out) for out in made), target
+        assert (
+            target in stages
+            or target == "PATH"
+            or any(Path(target).is_relative_to(out) for out in made)
+        ), target
     if arguments[:2] == ["remote", "modify"]:
         assert given.option in {str(key) for schema in REMOTE_SCHEMAS.values() for key in schema}
 
 
 def check_git(arguments: list[str]) -> None:
     name, *rest = arguments
-    usage = subprocess.run(["git", name, "-h"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    usage = subprocess.run(
+        ["git", name, "-h"], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
     assert usage.returncode == 129, f"git has no {name}"
     options = (usage.stdout + usage.stderr).replace("[no-]", "")
-    assert all(re.search(rf"(?<![\w-]){re.escape(word)}\b", options) for word in rest if word.startswith("-"))
+    assert all(
+        re.search(rf"(?<![\w-]){re.escape(word)}\b", options)
+        for word in rest
+        if word.startswith("-")
+    )
 
 
 def check_make(arguments: list[str]) -> None:

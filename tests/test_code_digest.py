@@ -44,14 +44,28 @@ def own(tmp_path, monkeypatch):
 def test_own_files_are_found_without_being_executed(own):
     files = sorted(code_of(["mine.nets"]).modules.values())
     assert [str(path.relative_to(own)) for path in files if path.is_relative_to(own)] == [
-        "helpers/deep.py", "mine/__init__.py", "mine/more.py", "mine/nets.py", "mine/parts/__init__.py"]
+        "helpers/deep.py",
+        "mine/__init__.py",
+        "mine/more.py",
+        "mine/nets.py",
+        "mine/parts/__init__.py",
+    ]
     assert REPOSITORY / "src/diagvib/methods/vae.py" in files, "what it takes from here counts too"
     assert not any("site-packages" in path.parts for path in files)
-    assert {name.partition(".")[0] for name in code_of(baseline_modules(settings("small_cnn"))).modules} == {"diagvib"}
+    assert {
+        name.partition(".")[0] for name in code_of(baseline_modules(settings("small_cnn"))).modules
+    } == {"diagvib"}
 
 
-@pytest.mark.parametrize(("name", "counts"), [
-    ("mine/nets.py", True), ("mine/__init__.py", True), ("helpers/deep.py", True), ("mine/unused.py", False)])
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("mine/nets.py", True),
+        ("mine/__init__.py", True),
+        ("helpers/deep.py", True),
+        ("mine/unused.py", False),
+    ],
+)
 def test_every_file_counts_that_is_imported(own, name, counts):
     before = code_digest(settings("mine.nets:make"), "diagvib.training.run")
     assert code_digest(settings("mine.nets:make"), "diagvib.training.run") == before
@@ -72,7 +86,9 @@ def test_own_module_that_is_not_there_or_no_python(own):
 def elsewhere(tmp_path_factory):
     """A copy of the package that may be changed."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    shutil.copytree(REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPOSITORY / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__")
+    )
     shutil.copytree(REPOSITORY / "config", folder / "config")
     return folder
 
@@ -93,16 +109,29 @@ def digests(folder: Path, python: str | Path) -> dict[str, str]:
             print(name, code_digest(chosen, "diagvib.training.run", "digits"))
         print("tuning", code_digest(settings("small_cnn"), "diagvib.training.tuning", "digits"))
         """)
-    done = subprocess.run([python, "-c", script], env={**os.environ, "PYTHONPATH": str(folder / "src")}, cwd=folder,
-                          capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(folder / "src")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return dict(line.split() for line in done.stdout.splitlines())
 
 
-@pytest.mark.parametrize(("module", "changes"), [
-    ("methods/vae", {"vae", "factor_vae"}), ("models/small_cnn", {"small_cnn", "jtt", "tuning"}),
-    ("methods/jtt", {"jtt"}),
-    ("scenes/digits/renderer", {"small_cnn", "resnet18", "vae", "factor_vae", "jtt", "tuning"}),
-    ("training/tuning", {"tuning"}), ("report/figures", set()), ("foundation/errors", set())])
+@pytest.mark.parametrize(
+    ("module", "changes"),
+    [
+        ("methods/vae", {"vae", "factor_vae"}),
+        ("models/small_cnn", {"small_cnn", "jtt", "tuning"}),
+        ("methods/jtt", {"jtt"}),
+        ("scenes/digits/renderer", {"small_cnn", "resnet18", "vae", "factor_vae", "jtt", "tuning"}),
+        ("training/tuning", {"tuning"}),
+        ("report/figures", set()),
+        ("foundation/errors", set()),
+    ],
+)
 def test_a_module_counts_for_those_that_use_it(elsewhere, unchanged, module, changes):
     path = elsewhere / f"src/diagvib/{module}.py"
     text = path.read_text()
@@ -113,7 +142,9 @@ def test_a_module_counts_for_those_that_use_it(elsewhere, unchanged, module, cha
 
 
 def test_the_place_of_the_code_does_not_count(elsewhere, unchanged, tmp_path):
-    assert digests(Path(shutil.copytree(elsewhere, tmp_path / "again")), sys.executable) == unchanged
+    assert (
+        digests(Path(shutil.copytree(elsewhere, tmp_path / "again")), sys.executable) == unchanged
+    )
 
 
 TRAIN = """
@@ -146,35 +177,49 @@ TRAIN = """
 
 
 def train(root: Path, kind: str, kill_behind: int = 0) -> subprocess.CompletedProcess:
-    return subprocess.run([programs() / "python", "-c", textwrap.dedent(TRAIN), str(root), kind, str(kill_behind)],
-                          cwd=root, env={**os.environ, "PYTHONPATH": str(root / "src")}, capture_output=True,
-                          text=True, check=False)
+    return subprocess.run(
+        [programs() / "python", "-c", textwrap.dedent(TRAIN), str(root), kind, str(kill_behind)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
-@pytest.mark.parametrize(("kind", "file"), [("small_cnn", "src/diagvib/models/small_cnn.py"),
-                                            ("my_nets:make", "my_parts.py")])
+@pytest.mark.parametrize(
+    ("kind", "file"),
+    [("small_cnn", "src/diagvib/models/small_cnn.py"), ("my_nets:make", "my_parts.py")],
+)
 def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind, file):
-    """SIGKILL after the second epoch, ReLU becomes Sigmoid, the same command again: the run is that of Sigmoid
-    alone."""
+    """SIGKILL after the second epoch, ReLU becomes Sigmoid, the same command again: the run is that
+    of Sigmoid alone."""
     shutil.copytree(elsewhere / "src", tmp_path / "src")
     shutil.copytree(elsewhere / "config", tmp_path / "config")
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    (tmp_path / "my_nets.py").write_text(textwrap.dedent("""
+    (tmp_path / "my_nets.py").write_text(
+        textwrap.dedent("""
         from torch import nn
         import my_parts
 
         def make(n_classes, image_size):
             return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * (image_size // 8)**2, 16),
                                  my_parts.Activation(), nn.Linear(16, n_classes))
-        """))
+        """)
+    )
     (tmp_path / "my_parts.py").write_text("from torch.nn import ReLU as Activation\n")
     assert train(tmp_path, kind, kill_behind=2).returncode == -signal.SIGKILL
     code = (tmp_path / file).read_text()
-    (tmp_path / file).write_text(code.replace("ReLU(inplace=True)", "Sigmoid()").replace("ReLU", "Sigmoid"))
+    (tmp_path / file).write_text(
+        code.replace("ReLU(inplace=True)", "Sigmoid()").replace("ReLU", "Sigmoid")
+    )
     again = train(tmp_path, kind)
     assert again.returncode == 0, again.stderr
     assert "made with other settings, images or code" in again.stderr
-    continued = {name: (tmp_path / "runs/0" / name).read_bytes() for name in ("history.jsonl", "predictions.parquet")}
+    continued = {
+        name: (tmp_path / "runs/0" / name).read_bytes()
+        for name in ("history.jsonl", "predictions.parquet")
+    }
     noted = read_json(tmp_path / "runs/0/run.json")["code"]
     assert len(noted["sha256"]) == 64 and noted["git"] is None, "a copy is no checkout"
     shutil.rmtree(tmp_path / "runs")
@@ -194,14 +239,23 @@ def test_git_state_tells_a_change(elsewhere, tmp_path):
     folder = Path(shutil.copytree(elsewhere, tmp_path / "checkout"))
 
     def git(*command):
-        subprocess.run(["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *command], cwd=folder, check=True,
-                       capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=T", "-c", "user.email=t@example.org", *command],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
 
     def found():
         script = "from diagvib.training.code_digest import git_state; print(git_state())"
-        done = subprocess.run([sys.executable, "-c", script],
-                              env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
-                              capture_output=True, text=True, check=True, cwd=tmp_path)
+        done = subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
         return done.stdout.strip()
 
     git("init", "-q")

@@ -37,9 +37,15 @@ def test_the_same_runs_are_the_same(folders):
 
 def test_a_difference_is_paired_by_sample(folders, monkeypatch):
     import synthetic_runs
+
     usual = synthetic_runs.right
-    monkeypatch.setattr(synthetic_runs, "right", lambda run, group: usual(run, group) + (
-        4 + run["sample"] % 2 if group == "ood" and run["cue"] else 0))
+    monkeypatch.setattr(
+        synthetic_runs,
+        "right",
+        lambda run, group: (
+            usual(run, group) + (4 + run["sample"] % 2 if group == "ood" and run["cue"] else 0)
+        ),
+    )
     for run in EXPECTED:
         if run["binding"] == "shape-hue":
             write_run(folders[1] / "runs", run)
@@ -66,18 +72,29 @@ def test_one_common_sample_decides_nothing(folders, tmp_path):
     write_run(tmp_path / "d" / "runs", {**run, "sample": 1})
     verdict = cell(compare_results(tmp_path / "c", tmp_path / "d"), target=run["target"])["verdict"]
     assert verdict == "no common sample"
-    same = cell(compare_results(tmp_path / "c", folders[0]), target=run["target"], study="zgo", cue=run["cue"])
+    same = cell(
+        compare_results(tmp_path / "c", folders[0]),
+        target=run["target"],
+        study="zgo",
+        cue=run["cue"],
+    )
     assert same["n"] == 1 and np.isnan(same["uncertainty"]) and same["verdict"] == "same"
 
 
 def compared(values):
     """`_compare` of A, all 0.5, and B: float[cells, samples]."""
-    index = pd.MultiIndex.from_tuples([("zgo", "small_cnn", "shape", f"cue {k}", "ood") for k in range(len(values))])
-    return _compare(pd.DataFrame(np.full(np.shape(values), 0.5), index), pd.DataFrame(values, index))
+    index = pd.MultiIndex.from_tuples(
+        [("zgo", "small_cnn", "shape", f"cue {k}", "ood") for k in range(len(values))]
+    )
+    return _compare(
+        pd.DataFrame(np.full(np.shape(values), 0.5), index), pd.DataFrame(values, index)
+    )
 
 
 def test_a_change_that_chance_explains_is_not_called_the_same():
-    table = compared([[0.52, 0.49, 0.50], [0.60, np.nan, np.nan], [0.5, 0.5, 0.5], [0.61, 0.63, 0.62]])
+    table = compared(
+        [[0.52, 0.49, 0.50], [0.60, np.nan, np.nan], [0.5, 0.5, 0.5], [0.61, 0.63, 0.62]]
+    )
     assert table["verdict"].tolist() == ["cannot tell", "cannot tell", "same", "differs"]
     assert "1 same, 1 differs. Cannot tell: the difference is no larger" in compare_sentence(table)
 
@@ -103,7 +120,9 @@ def test_a_damaged_run_is_named(folders):
     (folders[0] / "runs/small_cnn/zgo/shape-hue/1/run.json").write_text("{")
     table = compare_results(*folders)
     assert cell(table, target="shape", cue="hue")["n"] == 2
-    assert "Left out, A: small_cnn, zgo: shape-hue sample 1: damaged (run.json" in compare_sentence(table)
+    assert "Left out, A: small_cnn, zgo: shape-hue sample 1: damaged (run.json" in compare_sentence(
+        table
+    )
 
 
 @pytest.mark.parametrize("kind", ["csv", "md", "html"])
@@ -114,8 +133,11 @@ def test_it_is_printed_and_written(folders, tmp_path, kind):
     text = out.read_text()
     assert text.count("small_cnn") == 6
     if kind == "csv":
-        pd.testing.assert_frame_equal(pd.read_csv(out, keep_default_na=False, na_values=[""])[["a", "b"]],
-                                      compare_results(*folders)[["a", "b"]], check_dtype=False)
+        pd.testing.assert_frame_equal(
+            pd.read_csv(out, keep_default_na=False, na_values=[""])[["a", "b"]],
+            compare_results(*folders)[["a", "b"]],
+            check_dtype=False,
+        )
 
 
 def test_a_folder_without_runs_and_an_unknown_ending_are_readable_errors(folders, tmp_path):

@@ -1,4 +1,5 @@
-"""Configurations: errors are reported with file and key; valid ones resolve to the promised grid."""
+"""Configurations: errors are reported with file and key; valid ones resolve to the promised
+grid."""
 
 import pytest
 
@@ -24,7 +25,9 @@ def test_the_default_is_the_whole_paper():
     assert len(datasets(config)) == 246
     assert len(train_jobs(config)) == 246 * len(config["baselines"])
     assert len(runs(config)) == 1230 * len(config["baselines"])
-    assert datasets(config)[:6] == [("zso", f) for f in ("position", "hue", "lightness", "scale", "shape", "texture")]
+    assert datasets(config)[:6] == [
+        ("zso", f) for f in ("position", "hue", "lightness", "scale", "shape", "texture")
+    ]
 
 
 def test_the_shipped_file_says_what_the_schema_would_fill_in(tmp_path):
@@ -42,25 +45,42 @@ def test_a_baseline_may_be_restricted():
     assert len([job for job in jobs if job[0] == "small_cnn"]) == len(datasets(load("ci"))) == 9
 
 
-@pytest.mark.parametrize(("override", "says"), [
-    ("seeds=all", "config.yaml: unknown key 'seeds'; did you mean"), ("tpyo=1", "unknown key 'tpyo'"),
-    ("pairs=[shape-hue]", "config.yaml: pairs: this key is now called bindings"),
-    ("bindings=[shape-hue, shape-hue-texture]", "bindings: study zgo: 'shape-hue-texture' names 3 factors"),
-    ("training.precison=fp32", "unknown key 'training.precison'; did you mean training.precision"),
-    ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
-    ("bindings=[shape-hu]", "config.yaml: bindings: binding 'shape-hu': unknown factor 'hu'; did you mean hue"),
-    ("bindings=[shape-shape]", "binding 'shape-shape' names a factor twice"),
-    ("bindings=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
-    ("baselines=[resnet19]", "config.yaml: baselines: unknown baseline 'resnet19'; did you mean resnet18"),
-    ("baselines=[small_cnn, small_cnn]", "small_cnn is listed 2 times"),
-    ("baselines=[{name: small_cnn, studies: [zgo], epochs: 3}]", "baselines"),
-    ("samples=0", "config.yaml: samples: must be greater than or equal to 1, not 0"),
-    ("samples=two", "samples: must be a valid integer, not 'two'"),
-    ("counts.train=0", "counts.train: must be greater than or equal to 9, not 0"),
-    ("image_size=32", "image_size: must be greater than or equal to 64, not 32"),
-    ("device=gpu", "device: unknown value 'gpu'"),
-    ("samples", "write it as key=value"),
-    ("root.sub=1", "root has no keys of its own")])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("seeds=all", "config.yaml: unknown key 'seeds'; did you mean"),
+        ("tpyo=1", "unknown key 'tpyo'"),
+        ("pairs=[shape-hue]", "config.yaml: pairs: this key is now called bindings"),
+        (
+            "bindings=[shape-hue, shape-hue-texture]",
+            "bindings: study zgo: 'shape-hue-texture' names 3 factors",
+        ),
+        (
+            "training.precison=fp32",
+            "unknown key 'training.precison'; did you mean training.precision",
+        ),
+        ("studies=[zgo, cgo-9]", "config.yaml: studies: unknown study 'cgo-9'; did you mean cgo-3"),
+        (
+            "bindings=[shape-hu]",
+            "config.yaml: bindings: binding 'shape-hu': unknown factor 'hu'; did you mean hue",
+        ),
+        ("bindings=[shape-shape]", "binding 'shape-shape' names a factor twice"),
+        ("bindings=[shape]", "'shape' names no cue factor; write e.g. shape-position"),
+        (
+            "baselines=[resnet19]",
+            "config.yaml: baselines: unknown baseline 'resnet19'; did you mean resnet18",
+        ),
+        ("baselines=[small_cnn, small_cnn]", "small_cnn is listed 2 times"),
+        ("baselines=[{name: small_cnn, studies: [zgo], epochs: 3}]", "baselines"),
+        ("samples=0", "config.yaml: samples: must be greater than or equal to 1, not 0"),
+        ("samples=two", "samples: must be a valid integer, not 'two'"),
+        ("counts.train=0", "counts.train: must be greater than or equal to 9, not 0"),
+        ("image_size=32", "image_size: must be greater than or equal to 64, not 32"),
+        ("device=gpu", "device: unknown value 'gpu'"),
+        ("samples", "write it as key=value"),
+        ("root.sub=1", "root has no keys of its own"),
+    ],
+)
 def test_a_mistake_is_named_with_its_place(override, says):
     with pytest.raises(DiagvibError) as error:
         load("config", override)
@@ -68,7 +88,9 @@ def test_a_mistake_is_named_with_its_place(override, says):
 
 
 def test_a_restriction_must_lie_inside_the_grid():
-    with pytest.raises(DiagvibError, match="small_cnn: studies: zso is not among the configuration's studies"):
+    with pytest.raises(
+        DiagvibError, match="small_cnn: studies: zso is not among the configuration's studies"
+    ):
         load("config", "studies=[zgo]", "baselines=[{name: small_cnn, studies: [zso]}]")
 
 
@@ -85,10 +107,16 @@ def test_a_stage_sees_only_what_it_depends_on():
     other = load("config", "samples=2", "training.max_epochs=3", "bindings=[shape-hue]")
     for stage in ("fetch", "prepare"):
         assert stage_settings(small, stage) == stage_settings(other, stage)
-    assert stage_settings(small, "render", study="zgo") == stage_settings(other, "render", study="zgo")
+    assert stage_settings(small, "render", study="zgo") == stage_settings(
+        other, "render", study="zgo"
+    )
     assert stage_settings(small, "draw", study="zgo") == stage_settings(other, "draw", study="zgo")
-    assert stage_settings(small, "train", "zgo", "small_cnn") != stage_settings(other, "train", "zgo", "small_cnn")
-    assert "root" not in stage_settings(small, "plot") and "mirror" not in stage_settings(small, "plot")
+    assert stage_settings(small, "train", "zgo", "small_cnn") != stage_settings(
+        other, "train", "zgo", "small_cnn"
+    )
+    assert "root" not in stage_settings(small, "plot") and "mirror" not in stage_settings(
+        small, "plot"
+    )
 
 
 def test_a_stage_of_an_unknown_study_or_baseline():
@@ -96,27 +124,55 @@ def test_a_stage_of_an_unknown_study_or_baseline():
         stage_settings(load(), "draw", study="zg")
     with pytest.raises(DiagvibError, match="unknown baseline 'resnet81'; did you mean resnet18"):
         stage_settings(load(), "train", "zgo", "resnet81")
-    with pytest.raises(DiagvibError, match=r"^resnet50 is not among the configuration's baselines, small_cnn.*; add it "
-                                           r"there, or with --set 'baselines=\[resnet50\]'"):
+    with pytest.raises(
+        DiagvibError,
+        match=r"^resnet50 is not among the configuration's baselines, small_cnn.*; add it "
+        r"there, or with --set 'baselines=\[resnet50\]'",
+    ):
         stage_settings(load(), "train", "zgo", "resnet50")
-    assert stage_settings(load("config", "baselines=[resnet50]"), "train", "zgo", "resnet50")["baseline"]["model"]
+    assert stage_settings(load("config", "baselines=[resnet50]"), "train", "zgo", "resnet50")[
+        "baseline"
+    ]["model"]
 
 
 def test_test_images_are_counted_by_group_or_together():
     two = ["studies=[whac-95]", "bindings=[shape-hue-texture]"]
     assert load("config", *two, "counts.test=540")["counts"]["test"] == 540
-    mixed = load("config", "studies=[zgo, whac-95]", "bindings=[shape-hue, shape-hue-texture]", "counts.test=540")
+    mixed = load(
+        "config",
+        "studies=[zgo, whac-95]",
+        "bindings=[shape-hue, shape-hue-texture]",
+        "counts.test=540",
+    )
     assert mixed["counts"]["ood"] == 10000
-    groups = [f"counts.{group}={count}" for group, count in
-              (("common", 60), ("no-cue-1", 120), ("no-cue-2", 120), ("neither", 240))]
+    groups = [
+        f"counts.{group}={count}"
+        for group, count in (("common", 60), ("no-cue-1", 120), ("no-cue-2", 120), ("neither", 240))
+    ]
     assert load("config", *two, *groups)["counts"]["neither"] == 240
     for overrides, says in (
-            (two, "the group common of study whac-95 has no number of images; add counts.common, or counts.test"),
-            ([*two, *groups[:2]], "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2"),
-            ([*two, groups[1], "counts.test=540"], "both counts.no-cue-1 and counts.test are given for study whac-95"),
-            ([*two, *groups, "counts.test=540"], "counts.test: every group of the studies already has its own number"),
-            (["studies=[zgo]", "counts.test=540"], "its own number, such as counts.id; leave out one of the two"),
-            (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test")):
+        (
+            two,
+            "the group common of study whac-95 has no number of images; add counts.common, or counts.test",
+        ),
+        (
+            [*two, *groups[:2]],
+            "the group no-cue-2 of study whac-95 has no number of images; add counts.no-cue-2",
+        ),
+        (
+            [*two, groups[1], "counts.test=540"],
+            "both counts.no-cue-1 and counts.test are given for study whac-95",
+        ),
+        (
+            [*two, *groups, "counts.test=540"],
+            "counts.test: every group of the studies already has its own number",
+        ),
+        (
+            ["studies=[zgo]", "counts.test=540"],
+            "its own number, such as counts.id; leave out one of the two",
+        ),
+        (["counts.tests=540"], "unknown key 'counts.tests'; did you mean counts.test"),
+    ):
         with pytest.raises(DiagvibError, match=says):
             load("config", *overrides)
 
@@ -125,7 +181,8 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
     (tmp_path / "mine.yaml").write_text(
         "kept: {model: small_cnn, method: jtt, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 64, origin: ours}\n"
         "last: {model: small_cnn, method: erm, optimiser: {name: adam, lr: 1.0e-3}, batch_size: 64, selection: last, "
-        "origin: ours}\n")
+        "origin: ours}\n"
+    )
     given = ["studies=[zgo]", f"baselines_from=[{tmp_path / 'mine.yaml'}]", "training.patience=3"]
     says = r"last: training\.patience: 3 never stops a training with selection: last"
     with pytest.raises(DiagvibError, match=says):
@@ -137,7 +194,9 @@ def test_patience_needs_a_rule_that_can_prefer_an_earlier_epoch(tmp_path):
         stage_settings(config, "tune", baseline="last")
 
 
-@pytest.mark.parametrize("written", ["outputs/mine/", "./outputs/mine", "outputs//mine", "outputs/./mine"])
+@pytest.mark.parametrize(
+    "written", ["outputs/mine/", "./outputs/mine", "outputs//mine", "outputs/./mine"]
+)
 def test_a_root_has_one_name_however_it_is_written(written):
     assert load_config(overrides=[f"root={written}"])["root"] == "outputs/mine"
 

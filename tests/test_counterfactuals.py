@@ -26,10 +26,20 @@ def batches(tmp_path_factory):
     scene.prepare(prepared / "raw", prepared, "embedded")
     rows = recipes(scene, prepared, "train")
     images = Images(scene.renderer(prepared, SIZE, CPU)(rows), rows, {"scene": "digits"})
-    known = Annotations(torch.stack([images.labels(cue) for cue in CUES], 1), None, scene.factors["shape"],
-                        {cue: scene.factors[cue] for cue in CUES})
-    return Batches(images.pixels, images.labels("shape"), CPU, None, known,
-                   SceneCounterfactuals(images, CUES, prepared, CPU))
+    known = Annotations(
+        torch.stack([images.labels(cue) for cue in CUES], 1),
+        None,
+        scene.factors["shape"],
+        {cue: scene.factors[cue] for cue in CUES},
+    )
+    return Batches(
+        images.pixels,
+        images.labels("shape"),
+        CPU,
+        None,
+        known,
+        SceneCounterfactuals(images, CUES, prepared, CPU),
+    )
 
 
 @pytest.fixture
@@ -44,10 +54,13 @@ def test_an_exchanged_image_shows_the_donors_cue(batches):
     scene, index, donors = load_scene("digits"), torch.tensor([3, 5]), torch.tensor([7, 0])
     pixels = batches.counterfactuals.exchanged(index, 1, donors)
     rows = batches.counterfactuals._recipes.take([3, 5]).to_pylist()
-    for row, donor in zip(rows, batches.counterfactuals._recipes.take([7, 0]).to_pylist(), strict=True):
+    for row, donor in zip(
+        rows, batches.counterfactuals._recipes.take([7, 0]).to_pylist(), strict=True
+    ):
         row |= {name: donor[name] for name in ("lightness", "lightness_1", "lightness_2")}
     wanted = scene.renderer(batches.counterfactuals._prepared, SIZE, CPU)(
-        pa.Table.from_pylist(rows, batches.counterfactuals._recipes.schema))
+        pa.Table.from_pylist(rows, batches.counterfactuals._recipes.schema)
+    )
     assert torch.equal(pixels, wanted)
     assert torch.equal(batches.counterfactuals.exchanged(index, 0, index), batches.pixels[index])
 
@@ -72,9 +85,13 @@ def test_donors_are_of_another_class_and_all_as_often():
     for label in (0, 1, 2):
         others = (labels != label).nonzero().flatten()
         of_any, of_label = torch.zeros(30_000, dtype=torch.int64), torch.full((30_000,), label)
-        drawn = Partners(torch.zeros_like(labels), labels).draw(of_any, of_label).bincount(minlength=6)
+        drawn = (
+            Partners(torch.zeros_like(labels), labels).draw(of_any, of_label).bincount(minlength=6)
+        )
         assert drawn[labels == label].sum() == 0
-        assert torch.allclose(drawn[others] / 30_000, torch.full((len(others),), 1 / len(others)), atol=0.02)
+        assert torch.allclose(
+            drawn[others] / 30_000, torch.full((len(others),), 1 / len(others)), atol=0.02
+        )
 
 
 @pytest.mark.parametrize("method", ["lle"], indirect=True)
@@ -84,10 +101,14 @@ def test_lle_is_one_head_where_the_shift_is_certain(batches, method):
     torch.nn.init.normal_(method.heads[1].weight)
     for shift in range(3):
         method.shift.bias.data = 1e4 * F.one_hot(torch.tensor(shift), 3).float()
-        assert torch.allclose(method.predict(batch), method.heads[shift](method.model.features(batch.inputs)))
+        assert torch.allclose(
+            method.predict(batch), method.heads[shift](method.model.features(batch.inputs))
+        )
     method.shift.bias.data.zero_()
     features = method.model.features(batch.inputs)
-    assert torch.allclose(method.predict(batch), sum(head(features) for head in method.heads) / 3, atol=1e-6)
+    assert torch.allclose(
+        method.predict(batch), sum(head(features) for head in method.heads) / 3, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("detach", [True, False])
@@ -96,9 +117,11 @@ def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach)
     method.phases(batches.training_data())
     torch.nn.init.normal_(method.shift.weight)
     found = []
+
     def update(name, loss):
         loss.backward()
         found.append([p.grad.clone() for p in method.model.body.parameters()])
+
     for weight in (1.0, 3.0):
         torch.manual_seed(0)
         method.zero_grad()
@@ -112,7 +135,9 @@ def test_cf_f_keeps_the_box_or_all_but_it(batches, method):
     torch.manual_seed(0)
     batch = batches.batch(torch.arange(40))
     factual, counterfactual = method.changed(batch)
-    for at, (top, left, bottom, right) in enumerate(batches.counterfactuals.object_boxes(batch.index).tolist()):
+    for at, (top, left, bottom, right) in enumerate(
+        batches.counterfactuals.object_boxes(batch.index).tolist()
+    ):
         inside = torch.zeros(SIZE, SIZE, dtype=torch.bool)
         inside[top:bottom, left:right] = True
         assert torch.equal(factual[at][:, inside], batch.inputs[at][:, inside])
@@ -131,7 +156,9 @@ def test_cf_f_adds_three_losses(batches, method):
     factual, counterfactual = method.changed(batch)
     torch.manual_seed(3)
     output = method.training_step("classify", batch, lambda name, loss: taken.append(loss))
-    own, kept, gone = (method.model(inputs).log_softmax(1) for inputs in (batch.inputs, factual, counterfactual))
+    own, kept, gone = (
+        method.model(inputs).log_softmax(1) for inputs in (batch.inputs, factual, counterfactual)
+    )
     rows = torch.arange(8)
     others = -(gone.sum(1) - gone[rows, batch.labels]) / 9
     wanted = others - own[rows, batch.labels] - kept[rows, batch.labels]
@@ -141,16 +168,32 @@ def test_cf_f_adds_three_losses(batches, method):
 
 def test_what_a_scene_cannot_do_is_said_at_planning():
     check_scene({"name": "lle"}, "digits")
-    with pytest.raises(DiagvibError, match="cf_f needs a scene that can say where an image's object is, but "
-                                           "squares:Squares cannot"):
+    with pytest.raises(
+        DiagvibError,
+        match="cf_f needs a scene that can say where an image's object is, but "
+        "squares:Squares cannot",
+    ):
         check_scene({"name": "cf_f"}, "squares:Squares")
 
 
 def test_a_configuration_of_a_scene_that_cannot_is_refused(tmp_path):
     baselines = tmp_path / "mine.yaml"
-    baselines.write_text("x: {model: small_cnn, method: cf_f, optimiser: {name: adam, lr: 0.001}, batch_size: 4, "
-                         "origin: test}\n")
-    with pytest.raises(DiagvibError, match="baselines: x: study two-cues: method: cf_f needs a scene that can say"):
-        resolve({"studies": ["two-cues"], "studies_from": ["tests/square_studies.yaml"], "bindings": [
-            "colour-corner-extent"], "counts": {"common": 9, "neither": 9}, "baselines": ["x"],
-            "baselines_from": [str(baselines)], "samples": 1}, "c.yaml")
+    baselines.write_text(
+        "x: {model: small_cnn, method: cf_f, optimiser: {name: adam, lr: 0.001}, batch_size: 4, "
+        "origin: test}\n"
+    )
+    with pytest.raises(
+        DiagvibError, match="baselines: x: study two-cues: method: cf_f needs a scene that can say"
+    ):
+        resolve(
+            {
+                "studies": ["two-cues"],
+                "studies_from": ["tests/square_studies.yaml"],
+                "bindings": ["colour-corner-extent"],
+                "counts": {"common": 9, "neither": 9},
+                "baselines": ["x"],
+                "baselines_from": [str(baselines)],
+                "samples": 1,
+            },
+            "c.yaml",
+        )

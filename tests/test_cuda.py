@@ -1,6 +1,7 @@
 """What only a GPU can show: recorded steps agree with step-by-step training, and wait for nothing.
 
-On the CPU `test_cuda_graphs` and `test_runs` test the same, bit for bit, with recorded operations for CUDA graphs.
+On the CPU `test_cuda_graphs` and `test_runs` test the same, bit for bit, with recorded operations
+for CUDA graphs.
 """
 
 import pytest
@@ -44,7 +45,8 @@ def make(name, **keys):
 
 def fit(method, data=None, *arguments, protocol=PROTOCOL, graphs=True, **keywords):
     return Trainer(method, *(data or dataset()), run(), protocol).fit(
-        *arguments, graphs=cuda_graphs(GPU, graphs), **keywords)
+        *arguments, graphs=cuda_graphs(GPU, graphs), **keywords
+    )
 
 
 def losses(fitted):
@@ -55,7 +57,10 @@ def losses(fitted):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_recorded_and_step_by_step_agree(name, precision, capsys):
     protocol = Protocol(max_epochs=1, patience=None, seed=3, precision=precision)
-    found = [losses(fit(make(name, lr=1e-5), protocol=protocol, graphs=graphs)) for graphs in (True, False)]
+    found = [
+        losses(fit(make(name, lr=1e-5), protocol=protocol, graphs=graphs))
+        for graphs in (True, False)
+    ]
     assert found[0] == pytest.approx(found[1], rel=2e-2 if precision == "bf16" else 2e-3)
     assert "without CUDA graphs" not in capsys.readouterr().err
 
@@ -87,11 +92,20 @@ def test_a_recorded_step_draws_the_random_numbers_of_its_epoch():
 @pytest.mark.parametrize("name", ["group_dro", "jtt", "coral", "lff", "eiil", "debian"])
 def test_methods_that_mend_shortcuts_can_be_recorded(name, capsys):
     from test_methods import annotated, settings_for
+
     found = []
     for graphs in (True, False):
         train = annotated(96, 0, device=GPU, mistaken=8)
         method = make_baseline(settings_for(name), 6, SIZE, 3)
-        found.append(losses(fit(method, (train, annotated(24, 1, scaling=train.scaling, device=GPU)), graphs=graphs)))
+        found.append(
+            losses(
+                fit(
+                    method,
+                    (train, annotated(24, 1, scaling=train.scaling, device=GPU)),
+                    graphs=graphs,
+                )
+            )
+        )
     assert found[0] == pytest.approx(found[1], rel=2e-3)
     assert "without CUDA graphs" not in capsys.readouterr().err
 
@@ -104,7 +118,8 @@ def test_no_step_waits_for_the_gpu(graphs):
 
         def on_step(self, images):
             self.steps += 1
-            # From the sixth step to the second-to-last of the first epoch; recording itself may wait.
+            # From the sixth step to the second-to-last of the first epoch; recording itself may
+            # wait.
             torch.cuda.set_sync_debug_mode("error" if 5 < self.steps < 9 else "default")
 
     try:
@@ -145,7 +160,9 @@ def test_too_little_memory_says_what_to_lower(tmp_path):
     total = torch.cuda.get_device_properties(GPU).total_memory
     torch.cuda.set_per_process_memory_fraction((torch.cuda.memory_reserved() + 600 * 2**20) / total)
     try:
-        with pytest.raises(DiagvibError, match="GPU's memory is too small; lower the batch_size of small_cnn"):
+        with pytest.raises(
+            DiagvibError, match="GPU's memory is too small; lower the batch_size of small_cnn"
+        ):
             train(tmp_path, "runs", samples=[0], device="cuda", settings=settings)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -33,12 +33,17 @@ def fit(model, *arguments, protocol=PROTOCOL, **keywords):
 
 
 def result(model, fitted):
-    return (fitted.history, fitted.selected_epoch,
-            {name: value.clone() for name, value in model.state_dict().items()})
+    return (
+        fitted.history,
+        fitted.selected_epoch,
+        {name: value.clone() for name, value in model.state_dict().items()},
+    )
 
 
 def same(one, other):
-    return one[:2] == other[:2] and all(torch.equal(one[2][name], other[2][name]) for name in one[2])
+    return one[:2] == other[:2] and all(
+        torch.equal(one[2][name], other[2][name]) for name in one[2]
+    )
 
 
 def alone(make):
@@ -51,15 +56,17 @@ def test_a_recorded_step_computes_what_the_step_does(make):
     model, graphs = make(), RecordedOperations()
     fitted = fit(model, graphs=graphs)
     assert same(result(model, fitted), alone(make))
-    assert all((row["train_accuracy"] or 0) <= 1 for row in fitted.history), "every epoch counts anew"
+    assert all((row["train_accuracy"] or 0) <= 1 for row in fitted.history), (
+        "every epoch counts anew"
+    )
     # 5 steps an epoch, 2 epochs a phase; the first three of each phase are made before recording.
     assert graphs.repetitions == [7] * len({row["phase"] for row in fitted.history})
 
 
 @pytest.mark.parametrize("name", ["resnet18", "asr", "vae", "factor_vae"])
 def test_steps_of_the_papers_baselines_can_be_recorded(name):
-    """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 represents the classifiers of
-    torchvision that differ from it only in layers."""
+    """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 represents
+    the classifiers of torchvision that differ from it only in layers."""
     settings = changed(name, batch_size=4)
     if name == "asr":
         settings["method"] |= {"base_width": 4, "levels": 2}
@@ -82,20 +89,29 @@ def test_an_interrupted_run_continues_with_recorded_steps(tmp_path, at):
         fit(two_phases(), checkpoint, Interruption(**at), graphs=RecordedOperations())
     for _ in range(2):  # the second time from the checkpoint of a finished run
         model = two_phases()
-        assert same(result(model, fit(model, checkpoint, graphs=RecordedOperations())), alone(two_phases))
+        assert same(
+            result(model, fit(model, checkpoint, graphs=RecordedOperations())), alone(two_phases)
+        )
 
 
 def test_a_step_that_reads_a_value_back_is_not_recorded(capsys):
-    """As a user's model may do: the run continues step by step, with the same result, and one line says why."""
+    """As a user's model may do: the run continues step by step, with the same result, and one line
+    says why."""
+
     class Waiting(TwoPhases):
         def training_step(self, phase, batch, update):
             output = super().training_step(phase, batch, update)
-            return StepOutput(output.loss * (1.0 if output.loss.mean().item() > 0 else 2.0), output.logits)
+            return StepOutput(
+                output.loss * (1.0 if output.loss.mean().item() > 0 else 2.0), output.logits
+            )
 
     model = two_phases(Waiting)
-    assert same(result(model, fit(model, graphs=RecordedOperations())), alone(lambda: two_phases(Waiting)))
+    assert same(
+        result(model, fit(model, graphs=RecordedOperations())), alone(lambda: two_phases(Waiting))
+    )
     assert capsys.readouterr().err.splitlines() == 2 * [
-        "training without CUDA graphs, step by step: operation not permitted when stream is capturing"]
+        "training without CUDA graphs, step by step: operation not permitted when stream is capturing"
+    ]
 
 
 def test_too_little_memory_for_recording_is_not_hidden():

@@ -1,4 +1,5 @@
-"""Image files and recipes rendered on the fly are the same datasets; recipes for other sources are refused."""
+"""Image files and recipes rendered on the fly are the same datasets; recipes for other sources are
+refused."""
 
 import shutil
 
@@ -18,7 +19,9 @@ from diagvib.studies.recipes import read_recipes
 @pytest.fixture(scope="module")
 def layout(tmp_path_factory) -> Layout:
     """A root with embedded sources and the files of ZGO shape-hue."""
-    config = load_config(None, ["sources=embedded", "samples=1", "counts={train: 40, val: 9, id: 9, ood: 9}"])
+    config = load_config(
+        None, ["sources=embedded", "samples=1", "counts={train: 40, val: 9, id: 9, ood: 9}"]
+    )
     layout = Layout(tmp_path_factory.mktemp("root"))
     prepare(layout, stage_settings(config, "prepare"), "digits")
     draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
@@ -27,13 +30,21 @@ def layout(tmp_path_factory) -> Layout:
 
 
 def rendered(layout: Layout, recipes=None) -> RenderedRecipes:
-    return RenderedRecipes(recipes or layout.recipes("zgo", "shape-hue"), load_scene("digits"),
-                           layout.prepared("digits"), 128, torch.device("cpu"))
+    return RenderedRecipes(
+        recipes or layout.recipes("zgo", "shape-hue"),
+        load_scene("digits"),
+        layout.prepared("digits"),
+        128,
+        torch.device("cpu"),
+    )
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
 def test_both_ways_give_the_same(layout, split):
-    files, on_the_spot = ImageFiles(layout.images("zgo", "shape-hue")).load(0, split), rendered(layout).load(0, split)
+    files, on_the_spot = (
+        ImageFiles(layout.images("zgo", "shape-hue")).load(0, split),
+        rendered(layout).load(0, split),
+    )
     assert torch.equal(files.pixels, on_the_spot.pixels)
     assert files.table.to_pydict() == on_the_spot.table.to_pydict()
     assert files.metadata.items() >= on_the_spot.metadata.items()
@@ -41,27 +52,44 @@ def test_both_ways_give_the_same(layout, split):
 
 def test_files_say_what_made_them(layout):
     noted = ImageFiles(layout.images("zgo", "shape-hue")).metadata(0, "test")
-    expected = {"study": "zgo", "binding": "shape-hue", "roles": {"target": "shape", "cue": "hue"}, "scene": "digits",
-                "sample": 0, "split": "test", "sources": "embedded", "comparable": False}
+    expected = {
+        "study": "zgo",
+        "binding": "shape-hue",
+        "roles": {"target": "shape", "cue": "hue"},
+        "scene": "digits",
+        "sample": 0,
+        "split": "test",
+        "sources": "embedded",
+        "comparable": False,
+    }
     assert {key: noted[key] for key in expected} == expected
-    assert noted["sources_digest"] == read_metadata(layout.recipes("zgo", "shape-hue"))["sources_digest"]
+    assert (
+        noted["sources_digest"]
+        == read_metadata(layout.recipes("zgo", "shape-hue"))["sources_digest"]
+    )
 
 
 def test_recipes_for_other_sources_are_refused(layout, tmp_path):
     table, noted = read_recipes(layout.recipes("zgo", "shape-hue"))
     other = tmp_path / "other.parquet"
     write_table(other, table, noted | {"sources": "official", "sources_digest": "0" * 64})
-    with pytest.raises(DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"):
+    with pytest.raises(
+        DiagvibError, match=r"other.parquet: drawn for other sources \(official.*draw the recipes"
+    ):
         rendered(layout, other)
 
 
 def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
     folder = shutil.copytree(layout.images("zgo", "shape-hue"), tmp_path / "images")
     shutil.copy(folder / "0/val.parquet", folder / "0/train.parquet")
-    with pytest.raises(DiagvibError, match="0/train.parquet: changed since it was rendered: .*sha256.json"):
+    with pytest.raises(
+        DiagvibError, match="0/train.parquet: changed since it was rendered: .*sha256.json"
+    ):
         ImageFiles(folder).load(0, "train")
 
 
 def test_a_missing_sample_is_named(layout):
-    with pytest.raises(DiagvibError, match="no recipes for dataset sample 4, split val; it holds samples 0 to 0"):
+    with pytest.raises(
+        DiagvibError, match="no recipes for dataset sample 4, split val; it holds samples 0 to 0"
+    ):
         rendered(layout).load(4, "val")

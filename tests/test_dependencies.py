@@ -1,5 +1,5 @@
-"""What is rerun after which change, under the real rules; the jobs' command is a stand-in. Every row is a line added
-to a file, and the jobs that a dry run then plans."""
+"""What is rerun after which change, under the real rules; the jobs' command is a stand-in. Every
+row is a line added to a file, and the jobs that a dry run then plans."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,11 +75,22 @@ CHANGES = {
     "scenery/rendering.py": {"render": 1, "train": 1, **ENDS},
 }
 
-# Other methods, tuning, a second renderer for tests, what is in settings, rooms that decide no result, and tables.
-NOTHING = ["src/diagvib/methods/asr.py", "src/diagvib/training/tuning.py", "src/diagvib/operations/plan.py",
-           "src/diagvib/scenes/digits/plain_renderer.py", "src/diagvib/settings/grid.py",
-           "src/diagvib/foundation/errors.py", "src/diagvib/bench/rendering.py", "src/diagvib/stages.py",
-           "src/diagvib/cli.py", "src/diagvib/scenes/__init__.py", "src/diagvib/methods/registry.py", "rules/train.smk"]
+# Other methods, tuning, a second renderer for tests, what is in settings, rooms that decide no
+# result, and tables.
+NOTHING = [
+    "src/diagvib/methods/asr.py",
+    "src/diagvib/training/tuning.py",
+    "src/diagvib/operations/plan.py",
+    "src/diagvib/scenes/digits/plain_renderer.py",
+    "src/diagvib/settings/grid.py",
+    "src/diagvib/foundation/errors.py",
+    "src/diagvib/bench/rendering.py",
+    "src/diagvib/stages.py",
+    "src/diagvib/cli.py",
+    "src/diagvib/scenes/__init__.py",
+    "src/diagvib/methods/registry.py",
+    "rules/train.smk",
+]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes.digits.digits import RawDigits, prepare_digit, prepare_digits, read_mnist, split_names
+from diagvib.scenes.digits.digits import (
+    RawDigits,
+    prepare_digit,
+    prepare_digits,
+    read_mnist,
+    split_names,
+)
 from diagvib.scenes.digits.embedded import embedded_digits
 from synthetic_sources import write_idx, write_sources
 
@@ -19,7 +25,9 @@ def raw(tmp_path):
 def test_prepared_digits_are_the_published_generators(mirror, golden):
     files = dict(zip(("train", "test"), read_mnist(mirror / "mnist"), strict=True))
     chosen = zip(golden["mnist_file"], golden["mnist_index"], strict=True)
-    ours = np.stack([prepare_digit(files[file].images[index]) for file, index in chosen]).astype(int)
+    ours = np.stack([prepare_digit(files[file].images[index]) for file, index in chosen]).astype(
+        int
+    )
     difference = np.abs(ours - golden["prepared_digit"])
     assert (difference == 0).mean() >= 0.99
     assert difference.max() <= 2
@@ -48,7 +56,9 @@ def test_image_without_a_digit_is_named():
     images = np.full((2, 28, 28), 100, np.uint8)
     images[0, 5:20, 5:20] = 200
     raw = RawDigits("train", images, np.array([3, 7]), np.array([11, 12], np.int32))
-    with pytest.raises(DiagvibError, match=r"train: digit 12 \(label 7\): an image without a digit"):
+    with pytest.raises(
+        DiagvibError, match=r"train: digit 12 \(label 7\): an image without a digit"
+    ):
         prepare_digits(raw)
 
 
@@ -59,13 +69,24 @@ def test_split_depends_on_nothing_but_labels():
     assert (split_names(training, test) == first).all()
 
 
-@pytest.mark.parametrize(("name", "damage", "part"), [
-    ("train-images-idx3-ubyte.gz", lambda b: b[:len(b) // 2], "truncated or not a gzip file"),
-    ("train-images-idx3-ubyte.gz", lambda b: b"no gzip at all", "truncated or not a gzip file"),
-    ("t10k-labels-idx1-ubyte.gz", lambda b: gzip.compress(gzip.decompress(b)[:-1]), "holds 39 bytes"),
-    ("t10k-labels-idx1-ubyte.gz", lambda b: gzip.compress(b""), "not the expected IDX file"),
-    ("t10k-images-idx3-ubyte.gz", lambda b: gzip.compress(b"\0\0\x08\x01" + gzip.decompress(b)[4:]), "expected 2051"),
-])
+@pytest.mark.parametrize(
+    ("name", "damage", "part"),
+    [
+        ("train-images-idx3-ubyte.gz", lambda b: b[: len(b) // 2], "truncated or not a gzip file"),
+        ("train-images-idx3-ubyte.gz", lambda b: b"no gzip at all", "truncated or not a gzip file"),
+        (
+            "t10k-labels-idx1-ubyte.gz",
+            lambda b: gzip.compress(gzip.decompress(b)[:-1]),
+            "holds 39 bytes",
+        ),
+        ("t10k-labels-idx1-ubyte.gz", lambda b: gzip.compress(b""), "not the expected IDX file"),
+        (
+            "t10k-images-idx3-ubyte.gz",
+            lambda b: gzip.compress(b"\0\0\x08\x01" + gzip.decompress(b)[4:]),
+            "expected 2051",
+        ),
+    ],
+)
 def test_damaged_mnist_file_is_named(raw, name, damage, part):
     path = raw / "mnist" / name
     path.write_bytes(damage(path.read_bytes()))
@@ -84,8 +105,12 @@ def test_labels_must_match_images(raw):
 def test_embedded_digits_show_their_label():
     """A nearest-mean rule learnt on the training part recognises the test part."""
     training, test = embedded_digits()
-    digits = {part: prepare_digits(raw)[:, ::2, ::2].reshape(-1, 400) / 255.0
-              for part, raw in (("train", training), ("test", test))}
-    means = np.stack([digits["train"][training.labels == label].mean(axis=0) for label in range(10)])
+    digits = {
+        part: prepare_digits(raw)[:, ::2, ::2].reshape(-1, 400) / 255.0
+        for part, raw in (("train", training), ("test", test))
+    }
+    means = np.stack(
+        [digits["train"][training.labels == label].mean(axis=0) for label in range(10)]
+    )
     guess = ((digits["test"][:, None] - means) ** 2).sum(-1).argmin(1)
     assert (guess == test.labels).mean() > 0.8

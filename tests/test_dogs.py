@@ -1,4 +1,5 @@
-"""The scene of dogs: the published numbers of photos, none used twice, whatever a user's folder contains."""
+"""The scene of dogs: the published numbers of photos, none used twice, whatever a user's folder
+contains."""
 
 import re
 from itertools import product
@@ -42,17 +43,25 @@ SAMPLE = dataset_sample(0, DOGS.factors, DOGS.published_samples)
 
 def photos(each: int) -> Catalogue:
     """This many of every breed, background and copy."""
-    shown = np.array([(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)])
+    shown = np.array(
+        [(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)]
+    )
     return Catalogue(*np.repeat(shown, each, axis=0).T, "official", True, "0" * 64)
 
 
 def drawn(study: str, catalogue: Catalogue, counts: dict[str, int]) -> pd.DataFrame:
-    """The recipes of a study, with what each photo shows; `part`: the split, or the group of the test."""
+    """The recipes of a study, with what each photo shows; `part`: the split, or the group of the
+    test."""
     definition = load_study(study)
     binding = bind(definition, "breed-background", DOGS.factors)
     frame = draw_recipes(definition, binding, [SAMPLE], counts, DOGS, catalogue).to_pandas()
-    shown = {f"photo_{name}": getattr(catalogue, name)[frame["photo"]] for name in ("breed", "background", "copy")}
-    return frame.assign(**shown, part=frame["group"].where(frame["split"] == "test", frame["split"]))
+    shown = {
+        f"photo_{name}": getattr(catalogue, name)[frame["photo"]]
+        for name in ("breed", "background", "copy")
+    }
+    return frame.assign(
+        **shown, part=frame["group"].where(frame["split"] == "test", frame["split"])
+    )
 
 
 @pytest.mark.parametrize("study", [*O2O, *M2M])
@@ -68,13 +77,18 @@ def test_a_study_has_the_published_photos_and_none_twice(study):
     for (part, *cell), n in shares.drop("ood").items():
         assert abs(n - published(study)[tuple(cell)] * CONFIG["counts"][part] / 25344) < 2
     copies = frame.groupby("environment")["photo_copy"].unique().map(sorted).to_dict()
-    assert copies == ({"env-1": ["0"], "env-2": ["1"], "test": ["0", "1"]} if study in O2O else
-                      {"env-1": ["0"], "env-2": ["0"], "test": ["0"]}), "the copies that the authors' code reads"
+    assert copies == (
+        {"env-1": ["0"], "env-2": ["1"], "test": ["0", "1"]}
+        if study in O2O
+        else {"env-1": ["0"], "env-2": ["0"], "test": ["0"]}
+    ), "the copies that the authors' code reads"
 
 
 def test_drawing_depends_on_its_names_alone():
-    first, again = (drawn("dogs-o2o-hard", photos(100), {"train": 640, "val": 80, "id": 80, "ood": 800})
-                    for _ in range(2))
+    first, again = (
+        drawn("dogs-o2o-hard", photos(100), {"train": 640, "val": 80, "id": 80, "ood": 800})
+        for _ in range(2)
+    )
     assert first.equals(again)
     other = drawn("dogs-o2o-medium", photos(100), {"train": 640, "val": 80, "id": 80, "ood": 800})
     assert first["photo"].tolist() != other["photo"].tolist()
@@ -82,8 +96,11 @@ def test_drawing_depends_on_its_names_alone():
 
 def test_too_few_photos_are_refused_with_counts_that_fit():
     counts = {"train": 640, "val": 80, "id": 80, "ood": 1600}
-    with pytest.raises(DiagvibError, match=r"dogs: 400 different photos of \w+ in \w+ are needed \(ood 400\), but "
-                                           r"there are 200; counts: \{id: 39, ood: 788, train: 315, val: 39\} would"):
+    with pytest.raises(
+        DiagvibError,
+        match=r"dogs: 400 different photos of \w+ in \w+ are needed \(ood 400\), but "
+        r"there are 200; counts: \{id: 39, ood: 788, train: 315, val: 39\} would",
+    ):
         drawn("dogs-o2o-easy", photos(100), counts)
     fitting = drawn("dogs-o2o-easy", photos(100), {"train": 315, "val": 39, "id": 39, "ood": 788})
     assert fitting["photo"].is_unique and len(fitting) == 1181
@@ -96,33 +113,47 @@ def test_what_is_dealt_off_one_lot_adds_up(numbers):
     counts = dict(zip(("train", "val", "id", "ood"), numbers, strict=True))
     found = deal(load_study("o2o-easy"), SAMPLE, counts, named_generator("deal"))
     sizes = {(split, group): cells.sum() for (split, group), cells in found.items()}
-    assert sizes == {("train", None): numbers[0], ("val", None): numbers[1], ("test", "id"): numbers[2],
-                     ("test", "ood"): numbers[3]}
+    assert sizes == {
+        ("train", None): numbers[0],
+        ("val", None): numbers[1],
+        ("test", "id"): numbers[2],
+        ("test", "ood"): numbers[3],
+    }
     together = found["train", None] + found["val", None] + found["test", "id"]
-    weights = load_study("o2o-easy").cells("train").groupby(
-        ["target_class", "cue_class", "environment", "group"])["weight"].sum().to_numpy()
+    weights = (
+        load_study("o2o-easy")
+        .cells("train")
+        .groupby(["target_class", "cue_class", "environment", "group"])["weight"]
+        .sum()
+        .to_numpy()
+    )
     assert (np.abs(together - weights * together.sum()) < 1).all()
 
 
 # Files as users have them.
 
+
 def real_photos() -> list[np.ndarray]:
     from skimage import data
     from sklearn.datasets import load_sample_images
+
     folder = Path(data.__file__).parent
-    found = [np.asarray(Image.open(folder / name).convert("RGB")) for name in
-             ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")]
+    found = [
+        np.asarray(Image.open(folder / name).convert("RGB"))
+        for name in ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
+    ]
     return [*found, *load_sample_images().images]
 
 
 @pytest.fixture
 def mirror_of_photos(tmp_path) -> Path:
-    """A mirror with one photo of each breed, background and copy, each a different part of a real one."""
+    """A mirror with one photo of each breed, background and copy, each a different part of a real
+    one."""
     large = real_photos()
     for number, place in enumerate(product("01", PLACES, BREEDS)):
         folder = tmp_path / "mirror" / "dogs" / Path(*place)
         folder.mkdir(parents=True)
-        photo = large[number % len(large)][number:number + 120, 2 * number:2 * number + 160]
+        photo = large[number % len(large)][number : number + 120, 2 * number : 2 * number + 160]
         Image.fromarray(photo).save(folder / ("a.jpg" if number % 5 == 0 else "a.png"))
     return tmp_path / "mirror"
 
@@ -138,39 +169,61 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_p
     (folder / "1/forest/corgi").mkdir(parents=True)
     source.save(folder / "1/forest/corgi/a.png")
     (folder / "domain_adaptation_ds").mkdir()
-    source.save(folder / "domain_adaptation_ds/a.png")  # the archive has such a folder, which no study reads
+    source.save(
+        folder / "domain_adaptation_ds/a.png"
+    )  # the archive has such a folder, which no study reads
     DOGS.fetch(raw, mirror_of_photos)
     lines = capsys.readouterr().err.splitlines()
-    wanted = {"empty.png": "empty", "broken.png": "damaged", "notes.txt": "name",
-              "forest/corgi/a.png": "is in none"}
+    wanted = {
+        "empty.png": "empty",
+        "broken.png": "damaged",
+        "notes.txt": "name",
+        "forest/corgi/a.png": "is in none",
+    }
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
-        line, = (line for line in lines if name in line)
+        (line,) = (line for line in lines if name in line)
         assert line.startswith(str(folder)) and why in line
     DOGS.prepare(raw, prepared, "official")
     catalogue, table = DOGS.catalogue(prepared), read_table(prepared / CATALOGUE)
-    assert (catalogue.sources, catalogue.comparable, len(catalogue.breed)) == ("official", False, 50)
+    assert (catalogue.sources, catalogue.comparable, len(catalogue.breed)) == (
+        "official",
+        False,
+        50,
+    )
     paths = table["path"].to_pylist()
     assert paths == sorted(paths)
     assert {tuple(path.split("/")[:3]) for path in paths} == set(product("01", PLACES, BREEDS))
     images = Photos(prepared).read(np.arange(50), 224)
-    plain = Image.open(folder / paths[7]).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    plain = (
+        Image.open(folder / paths[7]).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
+    )
     assert np.array_equal(images[7], np.asarray(plain))
-    usual, grey, cmyk = (images[paths.index(f"0/snow/corgi/{name}")].astype(float)
-                         for name in ("a.png", "b_grey.png", "c_cmyk.jpg"))
+    usual, grey, cmyk = (
+        images[paths.index(f"0/snow/corgi/{name}")].astype(float)
+        for name in ("a.png", "b_grey.png", "c_cmyk.jpg")
+    )
     assert (grey == grey[..., :1]).all() and np.abs(cmyk - usual).mean() < 12
 
 
 def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
-    raw, prepared, first = tmp_path / "raw", tmp_path / "prepared", source_state("dogs", str(mirror_of_photos))
+    raw, prepared, first = (
+        tmp_path / "raw",
+        tmp_path / "prepared",
+        source_state("dogs", str(mirror_of_photos)),
+    )
     DOGS.fetch(raw, mirror_of_photos)
     DOGS.prepare(raw, prepared, "official")
     digest, photo = DOGS.catalogue(prepared).digest, mirror_of_photos / "dogs/1/beach/bulldog/a.png"
     Image.open(photo).rotate(180).save(photo)
     assert source_state("dogs", str(mirror_of_photos)) != first
-    with pytest.raises(DiagvibError, match="1/beach/bulldog/a.png: changed since the photos were listed"):
+    with pytest.raises(
+        DiagvibError, match="1/beach/bulldog/a.png: changed since the photos were listed"
+    ):
         DOGS.prepare(raw, prepared, "official")
-    assert DOGS.catalogue(prepared).digest == digest, "the old files stay until there are complete new ones"
+    assert DOGS.catalogue(prepared).digest == digest, (
+        "the old files stay until there are complete new ones"
+    )
     photo.unlink()
     with pytest.raises(DiagvibError, match="1/beach/bulldog: no photo"):
         DOGS.fetch(raw, mirror_of_photos)
@@ -178,13 +231,19 @@ def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
     DOGS.fetch(raw, mirror_of_photos)
     DOGS.prepare(raw, prepared, "official")
     assert DOGS.catalogue(prepared).digest != digest and len(DOGS.catalogue(prepared).breed) == 47
-    shown = DOGS.examples(prepared, [{"breed": "bulldog", "background": "beach"}, {"breed": "labrador"}])
+    shown = DOGS.examples(
+        prepared, [{"breed": "bulldog", "background": "beach"}, {"breed": "labrador"}]
+    )
     assert all(image.std() > 0 for image in shown), "of the other copy"
 
 
-@pytest.mark.parametrize(("mirror", "says"), [
-    (None, "cannot be downloaded; unpack the published archives"),
-    ("", "dogs: no photos; it should contain the folders 0 and 1")])
+@pytest.mark.parametrize(
+    ("mirror", "says"),
+    [
+        (None, "cannot be downloaded; unpack the published archives"),
+        ("", "dogs: no photos; it should contain the folders 0 and 1"),
+    ],
+)
 def test_without_photos_it_is_said_where_they_go(tmp_path, mirror, says):
     with pytest.raises(DiagvibError, match=says):
         DOGS.fetch(tmp_path / "raw", mirror if mirror is None else tmp_path)
@@ -200,7 +259,7 @@ def test_prepared_photos_that_are_not_those_of_the_catalogue_are_refused(tmp_pat
         DOGS.catalogue(tmp_path)
     write_table(tmp_path / CATALOGUE, table, usual)
     whole = (tmp_path / PACKED).read_bytes()
-    for content in (whole[:len(whole) // 2], b"", b"photos"):
+    for content in (whole[: len(whole) // 2], b"", b"photos"):
         (tmp_path / PACKED).write_bytes(content)
         with pytest.raises(DiagvibError, match="diagvib prepare"):
             Photos(tmp_path)
@@ -208,19 +267,26 @@ def test_prepared_photos_that_are_not_those_of_the_catalogue_are_refused(tmp_pat
 
 # Stand-ins.
 
+
 def test_stand_ins_are_made_from_their_names_alone_and_differ():
     made = {name: embedded_photo(*name) for name in product("01", PLACES[:2], BREEDS[:2], (0, 1))}
     assert all(photo.shape == (SIZE, SIZE, 3) and photo.std() > 15 for photo in made.values())
     assert len({photo.tobytes() for photo in made.values()}) == len(made)
-    assert all(np.array_equal(photo, embedded_photo(*name)) for name, photo in list(made.items())[:3])
+    assert all(
+        np.array_equal(photo, embedded_photo(*name)) for name, photo in list(made.items())[:3]
+    )
 
 
 def test_colour_alone_tells_no_breed_of_stand_ins():
-    """Mean colours and their spread reveal little about the breed, on any background, but much about the background."""
+    """Mean colours and their spread reveal little about the breed, on any background, but much
+    about the background."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
+
     names = list(product("0", PLACES, BREEDS, range(8)))
-    seen = np.stack([embedded_photo(*name) for name in names]).reshape(len(names), -1, 3).astype(float)
+    seen = (
+        np.stack([embedded_photo(*name) for name in names]).reshape(len(names), -1, 3).astype(float)
+    )
     features = StandardScaler().fit_transform(np.concatenate([seen.mean(1), seen.std(1)], 1))
     tested = np.arange(len(names)) % 8 >= 5
     for column, classes, low, high in ((2, BREEDS, 0, 0.5), (1, PLACES, 0.5, 1)):
@@ -231,10 +297,15 @@ def test_colour_alone_tells_no_breed_of_stand_ins():
 
 # Configurations.
 
+
 @pytest.mark.parametrize("method", ["lle", "cf_f"])
 def test_methods_that_need_more_than_photos_are_refused(method):
-    needs = {"lle": "exchange a factor between images", "cf_f": "say where an image's object is"}[method]
-    with pytest.raises(DiagvibError, match=f"method: {method} needs a scene that can {needs}, but dogs cannot"):
+    needs = {"lle": "exchange a factor between images", "cf_f": "say where an image's object is"}[
+        method
+    ]
+    with pytest.raises(
+        DiagvibError, match=f"method: {method} needs a scene that can {needs}, but dogs cannot"
+    ):
         load_config(definition_path("spawrious.yaml"), [f"baselines=[{method}]"])
 
 
@@ -242,16 +313,42 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
     counts = CONFIG["counts"]
     assert counts["train"] + counts["val"] + counts["id"] == counts["ood"] == 25344
     settings = {entry["name"]: entry["settings"] for entry in CONFIG["baselines"]}
-    frame = pd.DataFrame([{"baseline": run.baseline, "study": run.study, "status": "ok", "comparable": True}
-                          for run in grid_runs(CONFIG)])
-    average = pd.DataFrame([{
-        "study": study, "baseline": name, "model": made["model"]["name"], "method": made["method"]["name"],
-        "told": made["method"]["told"], "selection": made["selection"], "binding": "breed-background",
-        "metric": "accuracy", "mean": 0.5, "stderr": 0.01, "low": 0.4, "high": 0.6, "n": 3, "expected": 3}
-        for study in [*CONFIG["studies"], ""] for name, made in settings.items()])
+    frame = pd.DataFrame(
+        [
+            {"baseline": run.baseline, "study": run.study, "status": "ok", "comparable": True}
+            for run in grid_runs(CONFIG)
+        ]
+    )
+    average = pd.DataFrame(
+        [
+            {
+                "study": study,
+                "baseline": name,
+                "model": made["model"]["name"],
+                "method": made["method"]["name"],
+                "told": made["method"]["told"],
+                "selection": made["selection"],
+                "binding": "breed-background",
+                "metric": "accuracy",
+                "mean": 0.5,
+                "stderr": 0.01,
+                "low": 0.4,
+                "high": 0.6,
+                "n": 3,
+                "expected": 3,
+            }
+            for study in [*CONFIG["studies"], ""]
+            for name, made in settings.items()
+        ]
+    )
     found = average_methods(average, frame, SHIPPED, settings)
     found = found[found["study"] != ""].groupby("baseline")["paper"].count()
-    paper = read_spawrious_tables().query("table in (3, 4)").groupby(["table", "method"])["study"].count()
+    paper = (
+        read_spawrious_tables()
+        .query("table in (3, 4)")
+        .groupby(["table", "method"])["study"]
+        .count()
+    )
     assert sorted(found[found > 0]) == sorted(paper), "every row of Tables 3 and 4"
     assert list(found[found == 0].index) == ["dogs_causirl_mmd"], "the paper has one CausIRL"
 
@@ -266,11 +363,17 @@ def test_stand_ins_run_to_their_report(tmp_path):
     repository = copy_of_the_repository(tmp_path)
     drawing = repository / "src/diagvib/scenes/dogs/embedded.py"
     assert "SIZE, PHOTOS = 96, 100\n" in drawing.read_text()
-    drawing.write_text(drawing.read_text().replace("SIZE, PHOTOS = 96, 100\n", "SIZE, PHOTOS = 64, 8\n"))
+    drawing.write_text(
+        drawing.read_text().replace("SIZE, PHOTOS = 96, 100\n", "SIZE, PHOTOS = 64, 8\n")
+    )
     toy = (repository / "config/spawrious_demo.yaml").read_text()
-    for usual, now in (("outputs/spawrious_demo", "toy"), ("[dogs-o2o-hard, dogs-m2m-hard]", "[dogs-m2m-hard]"),
-                       ("{train: 640, val: 80, id: 80, ood: 800}", "{train: 40, val: 9, id: 9, ood: 48}"),
-                       ("max_epochs: 12", "max_epochs: 1"), ("[erm_env, coral, mixup_env]", "[coral]")):
+    for usual, now in (
+        ("outputs/spawrious_demo", "toy"),
+        ("[dogs-o2o-hard, dogs-m2m-hard]", "[dogs-m2m-hard]"),
+        ("{train: 640, val: 80, id: 80, ood: 800}", "{train: 40, val: 9, id: 9, ood: 48}"),
+        ("max_epochs: 12", "max_epochs: 1"),
+        ("[erm_env, coral, mixup_env]", "[coral]"),
+    ):
         assert usual in toy
         toy = toy.replace(usual, now)
     (repository / "toy.yaml").write_text(toy)
@@ -278,21 +381,44 @@ def test_stand_ins_run_to_their_report(tmp_path):
     page = (repository / "toy/results/report.html").read_text()
     assert "O2O" not in page and "M2M-Hard" in page
     scratch = "Trained from scratch, not from published weights as in the paper: coral."
-    texts = {name: (repository / "toy/results/tables" / name).read_text() for name in ("tables.md", "tables.tex")}
+    texts = {
+        name: (repository / "toy/results/tables" / name).read_text()
+        for name in ("tables.md", "tables.tex")
+    }
     assert scratch in page and scratch in texts["tables.md"]
     for text in (page, *texts.values()):
         assert "over the seeds" in text and "dataset samples" not in text
-    predictions = read_table(repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet")
-    assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(predictions.column_names)
-    images = read_table(repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet")
+    predictions = read_table(
+        repository / "toy/results/runs/coral/dogs-m2m-hard/breed-background/0/predictions.parquet"
+    )
+    assert predictions.num_rows == 57 and {"breed", "background", "environment"} <= set(
+        predictions.column_names
+    )
+    images = read_table(
+        repository / "toy/data/images/dogs-m2m-hard/breed-background/0/train.parquet"
+    )
     assert images["photo"].type == pa.int32() and len(images["photo"].unique()) == 40
     assert "Nothing to be done" in snakemake(repository, "--configfile", "toy.yaml", "--dry-run")
 
 
-@pytest.mark.parametrize(("study", "each", "counts", "kept"), [
-    ("dogs-o2o-easy", 100, {"train": 43740, "val": 8748, "id": 24, "ood": 24}, {"id": 24, "ood": 24}),
-    ("dogs-o2o-easy", 100, {"train": 43740, "val": 43740, "id": 43740, "ood": 9}, {"ood": 9}),
-    ("dogs-m2m-easy", 20, {"train": 40000, "val": 900, "id": 900, "ood": 20000}, {"id": 9, "val": 9})])
+@pytest.mark.parametrize(
+    ("study", "each", "counts", "kept"),
+    [
+        (
+            "dogs-o2o-easy",
+            100,
+            {"train": 43740, "val": 8748, "id": 24, "ood": 24},
+            {"id": 24, "ood": 24},
+        ),
+        ("dogs-o2o-easy", 100, {"train": 43740, "val": 43740, "id": 43740, "ood": 9}, {"ood": 9}),
+        (
+            "dogs-m2m-easy",
+            20,
+            {"train": 40000, "val": 900, "id": 900, "ood": 20000},
+            {"id": 9, "val": 9},
+        ),
+    ],
+)
 def test_suggested_counts_are_allowed_and_fit(study, each, counts, kept):
     assert get_args(ImageCount)[1].metadata[0].ge == LEAST_IMAGES
     with pytest.raises(DiagvibError, match="would fit") as refused:

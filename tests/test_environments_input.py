@@ -1,4 +1,5 @@
-"""What does not fit studies with environments is refused when planning, in a line naming study, method or factor."""
+"""What does not fit studies with environments is refused when planning, in a line naming study,
+method or factor."""
 
 import numpy as np
 import pytest
@@ -36,21 +37,44 @@ def mine(tmp_path):
     def write(cells: str) -> str:
         (tmp_path / "mine.yaml").write_text(MINE % cells)
         return f"studies_from=[{tmp_path / 'mine.yaml'}]"
+
     return write
 
 
-@pytest.mark.parametrize(("overrides", "says"), [
-    (["studies=[zgo]", HUE, "baselines=[coral]"],
-     "baselines: coral: study zgo: method: coral is told environments, but the study has one environment"),
-    (["studies=[o2o-easy, zgo]", HUE, "baselines=[erm_env, lisa]"], "lisa: study zgo: method: lisa is told environ"),
-    (["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
-     "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has only 1 cue"),
-    (["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],
-     "bindings: study o2o-easy: cue has 6 classes, but scale has only 5; bind another factor to it"),
-    (["studies=[m2m-hard, whac-95]", "bindings=[shape-position-hue, shape-texture]", "baselines=[erm_env]",
-      "counts.test=100"], "bindings: study m2m-hard: cue has 6 classes, but texture has only 5"),
-    (["studies=[m2m-easy]", "bindings=[shape-position-hue]", "baselines=[erm_env]"],
-     r"study m2m-easy: 'shape-position-hue' names 3 factors for 2 roles \(target, cue\)")])
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (
+            ["studies=[zgo]", HUE, "baselines=[coral]"],
+            "baselines: coral: study zgo: method: coral is told environments, but the study has one environment",
+        ),
+        (
+            ["studies=[o2o-easy, zgo]", HUE, "baselines=[erm_env, lisa]"],
+            "lisa: study zgo: method: lisa is told environ",
+        ),
+        (
+            ["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
+            "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has only 1 cue",
+        ),
+        (
+            ["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],
+            "bindings: study o2o-easy: cue has 6 classes, but scale has only 5; bind another factor to it",
+        ),
+        (
+            [
+                "studies=[m2m-hard, whac-95]",
+                "bindings=[shape-position-hue, shape-texture]",
+                "baselines=[erm_env]",
+                "counts.test=100",
+            ],
+            "bindings: study m2m-hard: cue has 6 classes, but texture has only 5",
+        ),
+        (
+            ["studies=[m2m-easy]", "bindings=[shape-position-hue]", "baselines=[erm_env]"],
+            r"study m2m-easy: 'shape-position-hue' names 3 factors for 2 roles \(target, cue\)",
+        ),
+    ],
+)
 def test_what_does_not_fit_is_named_at_planning(overrides, says):
     with pytest.raises(DiagvibError, match=says) as error:
         load_config(None, overrides)
@@ -59,12 +83,18 @@ def test_what_does_not_fit_is_named_at_planning(overrides, says):
 
 def test_an_environment_without_a_class_is_named_at_planning(mine):
     given = ["studies=[mine]", HUE, "baselines=[erm_env]"]
-    with pytest.raises(DiagvibError, match="mine.yaml: studies.mine.rows: the environment b has no training images of "
-                                           "target class 1"):
+    with pytest.raises(
+        DiagvibError,
+        match="mine.yaml: studies.mine.rows: the environment b has no training images of "
+        "target class 1",
+    ):
         load_config(None, [*given, mine("[[0, 1]]")])
     scarce = mine("[[1, 1]]")
-    with pytest.raises(DiagvibError, match="counts.train: with 39 images of study mine, the environment b may have "
-                                           "none of target class 1; raise the number to 40 or more"):
+    with pytest.raises(
+        DiagvibError,
+        match="counts.train: with 39 images of study mine, the environment b may have "
+        "none of target class 1; raise the number to 40 or more",
+    ):
         load_config(None, [*given, scarce, "counts.train=39"])
     assert load_config(None, [*given, scarce, "counts.train=40"])
 
@@ -73,23 +103,55 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
 def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images, least):
     mine("[[1, 1]]")
     study, digits = load_studies([tmp_path / "mine.yaml"])["mine"], load_scene("digits")
-    catalogue = Catalogue(np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200]), "synthetic",
-                          False, "0")
+    catalogue = Catalogue(
+        np.tile(np.arange(10), 70),
+        np.repeat(["train", "val", "test"], [400, 100, 200]),
+        "synthetic",
+        False,
+        "0",
+    )
     sample = dataset_sample(0, digits.factors, digits.published_samples)
     names = sample.chosen("shape", 2, digits.factors["shape"])
-    drawn = draw_recipes(study, bind(study, "shape-hue", digits.factors), [sample],
-                         {"train": images, "val": 9, "id": 9, "ood": 9}, digits, catalogue).to_pandas()
-    own = drawn[(drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])]
+    drawn = draw_recipes(
+        study,
+        bind(study, "shape-hue", digits.factors),
+        [sample],
+        {"train": images, "val": 9, "id": 9, "ood": 9},
+        digits,
+        catalogue,
+    ).to_pandas()
+    own = drawn[
+        (drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])
+    ]
     assert len(own) == least
 
 
 def test_the_demo_of_shortcuts_trains_each_method_where_it_belongs():
     config = load_config(definition_path("demo_shortcuts.yaml"))
-    assert datasets(config) == [("whac-95", "shape-position-hue"), ("o2o-hard", "shape-hue"), ("m2m-hard", "shape-hue")]
+    assert datasets(config) == [
+        ("whac-95", "shape-position-hue"),
+        ("o2o-hard", "shape-hue"),
+        ("m2m-hard", "shape-hue"),
+    ]
     jobs = train_jobs(config)
     assert [job[0] for job in jobs if job[1] == "whac-95"] == [
-        "erm", "cutmix", "jtt", "lle", "group_dro", "group_dro_cue_1", "group_dro_cue_2"]
+        "erm",
+        "cutmix",
+        "jtt",
+        "lle",
+        "group_dro",
+        "group_dro_cue_1",
+        "group_dro_cue_2",
+    ]
     for study in ("o2o-hard", "m2m-hard"):
-        assert [job[0] for job in jobs if job[1] == study] == ["erm_env", "group_dro_env", "mixup_env", "lisa"]
-        assert split_counts(study_of(config, study), config["counts"], "test") == {"id": 800, "ood": 800}
+        assert [job[0] for job in jobs if job[1] == study] == [
+            "erm_env",
+            "group_dro_env",
+            "mixup_env",
+            "lisa",
+        ]
+        assert split_counts(study_of(config, study), config["counts"], "test") == {
+            "id": 800,
+            "ood": 800,
+        }
     assert split_counts(study_of(config, "whac-95"), config["counts"], "test") == {None: 1620}

@@ -22,7 +22,12 @@ from diagvib.training.batches import Batches, Scaling
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
-from diagvib.training.visualisations import SHOWN, denormalisation, shown_images, visualisation_table
+from diagvib.training.visualisations import (
+    SHOWN,
+    denormalisation,
+    shown_images,
+    visualisation_table,
+)
 from synthetic_images import SIZE, separable, write_dataset
 
 CPU = torch.device("cpu")
@@ -33,12 +38,17 @@ ZGO = Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)
 def mixed_images(cells, each=5):
     """A test split's table: `each` images of every (group, hue, shape), in mixed order."""
     rows = [cell for _ in range(each) for cell in cells]
-    table = pa.table({name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))})
+    table = pa.table(
+        {name: [row[i] for row in rows] for i, name in enumerate(("group", "hue", "shape"))}
+    )
     return Images(torch.empty(len(table), 0), table, {"scene": "digits"})
 
 
-CELLS = [("ood" if i != j else "id", hue, shape) for i, hue in enumerate(("green", "red", "blue"))
-         for j, shape in enumerate("205")]
+CELLS = [
+    ("ood" if i != j else "id", hue, shape)
+    for i, hue in enumerate(("green", "red", "blue"))
+    for j, shape in enumerate("205")
+]
 
 
 def test_the_images_shown_are_spread_over_groups_classes_and_cells():
@@ -49,7 +59,9 @@ def test_the_images_shown_are_spread_over_groups_classes_and_cells():
     ood = shown[shown["group"] == "ood"]
     assert len(ood.drop_duplicates()) == 6, "each held-out cell once"
     assert list(shown["group"]) == ["id"] * 6 + ["ood"] * 6
-    assert list(dict.fromkeys(ood["hue"])) == ["red", "green", "blue"], "in the order of the classes"
+    assert list(dict.fromkeys(ood["hue"])) == ["red", "green", "blue"], (
+        "in the order of the classes"
+    )
 
 
 def test_without_a_cue_or_with_few_images_as_many_as_there_are():
@@ -62,10 +74,18 @@ def test_without_a_cue_or_with_few_images_as_many_as_there_are():
 def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes():
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
         image = torch.from_numpy(golden["images"][:4])
-    noise = torch.randint(0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    shown = pa.table({"group": ["id"] * 4, **{factor: [classes(factor)[0]] * 4 for factor in FACTORS}})
-    table = visualisation_table([Visualisation("input", image), Visualisation("lensed", noise)], shown, classes("hue"))
-    kept = np.stack([np.array(Image.open(io.BytesIO(file))) for file in table["picture"].to_pylist()])
+    noise = torch.randint(
+        0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
+    )
+    shown = pa.table(
+        {"group": ["id"] * 4, **{factor: [classes(factor)[0]] * 4 for factor in FACTORS}}
+    )
+    table = visualisation_table(
+        [Visualisation("input", image), Visualisation("lensed", noise)], shown, classes("hue")
+    )
+    kept = np.stack(
+        [np.array(Image.open(io.BytesIO(file))) for file in table["picture"].to_pylist()]
+    )
     assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
     assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
 
@@ -82,7 +102,9 @@ def batch(batches):
 
 def made(name, **options):
     settings = load_settings(name)
-    return make_baseline({**settings, "method": {**settings["method"], **options}}, 6, SIZE, 0).eval()
+    return make_baseline(
+        {**settings, "method": {**settings["method"], **options}}, 6, SIZE, 0
+    ).eval()
 
 
 @torch.inference_mode()
@@ -104,7 +126,9 @@ def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
     step = 0.5 * torch.tensor(batches.scaling.std)
     wanted = (batch.pixels + step).round().clamp(0, 255)
     assert torch.equal(lensed.pixels.float(), wanted)
-    assert torch.equal(difference.pixels, ((wanted - batch.pixels) / 2 + 127.5).round().to(torch.uint8))
+    assert torch.equal(
+        difference.pixels, ((wanted - batch.pixels) / 2 + 127.5).round().to(torch.uint8)
+    )
     with torch.inference_mode():
         assert torch.equal(lensed.logits, model.predict(batch))
         assert torch.equal(given.logits, model.model(batch.inputs))
@@ -114,10 +138,15 @@ def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
 def test_every_latent_dimension_is_traversed_the_most_informative_first(name, batches, batch):
     model = made(name)
     with torch.no_grad():
-        model.encoder[-1].bias[:12] = torch.tensor([0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0])  # means that differ from 0
+        model.encoder[-1].bias[:12] = torch.tensor(
+            [0, 0, 3, 0, 1, 0, 0, 0, 2, 0, 0, 0]
+        )  # means that differ from 0
         model.decoder[0].weight[:, 4] = 0  # and a number that the decoder ignores
     given, reconstruction, *traversals = offered(model, batches, batch)
-    assert torch.equal(given.pixels, batch.pixels) and reconstruction.pixels.shape == batch.pixels.shape
+    assert (
+        torch.equal(given.pixels, batch.pixels)
+        and reconstruction.pixels.shape == batch.pixels.shape
+    )
     with torch.inference_mode():
         assert torch.equal(given.logits, model.predict(batch))
     assert sorted(t.dimension for t in traversals) == list(range(12))
@@ -137,8 +166,11 @@ def root(tmp_path_factory):
 
 def train(root, name, out, **changed):
     settings = {**load_settings(name), "batch_size": 16, **changed.pop("settings", {})}
-    train_runs(Job(settings, Protocol(**TRAINING), CPU, ImageFiles(root / "images"), **changed),
-               [Run(name, "zgo", "hue-shape", "hue", ("shape",), 0)], Folders(root / out, root / "checkpoints"))
+    train_runs(
+        Job(settings, Protocol(**TRAINING), CPU, ImageFiles(root / "images"), **changed),
+        [Run(name, "zgo", "hue-shape", "hue", ("shape",), 0)],
+        Folders(root / out, root / "checkpoints"),
+    )
     return root / out / "0"
 
 
@@ -147,15 +179,21 @@ def test_a_run_keeps_its_pictures_or_an_empty_table(root):
     assert {path.name for path in vae.iterdir()} == set(RUN_FILES)
     table = read_table(vae / "exhibits.parquet")
     assert table["what"].value_counts().to_pylist() == [
-        {"values": "input", "counts": SHOWN}, {"values": "reconstruction", "counts": SHOWN},
-        {"values": "traversal", "counts": 12 * 7}]
+        {"values": "input", "counts": SHOWN},
+        {"values": "reconstruction", "counts": SHOWN},
+        {"values": "traversal", "counts": 12 * 7},
+    ]
     assert (vae / "exhibits.parquet").stat().st_size < 300_000
     assert (cnn / "exhibits.parquet").stat().st_size < 5_000
     empty = read_table(cnn / "exhibits.parquet")
     assert len(empty) == 0 and empty.schema.names == table.schema.names
     noted = read_metadata(cnn / "exhibits.parquet")
     assert {key: noted[key] for key in ("baseline", "study", "binding", "sample")} == {
-        "baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "sample": 0}
+        "baseline": "small_cnn",
+        "study": "zgo",
+        "binding": "hue-shape",
+        "sample": 0,
+    }
     again = train(root, "vae", "again")
     assert (again / "exhibits.parquet").read_bytes() == (vae / "exhibits.parquet").read_bytes()
 
@@ -172,16 +210,25 @@ def test_kept_weights_are_the_model_that_was_tested(root):
     """As docs/baselines.md says to load them."""
     folder = train(root, "small_cnn", "kept", keep_weights=True)
     facts, test = read_json(folder / "run.json"), ImageFiles(root / "images").load(0, "test")
-    model = make_baseline(facts["settings"], len(classes("hue")), test.pixels.shape[1], facts["seed"])
+    model = make_baseline(
+        facts["settings"], len(classes("hue")), test.pixels.shape[1], facts["seed"]
+    )
     model.load_state_dict(torch.load(folder / "weights.pt", weights_only=True))
     scaling = Scaling(facts["pixel_mean"], facts["pixel_std"])
-    index, _ = predict(model, Batches(test.pixels, test.labels("hue"), CPU, scaling), Protocol(**TRAINING))
-    assert [classes("hue")[at] for at in index] == read_table(folder / "predictions.parquet")["prediction"].to_pylist()
+    index, _ = predict(
+        model, Batches(test.pixels, test.labels("hue"), CPU, scaling), Protocol(**TRAINING)
+    )
+    assert [classes("hue")[at] for at in index] == read_table(folder / "predictions.parquet")[
+        "prediction"
+    ].to_pylist()
 
 
 def test_weights_of_an_earlier_training_do_not_stay(root):
     folder = train(root, "small_cnn", "trained", keep_weights=False)
-    same = {name: (folder / name).read_bytes() for name in ("predictions.parquet", "metrics.json", "history.jsonl")}
+    same = {
+        name: (folder / name).read_bytes()
+        for name in ("predictions.parquet", "metrics.json", "history.jsonl")
+    }
     train(root, "small_cnn", "trained", keep_weights=True)
     assert (folder / "weights.pt").exists()
     assert same == {name: (folder / name).read_bytes() for name in same}

@@ -53,11 +53,19 @@ def server(monkeypatch):
 @pytest.fixture
 def define(tmp_path):
     """Writes a sources file with one entry, reached under the given URLs."""
+
     def write(*urls: str, **changes) -> Path:
-        entry = {"path": "folder/file.bin", "urls": list(urls), "sha256": SHA256, "licence": "CC0-1.0", "citation": "C"}
+        entry = {
+            "path": "folder/file.bin",
+            "urls": list(urls),
+            "sha256": SHA256,
+            "licence": "CC0-1.0",
+            "citation": "C",
+        }
         path = tmp_path / "sources.yaml"
         path.write_text(yaml.safe_dump({"files": [{**entry, **changes}]}))
         return path
+
     return write
 
 
@@ -96,7 +104,16 @@ def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server
     with pytest.raises(DiagvibError) as error:
         fetch.fetch(tmp_path / "raw", definitions=define(*urls))
     message = str(error.value)
-    for part in (*urls, "404", "truncated download", "no connection", SHA256, OTHER_SHA256, "mirror:", "file.bin"):
+    for part in (
+        *urls,
+        "404",
+        "truncated download",
+        "no connection",
+        SHA256,
+        OTHER_SHA256,
+        "mirror:",
+        "file.bin",
+    ):
         assert part in message
     assert "\n" not in message
     assert _files(tmp_path / "raw") == []
@@ -141,14 +158,22 @@ def test_mirror(tmp_path, define, place):
 
 
 def test_mirror_errors(tmp_path, define):
-    definitions, mirror, raw = define("http://127.0.0.1:9/closed"), tmp_path / "mirror", tmp_path / "raw"
+    definitions, mirror, raw = (
+        define("http://127.0.0.1:9/closed"),
+        tmp_path / "mirror",
+        tmp_path / "raw",
+    )
     with pytest.raises(DiagvibError, match=r"mirror: no such folder"):
         fetch.fetch(raw, mirror, definitions)
     mirror.mkdir()
-    with pytest.raises(DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"):
+    with pytest.raises(
+        DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"
+    ):
         fetch.fetch(raw, mirror, definitions)
     (mirror / "file.bin").write_bytes(OTHER)
-    with pytest.raises(DiagvibError, match=rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"):
+    with pytest.raises(
+        DiagvibError, match=rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
+    ):
         fetch.fetch(raw, mirror, definitions)
     assert _files(raw) == []
 
@@ -160,19 +185,23 @@ def test_full_disk_leaves_nothing_behind(tmp_path, define, monkeypatch):
     def fill(_, target):
         Path(target).write_bytes(CONTENT[:10])
         raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(fetch.shutil, "copyfile", fill)
     with pytest.raises(DiagvibError, match="disk is full"):
         fetch.fetch(tmp_path / "raw", tmp_path / "mirror", define("http://127.0.0.1:9/closed"))
     assert _files(tmp_path / "raw") == []
 
 
-@pytest.mark.parametrize(("changes", "part"), [
-    ({"shasum": "1"}, "shasum"),
-    ({"sha256": "abc"}, r"files\.0\.sha256"),
-    ({"urls": []}, r"files\.0\.urls"),
-    ({"urls": ["ftp://host/file"]}, r"files\.0\.urls\.0"),
-    ({"path": "../file"}, r"files\.0\.path"),
-])
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"shasum": "1"}, "shasum"),
+        ({"sha256": "abc"}, r"files\.0\.sha256"),
+        ({"urls": []}, r"files\.0\.urls"),
+        ({"urls": ["ftp://host/file"]}, r"files\.0\.urls\.0"),
+        ({"path": "../file"}, r"files\.0\.path"),
+    ],
+)
 def test_malformed_definitions(define, changes, part):
     with pytest.raises(DiagvibError, match=rf"sources\.yaml: .*{part}"):
         fetch.load_sources(define("http://127.0.0.1:9/closed", **changes))

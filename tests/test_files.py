@@ -1,4 +1,5 @@
-"""Files are complete or absent: real processes write the same one, are killed, and meet a disk that is really full."""
+"""Files are complete or absent: real processes write the same one, are killed, and meet a disk that
+is really full."""
 
 import errno
 import os
@@ -37,9 +38,14 @@ for _ in range(100):
 
 def python(program: str, *arguments: object) -> subprocess.Popen:
     # Where tests run in the background, Ctrl-C is ignored, and would be by their processes too.
-    return subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def waiting_writer(path: Path, letter: str) -> subprocess.Popen:
@@ -116,6 +122,7 @@ def test_content_is_on_disk_before_the_name_and_the_name_after(tmp_path, monkeyp
     def noted_replace(source, target):
         done.append("renamed")
         replace(source, target)
+
     if not Path("/proc/self/fd").exists():
         pytest.skip("no /proc here to tell which file a descriptor is of")
     monkeypatch.setattr(files.os, "fsync", noted_fsync)
@@ -166,22 +173,38 @@ print(len(Checkpoint(path, "x").read()["a"]))
 
 def test_a_full_disk_is_told_also_by_checkpoints_and_leaves_nothing(tmp_path):
     own_disk = ["unshare", "--mount", "--map-root-user", "sh", "-e", "-c"]
-    if not shutil.which("unshare") or subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False,
-                                                     capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            [*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False, capture_output=True
+        ).returncode
+    ):
         pytest.skip("no file system can be mounted here, not even in a namespace, to be filled")
-    done = subprocess.run([*own_disk, ON_A_SMALL_DISK, "sh", sys.executable, "-c", FILL_IT], cwd=tmp_path,
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*own_disk, ON_A_SMALL_DISK, "sh", sys.executable, "-c", FILL_IT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
     assert len(said) == 5 and said[4] == "1000"
-    assert all(line.startswith("disk/folder/0.pt: the disk is full; free some space") for line in said[:4]), said
+    assert all(
+        line.startswith("disk/folder/0.pt: the disk is full; free some space") for line in said[:4]
+    ), said
 
 
 def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_path):
     random = np.random.default_rng(0)
-    table = pa.table({"whole": random.integers(0, 1000, 5000), "fraction": random.random(5000),
-                      "name": random.choice(["red", "green", "blue"], 5000),
-                      "image": [random.bytes(20) for _ in range(5000)]})
+    table = pa.table(
+        {
+            "whole": random.integers(0, 1000, 5000),
+            "fraction": random.random(5000),
+            "name": random.choice(["red", "green", "blue"], 5000),
+            "image": [random.bytes(20) for _ in range(5000)],
+        }
+    )
     path, found = tmp_path / "a.parquet", 0
     write_table(path, table, {})
     content = path.read_bytes()
@@ -202,15 +225,26 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
 
 def test_two_renders_of_one_data_set_at_once(tmp_path):
     root, config = tmp_path / "root", tmp_path / "small.yaml"
-    config.write_text("sources: embedded\nstudies: [zgo]\nbindings: [hue-shape]\nsamples: 2\nbaselines: [small_cnn]\n"
-                      "counts: {train: 640, val: 64, id: 64, ood: 64}\n")
+    config.write_text(
+        "sources: embedded\nstudies: [zgo]\nbindings: [hue-shape]\nsamples: 2\nbaselines: [small_cnn]\n"
+        "counts: {train: 640, val: 64, id: 64, ood: 64}\n"
+    )
 
     def diagvib(*arguments: str) -> subprocess.Popen:
-        return subprocess.Popen([programs() / "diagvib", *arguments, "--config", str(config), "--root", str(root)],
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen(
+            [programs() / "diagvib", *arguments, "--config", str(config), "--root", str(root)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def hashes() -> dict[str, str]:
-        return {str(p.relative_to(root)): file_sha256(p) for p in (root / "data/images").rglob("*") if p.is_file()}
+        return {
+            str(p.relative_to(root)): file_sha256(p)
+            for p in (root / "data/images").rglob("*")
+            if p.is_file()
+        }
+
     for stage in (["prepare"], ["draw", "zgo", "hue-shape"], ["render", "zgo", "hue-shape"]):
         process = diagvib(*stage)
         assert process.wait() == 0, process.stdout.read()

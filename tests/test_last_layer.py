@@ -1,4 +1,5 @@
-"""Last layers on kept features: what augmentations do to photos, resuming, methods on cases worked by hand."""
+"""Last layers on kept features: what augmentations do to photos, resuming, methods on cases worked
+by hand."""
 
 import json
 
@@ -56,14 +57,21 @@ def write_noise(root, each: int):
 
 def test_features_show_what_an_augmentation_left_of_each_photo(tmp_path, font, batches_of_four):
     photos = list_photos(write_noise(tmp_path / "train", 3))
-    training_features(pixels_themselves(), photos, list(augmentations.VARIANTS), font, 0, tmp_path / "kept", 1)
+    training_features(
+        pixels_themselves(), photos, list(augmentations.VARIANTS), font, 0, tmp_path / "kept", 1
+    )
     found = {name: read_features(tmp_path / "kept" / name) for name in augmentations.VARIANTS}
     clean = found["clean"]
     values, n = clean.values.astype(np.float32), len(photos)
     assert sorted(clean.rows) == list(range(n)) and clean.rows.tolist() != list(range(n))
     shown = own_preprocessing(SIZE)
-    of_row = [shown.inputs(shown.pixels(Image.open(photos.root / photos.files[row]))[None]).flatten().half().numpy()
-              for row in clean.rows]
+    of_row = [
+        shown.inputs(shown.pixels(Image.open(photos.root / photos.files[row]))[None])
+        .flatten()
+        .half()
+        .numpy()
+        for row in clean.rows
+    ]
     assert (clean.values == np.stack(of_row)).all()
     others = values[before(torch.arange(n), n).numpy()]
     share = found["mixup"].share[:, None]
@@ -84,7 +92,14 @@ def test_features_show_what_an_augmentation_left_of_each_photo(tmp_path, font, b
 def test_the_photo_before_is_that_of_the_same_batch():
     together = augmentations.TOGETHER
     index = torch.tensor([0, 1, together - 1, together, together + 1, together + 4])
-    assert before(index, together + 5).tolist() == [together - 1, 0, together - 2, together + 4, together, together + 3]
+    assert before(index, together + 5).tolist() == [
+        together - 1,
+        0,
+        together - 2,
+        together + 4,
+        together,
+        together + 3,
+    ]
 
 
 def test_interrupted_features_go_on_and_are_the_same(tmp_path, font, batches_of_four, monkeypatch):
@@ -107,13 +122,21 @@ def test_interrupted_features_go_on_and_are_the_same(tmp_path, font, batches_of_
         training_features(pixels_themselves(), photos, wanted, font, 0, tmp_path / "kept", 1)
     with pytest.raises(DiagvibError, match="clean: holds no features"):
         read_features(tmp_path / "kept" / "clean")
-    monkeypatch.setattr(features, "read_batches", lambda *arguments: (
-        taken.append(batch) or batch for batch in read(*arguments)))
+    monkeypatch.setattr(
+        features,
+        "read_batches",
+        lambda *arguments: (taken.append(batch) or batch for batch in read(*arguments)),
+    )
     training_features(pixels_themselves(), photos, wanted, font, 0, tmp_path / "kept", 1)
     assert len(taken) == 4  # of six batches, two existed already
     files = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.*")}
-    assert files == {path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("*.*")}
-    assert all((tmp_path / "whole" / file).read_bytes() == (tmp_path / "kept" / file).read_bytes() for file in files)
+    assert files == {
+        path.relative_to(tmp_path / "kept") for path in (tmp_path / "kept").rglob("*.*")
+    }
+    assert all(
+        (tmp_path / "whole" / file).read_bytes() == (tmp_path / "kept" / file).read_bytes()
+        for file in files
+    )
     assert len(read_features(tmp_path / "kept" / "clean").values) == 24
 
 
@@ -121,8 +144,12 @@ def test_only_views_that_are_missing_are_made(tmp_path, font, batches_of_four, m
     photos = list_photos(write_noise(tmp_path / "train", 2))
     training_features(pixels_themselves(), photos, ["clean"], font, 0, tmp_path / "kept", 1)
     made, augmented = [], features.augmented
-    monkeypatch.setattr(features, "augmented", lambda name, *rest: made.append(name) or augmented(name, *rest))
-    training_features(pixels_themselves(), photos, ["clean", "cutout"], font, 0, tmp_path / "kept", 1)
+    monkeypatch.setattr(
+        features, "augmented", lambda name, *rest: made.append(name) or augmented(name, *rest)
+    )
+    training_features(
+        pixels_themselves(), photos, ["clean", "cutout"], font, 0, tmp_path / "kept", 1
+    )
     assert set(made) == {"cutout"}
     both = [read_features(tmp_path / "kept" / name).rows for name in ("clean", "cutout")]
     assert np.array_equal(*both)
@@ -140,15 +167,28 @@ class Recorder:
 
 def made(name: str, features: int, n_classes: int, **options):
     torch.manual_seed(0)
-    return make_baseline({"model": {"name": "linear", "options": {"features": features}},
-                          "method": {**METHODS[name].settings, **options}}, n_classes, 0, 0)
+    return make_baseline(
+        {
+            "model": {"name": "linear", "options": {"features": features}},
+            "method": {**METHODS[name].settings, **options},
+        },
+        n_classes,
+        0,
+        0,
+    )
 
 
 def batch_of(inputs: torch.Tensor, labels: torch.Tensor, classes: int):
     from diagvib.imagenet_w.last_layer import FeatureBatches
     from diagvib.training.batches import Annotations, Scaling
-    batches = FeatureBatches(inputs, labels, CPU, Scaling((0.0,), (1.0,)), Annotations(
-        classes=tuple(map(str, range(classes)))))
+
+    batches = FeatureBatches(
+        inputs,
+        labels,
+        CPU,
+        Scaling((0.0,), (1.0,)),
+        Annotations(classes=tuple(map(str, range(classes)))),
+    )
     return batches, batches.batch(torch.arange(len(labels)))
 
 
@@ -172,12 +212,18 @@ def test_a_share_of_photos_is_seen_as_augmented():
 
 def test_the_ensemble_learns_a_head_for_each_shift_and_tells_them_apart():
     """The view adds 4 to a second feature, which alone identifies the shifted version."""
-    inputs, labels = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(200, 1), torch.tensor([0, 1]).repeat(200)
+    inputs, labels = (
+        torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).repeat(200, 1),
+        torch.tensor([0, 1]).repeat(200),
+    )
     batches, batch = batch_of(inputs, labels, 2)
     method = made("lle", 2, 2)
     method.phases(batches.training_data())
-    method.seen = {"watermark": View(inputs * torch.tensor([-1.0, 1.0]) + torch.tensor([0.0, 4.0]),
-                                     torch.ones(400), CPU)}
+    method.seen = {
+        "watermark": View(
+            inputs * torch.tensor([-1.0, 1.0]) + torch.tensor([0.0, 4.0]), torch.ones(400), CPU
+        )
+    }
     optimiser = torch.optim.SGD([*method.heads.parameters(), *method.shift.parameters()], 0.3)
     for _ in range(60):
         recorder = Recorder()
@@ -195,7 +241,9 @@ def test_the_ensemble_learns_a_head_for_each_shift_and_tells_them_apart():
 
 def test_linear_networks_are_for_features_alone():
     with pytest.raises(DiagvibError, match="linear reads features, not images"):
-        make_baseline({"model": {"name": "linear", "options": {}}, "method": {"name": "erm"}}, 3, 64, 0)
+        make_baseline(
+            {"model": {"name": "linear", "options": {}}, "method": {"name": "erm"}}, 3, 64, 0
+        )
 
 
 def test_every_method_reads_views_that_are_made():
@@ -209,7 +257,9 @@ def kept(tmp_path_factory, font) -> Kept:
     top = tmp_path_factory.mktemp("kept")
     photos, classifier = list_photos(write_noise(top / "train", 40)), pixels_themselves()
     sets = list(photo_sets(Folders(write_noise(top / "val", 4))))
-    training_features(classifier, photos, list(augmentations.VARIANTS), font, 0, top / "features" / "train", 1)
+    training_features(
+        classifier, photos, list(augmentations.VARIANTS), font, 0, top / "features" / "train", 1
+    )
     set_features(classifier, sets[0], font, top / "features" / "sets", 1)
     save_head(classifier.network.head, top / "features" / HEAD)
     return Kept(top / "features", photos.labels, sets)
@@ -232,11 +282,15 @@ def test_training_starts_from_the_networks_own_last_layer(kept, tmp_path):
     """At a learning rate of almost zero, the measures are those of the network itself."""
     recipe = Recipe(1, 32, (1e-12,), 0, 1)
     found = train_last_layer("erm", recipe, kept, tmp_path, CPU)
-    values, rows = (getattr(read_features(kept.folder / "sets" / "in_1k"), name) for name in ("values", "rows"))
+    values, rows = (
+        getattr(read_features(kept.folder / "sets" / "in_1k"), name) for name in ("values", "rows")
+    )
     head = pixels_themselves().network.head
     with torch.no_grad():
         said = head(torch.from_numpy(values).float()).argmax(1).numpy()
-    assert found["in1k_accuracy"] == pytest.approx(100 * (said == kept.sets[0].photos.labels[rows]).mean(), abs=1e-4)
+    assert found["in1k_accuracy"] == pytest.approx(
+        100 * (said == kept.sets[0].photos.labels[rows]).mean(), abs=1e-4
+    )
 
 
 def test_what_a_learning_rate_gave_is_not_trained_again(kept, tmp_path, monkeypatch):
@@ -244,20 +298,33 @@ def test_what_a_learning_rate_gave_is_not_trained_again(kept, tmp_path, monkeypa
     train_last_layer("erm", Recipe(6, 32, (1e-1,), 0, 1), kept, tmp_path / "kept", CPU)
     kept_bytes = (tmp_path / "kept" / "0.1.json").read_bytes()
     from diagvib.imagenet_w import last_layer
+
     fitted, fit = [], last_layer._fit
-    monkeypatch.setattr(last_layer, "_fit", lambda name, settings, *rest: fitted.append(
-        settings["optimiser"]["lr"]) or fit(name, settings, *rest))
+    monkeypatch.setattr(
+        last_layer,
+        "_fit",
+        lambda name, settings, *rest: (
+            fitted.append(settings["optimiser"]["lr"]) or fit(name, settings, *rest)
+        ),
+    )
     assert train_last_layer("erm", RECIPE, kept, tmp_path / "kept", CPU) == whole
     assert fitted == [1e-3 * 32 / 256]
-    assert (tmp_path / "kept" / "0.1.json").read_bytes() == kept_bytes == (
-        tmp_path / "whole" / "0.1.json").read_bytes()
+    assert (
+        (tmp_path / "kept" / "0.1.json").read_bytes()
+        == kept_bytes
+        == (tmp_path / "whole" / "0.1.json").read_bytes()
+    )
     other = Recipe(6, 32, (1e-1,), 1, 1)
     train_last_layer("erm", other, kept, tmp_path / "kept", CPU)
-    assert len(fitted) == 2 and json.loads((tmp_path / "kept" / "0.1.json").read_text())["learning_rate"] == 1e-1
+    assert (
+        len(fitted) == 2
+        and json.loads((tmp_path / "kept" / "0.1.json").read_text())["learning_rate"] == 1e-1
+    )
 
 
 def test_the_learning_rate_falls_along_a_cosine(kept, tmp_path, monkeypatch):
     from diagvib.imagenet_w import last_layer
+
     seen, step = [], last_layer.CosineDecay.on_step
 
     def on_step(self, images):

@@ -1,4 +1,5 @@
-"""The ledger in real git and DVC repositories at toy size, tested by what Snakemake plans and DVC reports."""
+"""The ledger in real git and DVC repositories at toy size, tested by what Snakemake plans and DVC
+reports."""
 
 import base64
 import contextlib
@@ -51,18 +52,30 @@ cuda_graphs: true
 """
 RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 # Which configuration keys decide what jobs there are, beside those that each job is given.
-GRID_KEYS = {"fetch": {"studies"}, "prepare": {"studies"}, "draw": {"studies", "bindings"},
-             "render": {"studies", "bindings", "images"},
-             "train": {"studies", "bindings", "baselines", "keep_weights"}}
+GRID_KEYS = {
+    "fetch": {"studies"},
+    "prepare": {"studies"},
+    "draw": {"studies", "bindings"},
+    "render": {"studies", "bindings", "images"},
+    "train": {"studies", "bindings", "baselines", "keep_weights"},
+}
 RULES = {stage: [stage] for stage in ("fetch", "prepare", "draw", "render", "train")} | {
-    "tabulate": ["tabulate", "plot"]}
+    "tabulate": ["tabulate", "plot"]
+}
 
 
 def call(folder: Path, *arguments: str, fails: bool = False, **more: str) -> str:
     """Run a Python module in a repository; returns all of its output."""
     path = os.pathsep.join([str(programs()), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = subprocess.run([programs() / "python", "-m", *arguments], cwd=folder, capture_output=True, text=True,
-                          check=False, env={**environment(folder), "PATH": path, **more}, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [programs() / "python", "-m", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**environment(folder), "PATH": path, **more},
+        stdin=subprocess.DEVNULL,
+    )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -80,8 +93,17 @@ def diagvib(folder: Path, *arguments: str, **more) -> str:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+    identity = [
+        "-c",
+        "user.name=test",
+        "-c",
+        "user.email=test@localhost",
+        "-c",
+        "init.defaultBranch=main",
+    ]
+    done = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -113,12 +135,16 @@ def flip_a_bit(path: Path, keep_time: bool = False) -> None:
 
 def deterministic(folder: Path) -> dict[str, bytes]:
     """Every artifact that depends only on names."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in (folder / "results/runs").rglob("*")
-            if path.is_file() and path.name != "run.json"}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in (folder / "results/runs").rglob("*")
+        if path.is_file() and path.name != "run.json"
+    }
 
 
 def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> Path:
-    """A copy of the repository in git and DVC, with a remote and a configuration file; nothing has been run."""
+    """A copy of the repository in git and DVC, with a remote and a configuration file; nothing has
+    been run."""
     copy_of_the_repository(folder)
     for name in ("dvc.yaml", ".dvcignore", ".gitignore", ".dvc/config", ".dvc/.gitignore"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -134,9 +160,14 @@ def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> 
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
-    """A repository with the toy configuration as its default, run once, committed, pushed. Not to be changed."""
-    folder = dvc_repository(tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"),
-                            "config/config.yaml", TOY)
+    """A repository with the toy configuration as its default, run once, committed, pushed. Not to
+    be changed."""
+    folder = dvc_repository(
+        tmp_path_factory.mktemp("recorded"),
+        tmp_path_factory.mktemp("remote"),
+        "config/config.yaml",
+        TOY,
+    )
     (folder / "said.txt").write_text(snakemake(folder))
     git(folder, "add", "dvc.lock", "results/metrics")
     git(folder, "commit", "-m", "results")
@@ -163,9 +194,18 @@ def test_a_complete_run_is_recorded_by_itself(recorded):
     assert "ledger: recorded" in (recorded / "said.txt").read_text()
     assert is_clean(recorded)
     assert git(recorded, "status", "--short").strip() == "?? said.txt"
-    held = [out["path"] for stage in yaml.safe_load((recorded / "dvc.lock").read_text())["stages"].values()
-            for out in stage["outs"]]
-    assert {"data/images", "results/runs", "results/tables", ".snakemake/metadata", "results/metrics"} <= set(held)
+    held = [
+        out["path"]
+        for stage in yaml.safe_load((recorded / "dvc.lock").read_text())["stages"].values()
+        for out in stage["outs"]
+    ]
+    assert {
+        "data/images",
+        "results/runs",
+        "results/tables",
+        ".snakemake/metadata",
+        "results/metrics",
+    } <= set(held)
 
 
 def test_a_clone_with_pulled_data_has_nothing_to_do(pulled):
@@ -180,30 +220,82 @@ def test_a_clone_with_pulled_data_has_nothing_to_do(pulled):
 def test_a_part_can_be_pulled(recorded, tmp_path):
     git(recorded, "clone", str(recorded), str(tmp_path / "clone"))
     dvc(tmp_path / "clone", "pull", "results/tables", "data/images/zso")
-    made = {str(path.parent.relative_to(tmp_path / "clone")) for folder in ("data", "results")
-            for path in (tmp_path / "clone" / folder).rglob("*") if path.is_file()}
-    assert made == {"results/tables", "data/images/zso/hue", "data/images/zso/hue/0", "results/metrics/small_cnn",
-                    "results/metrics/other"}
+    made = {
+        str(path.parent.relative_to(tmp_path / "clone"))
+        for folder in ("data", "results")
+        for path in (tmp_path / "clone" / folder).rglob("*")
+        if path.is_file()
+    }
+    assert made == {
+        "results/tables",
+        "data/images/zso/hue",
+        "data/images/zso/hue/0",
+        "results/metrics/small_cnn",
+        "results/metrics/other",
+    }
 
 
 CHANGES = {
-    "a baseline's learning rate": ("config/baselines/diagvib6.yaml", "lr: 5.0e-4", "lr: 6.0e-4",
-                                   {"train": 1, "tabulate": 1, "plot": 1, "all": 1}),
-    "a study's definition": ("config/studies/diagvib6.yaml", "group: id, cells: {cue: same}",
-                             "group: id, weight: 2.0, cells: {cue: same}",
-                             {"draw": 1, "render": 1, "train": 2, "tabulate": 1, "plot": 1, "all": 1}),
-    "a texture": ("src/diagvib/scenes/digits/embedded.py", "axis % side) for", "axis % side ) for",
-                  {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "an aggregate": ("src/diagvib/results/metrics.py", "def famin", "WHY = 1\ndef famin",
-                     {"tabulate": 1, "plot": 1, "all": 1}),
-    "the report's code": ("src/diagvib/report/page.py", "import", "WHY = 1\nimport", {"plot": 1, "all": 1}),
-    "a model": ("src/diagvib/models/small_cnn.py", "from torch", "WHY = 1\nfrom torch",
-                {"train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "a method that no baseline here has": ("src/diagvib/methods/vae.py", "class Vae", "WHY = 1\nclass Vae", {}),
-    "the renderer of a scene": ("src/diagvib/scenes/digits/renderer.py", "from importlib", "WHY = 1\nfrom importlib",
-                                {"render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1}),
-    "an unrelated room": ("src/diagvib/operations/plan.py", "from pathlib", "WHY = 1\nfrom pathlib", {}),
-    "a comment in a model": ("src/diagvib/models/small_cnn.py", "from torch", "# why\nfrom torch", {}),
+    "a baseline's learning rate": (
+        "config/baselines/diagvib6.yaml",
+        "lr: 5.0e-4",
+        "lr: 6.0e-4",
+        {"train": 1, "tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "a study's definition": (
+        "config/studies/diagvib6.yaml",
+        "group: id, cells: {cue: same}",
+        "group: id, weight: 2.0, cells: {cue: same}",
+        {"draw": 1, "render": 1, "train": 2, "tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "a texture": (
+        "src/diagvib/scenes/digits/embedded.py",
+        "axis % side) for",
+        "axis % side ) for",
+        {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "an aggregate": (
+        "src/diagvib/results/metrics.py",
+        "def famin",
+        "WHY = 1\ndef famin",
+        {"tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "the report's code": (
+        "src/diagvib/report/page.py",
+        "import",
+        "WHY = 1\nimport",
+        {"plot": 1, "all": 1},
+    ),
+    "a model": (
+        "src/diagvib/models/small_cnn.py",
+        "from torch",
+        "WHY = 1\nfrom torch",
+        {"train": 3, "tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "a method that no baseline here has": (
+        "src/diagvib/methods/vae.py",
+        "class Vae",
+        "WHY = 1\nclass Vae",
+        {},
+    ),
+    "the renderer of a scene": (
+        "src/diagvib/scenes/digits/renderer.py",
+        "from importlib",
+        "WHY = 1\nfrom importlib",
+        {"render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1},
+    ),
+    "an unrelated room": (
+        "src/diagvib/operations/plan.py",
+        "from pathlib",
+        "WHY = 1\nfrom pathlib",
+        {},
+    ),
+    "a comment in a model": (
+        "src/diagvib/models/small_cnn.py",
+        "from torch",
+        "# why\nfrom torch",
+        {},
+    ),
     "a comment in a rule": ("rules/train.smk", "    params:", "    # why\n    params:", {}),
 }
 
@@ -227,14 +319,21 @@ def test_dvc_says_what_changed(pulled):
     replace(path, "lr: 5.0e-4", "lr: 6.0e-4")
     try:
         said = dvc(pulled, "params", "diff").split()
-        assert said[-4:] == ["config/baselines/diagvib6.yaml", "other.optimiser.lr", "0.0005", "0.0006"]
+        assert said[-4:] == [
+            "config/baselines/diagvib6.yaml",
+            "other.optimiser.lr",
+            "0.0005",
+            "0.0006",
+        ]
     finally:
         path.write_bytes(before)
 
 
 def test_a_damaged_run_stops_everything_until_it_is_restored(pulled):
-    for damage, start_work in ((flip_a_bit, lambda: snakemake(pulled, fails=True)),
-                               (lambda path: os.truncate(path, 100), lambda: dvc(pulled, "repro", fails=True))):
+    for damage, start_work in (
+        (flip_a_bit, lambda: snakemake(pulled, fails=True)),
+        (lambda path: os.truncate(path, 100), lambda: dvc(pulled, "repro", fails=True)),
+    ):
         damage(pulled / RUN)
         said = start_work()
         assert f"{RUN}: recorded in dvc.lock, but changed" in said and "dvc checkout -f" in said
@@ -270,14 +369,21 @@ def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
     replace(worked_in / "src/diagvib/report/page.py", "import", "WHY = 1\nimport")
     snakemake(worked_in, "-n")
     said = snakemake(worked_in, "--forcerun", "tabulate", "--", "tables")
-    assert "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs" in said
+    assert (
+        "ledger: not recorded: config/config.yaml is not complete; `snakemake -n` lists 2 jobs"
+        in said
+    )
     (worked_in / "small.yaml").write_text(TOY.replace("root: .", "root: small"))
     said = snakemake(worked_in, "prepared", "--configfile", "small.yaml")
-    assert "files (0.0 GB) in small/SHA256SUMS; `diagvib verify --root small`" in said  # and not in dvc.lock
+    assert (
+        "files (0.0 GB) in small/SHA256SUMS; `diagvib verify --root small`" in said
+    )  # and not in dvc.lock
     said = snakemake(worked_in, "--touch")
     assert "ledger: not recorded: `--touch` vouches" in said
     assert (worked_in / "dvc.lock").read_bytes() == before
-    assert "provenance" in dvc(worked_in, "status") and "small" not in dvc(worked_in, "data", "status", "--granular")
+    assert "provenance" in dvc(worked_in, "status") and "small" not in dvc(
+        worked_in, "data", "status", "--granular"
+    )
 
 
 def test_a_run_started_by_dvc_is_recorded_by_dvc(worked_in):
@@ -296,7 +402,11 @@ def test_a_ledger_behind_is_brought_up_to_date(worked_in):
     assert is_clean(worked_in)
     before = (worked_in / "dvc.lock").read_bytes()
     replace(worked_in / "rules/train.smk", "# why", "# whyever")
-    replace(worked_in / "dvc.yaml", "stages:", "stages:\n  absent: {cmd: 'true', outs: [no_such_out.csv]}")
+    replace(
+        worked_in / "dvc.yaml",
+        "stages:",
+        "stages:\n  absent: {cmd: 'true', outs: [no_such_out.csv]}",
+    )
     assert "no_such_out.csv" in diagvib(worked_in, "record", fails=True)
     assert (worked_in / "dvc.lock").read_bytes() == before  # all of it or nothing
     (worked_in / RUN).unlink()
@@ -305,7 +415,8 @@ def test_a_ledger_behind_is_brought_up_to_date(worked_in):
 
 
 def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, recorded):
-    """With images rendered on the training device: the ledger of a configuration without image files."""
+    """With images rendered on the training device: the ledger of a configuration without image
+    files."""
     replace(worked_in / "config/config.yaml", "images: parquet", "images: render")
     shutil.rmtree(worked_in / "data/images")
     first = start(worked_in, sys.executable)
@@ -325,9 +436,15 @@ def test_killed_beside_a_second_one_it_ends_with_the_same_results(worked_in, rec
 
 def start(folder: Path, python: str | Path) -> subprocess.Popen:
     """python: also that of its jobs."""
-    return subprocess.Popen([python, "-m", "snakemake", "--cores", "1"], cwd=folder, text=True,
-                            env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                            start_new_session=True)
+    return subprocess.Popen(
+        [python, "-m", "snakemake", "--cores", "1"],
+        cwd=folder,
+        text=True,
+        env=environment(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
 
 
 def locks(folder: Path) -> set[tuple[str, int]]:
@@ -349,8 +466,8 @@ def wait_for(condition) -> None:
 
 
 def test_dvc_yaml_declares_what_the_rules_read(recorded):
-    """Against Snakemake's records of the toy run, which list every file that a job was given. What code it depends on
-    is a parameter; test_house has that."""
+    """Against Snakemake's records of the toy run, which list every file that a job was given. What
+    code it depends on is a parameter; test_house has that."""
     stages = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     read: dict[str, set[str]] = {}
     for record in (recorded / ".snakemake/metadata").iterdir():
@@ -359,9 +476,13 @@ def test_dvc_yaml_declares_what_the_rules_read(recorded):
     for stage, rules in RULES.items():
         given = {path for rule in rules for path in read.get(rule, ())}
         assert given or stage in ("fetch", "prepare"), "embedded sources need none"
-        made = [out for out in stages[stage]["outs"] if rules[1:]]  # plotting reads what tabulating made
+        made = [
+            out for out in stages[stage]["outs"] if rules[1:]
+        ]  # plotting reads what tabulating made
         known = [*stages[stage]["deps"], *(next(iter(out)) for out in made)]
-        outside = [path for path in given if not any(Path(path).is_relative_to(dep) for dep in known)]
+        outside = [
+            path for path in given if not any(Path(path).is_relative_to(dep) for dep in known)
+        ]
         assert not outside, f"dvc.yaml: {stage}: deps"
         assert {f"rules/{rule}.smk" for rule in rules} <= set(stages[stage]["deps"])
 
@@ -371,18 +492,31 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
     for stage, rules in RULES.items():
         params = {file: keys for entry in stages[stage]["params"] for file, keys in entry.items()}
         assert set(params.pop("config/config.yaml")) == {
-            key for rule in rules for key in STAGE_KEYS[rule]} | GRID_KEYS.get(stage, set()), stage
-        assert set(params) == {"draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},
-                               "train": {"config/baselines/diagvib6.yaml"}}.get(stage, set())
-    assert "config/dataset_samples.yaml" in stages["draw"]["deps"], "a list, which DVC takes for no parameters"
+            key for rule in rules for key in STAGE_KEYS[rule]
+        } | GRID_KEYS.get(stage, set()), stage
+        assert set(params) == {
+            "draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},
+            "train": {"config/baselines/diagvib6.yaml"},
+        }.get(stage, set())
+    assert "config/dataset_samples.yaml" in stages["draw"]["deps"], (
+        "a list, which DVC takes for no parameters"
+    )
     written = yaml.safe_load((REPOSITORY / "config/config.yaml").read_text())
-    named = {key for stage in stages.values() for entry in stage.get("params", [])
-             for key in entry.get("config/config.yaml", [])}
+    named = {
+        key
+        for stage in stages.values()
+        for entry in stage.get("params", [])
+        for key in entry.get("config/config.yaml", [])
+    }
     assert named <= set(written), "config/config.yaml must name every key that dvc.yaml looks up"
 
 
-@pytest.mark.parametrize(("hide", "says"), [(".dvc", "no DVC repository"), (".git", "no git repository")])
-def test_without_git_or_dvc_there_is_no_ledger_and_no_error(tmp_path, monkeypatch, capsys, hide, says):
+@pytest.mark.parametrize(
+    ("hide", "says"), [(".dvc", "no DVC repository"), (".git", "no git repository")]
+)
+def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
+    tmp_path, monkeypatch, capsys, hide, says
+):
     for name in {".dvc", ".git"} - {hide}:
         (tmp_path / name).mkdir()
     (tmp_path / "dvc.yaml").write_text("stages: {}")
@@ -399,7 +533,11 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(tmp_path, monkeypatc
 def test_without_dvc_installed_it_says_so(recorded, monkeypatch):
     monkeypatch.chdir(recorded)
     usual = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name == "dvc" else usual(name, *more))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *more: None if name == "dvc" else usual(name, *more),
+    )
     with pytest.raises(DiagvibError, match="dvc is not installed"):
         ledger.record(".")
 
@@ -412,24 +550,40 @@ def touch(path: Path) -> Path:
 
 @pytest.fixture
 def grown(tmp_path, monkeypatch) -> tuple[Path, list[str]]:
-    """A configuration of one study and sample, and a results folder that has held more; what is beyond it."""
+    """A configuration of one study and sample, and a results folder that has held more; what is
+    beyond it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.yaml").write_text(TOY.replace("[zso, zgo]", "[zgo]").replace(
-        "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
+    (tmp_path / "small.yaml").write_text(
+        TOY.replace("[zso, zgo]", "[zgo]").replace(
+            "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"
+        )
+    )
     layout = Layout(Path("."))
     for sample in range(2):
         touch(layout.images("zgo", "hue-shape") / str(sample) / "test.parquet")
     for baseline in ("small_cnn", "resnet18"):
         for study in ("zgo", "chgo"):
             touch(layout.runs(baseline, study, "hue-shape") / "0" / "run.json")
-    for path in (layout.recipes("zgo", "hue-shape"), layout.recipes("zgo", "shape-hue"),
-                 layout.digests("zgo", "hue-shape"), layout.tables / "runs.csv",
-                 layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt"):
+    for path in (
+        layout.recipes("zgo", "hue-shape"),
+        layout.recipes("zgo", "shape-hue"),
+        layout.digests("zgo", "hue-shape"),
+        layout.tables / "runs.csv",
+        layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt",
+    ):
         touch(path)
-    for name in ("results/runs/resnet18/zgo/hue-shape/0/run.json", "results/runs/small_cnn/zgo/hue-shape/0/run.json"):
+    for name in (
+        "results/runs/resnet18/zgo/hue-shape/0/run.json",
+        "results/runs/small_cnn/zgo/hue-shape/0/run.json",
+    ):
         touch(Path(".snakemake/metadata") / base64.urlsafe_b64encode(name.encode()).decode())
-    return tmp_path, ["data/checkpoints/resnet18", "data/images/zgo/hue-shape/1", "data/recipes/zgo/shape-hue.parquet",
-                      "results/runs/resnet18", "results/runs/small_cnn/chgo"]
+    return tmp_path, [
+        "data/checkpoints/resnet18",
+        "data/images/zgo/hue-shape/1",
+        "data/recipes/zgo/shape-hue.parquet",
+        "results/runs/resnet18",
+        "results/runs/small_cnn/chgo",
+    ]
 
 
 def test_prune_lists_what_no_configuration_asks_for(grown):
@@ -437,8 +591,12 @@ def test_prune_lists_what_no_configuration_asks_for(grown):
     small = load_config(folder / "small.yaml")
     assert sorted(str(item.path) for item in prune.find_unneeded([small])) == beyond
     assert len(prune.find_records([small])) == 1
-    (folder / "more.yaml").write_text((folder / "small.yaml").read_text().replace("[small_cnn]", "[resnet18]"))
-    both = [str(item.path) for item in prune.find_unneeded([small, load_config(folder / "more.yaml")])]
+    (folder / "more.yaml").write_text(
+        (folder / "small.yaml").read_text().replace("[small_cnn]", "[resnet18]")
+    )
+    both = [
+        str(item.path) for item in prune.find_unneeded([small, load_config(folder / "more.yaml")])
+    ]
     assert "results/runs/resnet18/chgo" in both and "results/runs/resnet18" not in both
 
 
@@ -456,8 +614,14 @@ def test_prune_deletes_only_after_a_yes(grown, monkeypatch):
     assert not any((folder / path).exists() for path in beyond)
     assert prune.find_unneeded(configs) == [] and prune.find_records(configs) == []
     assert {path.name for path in folder.rglob("*") if path.is_file()} == {
-        "small.yaml", "test.parquet", "run.json", "hue-shape.parquet", "sha256.json", "runs.csv",
-        base64.urlsafe_b64encode(b"results/runs/small_cnn/zgo/hue-shape/0/run.json").decode()}
+        "small.yaml",
+        "test.parquet",
+        "run.json",
+        "hue-shape.parquet",
+        "sha256.json",
+        "runs.csv",
+        base64.urlsafe_b64encode(b"results/runs/small_cnn/zgo/hue-shape/0/run.json").decode(),
+    }
 
 
 def test_prune_removes_a_link_and_leaves_what_it_leads_to(grown):
@@ -473,7 +637,10 @@ def test_prune_removes_a_link_and_leaves_what_it_leads_to(grown):
 @pytest.mark.parametrize("command", ["record", "verify"])
 def test_a_configuration_and_a_root_are_not_both_given(command):
     done = CliRunner().invoke(app, [command, "--config", "mine.yaml", "--root", "there"])
-    assert str(done.exception) == "--config and --root: give one of them; mine.yaml names its root itself"
+    assert (
+        str(done.exception)
+        == "--config and --root: give one of them; mine.yaml names its root itself"
+    )
 
 
 def test_prune_keeps_away_from_a_running_workflow(grown):
@@ -484,7 +651,8 @@ def test_prune_keeps_away_from_a_running_workflow(grown):
 
 
 def write_at_both_ends(folder: Path) -> tuple[Path, list[Path]]:
-    """A root with images of two studies; a configuration that writes the root differently asks for the second."""
+    """A root with images of two studies; a configuration that writes the root differently asks for
+    the second."""
     root = folder / "mine"
     for study in ("zso", "zgo", "chgo"):
         touch(Layout(root).recipes(study, "hue" if study == "zso" else "hue-shape"))
@@ -499,11 +667,19 @@ def test_prune_knows_a_root_however_it_is_written(tmp_path, monkeypatch, spellin
     (tmp_path / "link").symlink_to(root)
     second = {"absolute": str(root)}.get(spelling, spelling)
     for name, at, study in (("a", "mine", "zso"), ("b", second, "zgo")):
-        (tmp_path / f"{name}.yaml").write_text(TOY.replace("root: .", f"root: {at}").replace("[zso, zgo]", f"[{study}]")
-                                               .replace("[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
-    noted = [touch(records.record_of("metadata", name)) for name in
-               ("mine/data/recipes/zso/hue.parquet", f"{second}/data/recipes/zgo/hue-shape.parquet",
-                "mine/data/recipes/chgo/hue-shape.parquet")]
+        (tmp_path / f"{name}.yaml").write_text(
+            TOY.replace("root: .", f"root: {at}")
+            .replace("[zso, zgo]", f"[{study}]")
+            .replace("[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]")
+        )
+    noted = [
+        touch(records.record_of("metadata", name))
+        for name in (
+            "mine/data/recipes/zso/hue.parquet",
+            f"{second}/data/recipes/zgo/hue-shape.parquet",
+            "mine/data/recipes/chgo/hue-shape.parquet",
+        )
+    ]
     for order in ("ab", "ba"):
         configs = [load_config(tmp_path / f"{name}.yaml") for name in order]
         found = prune.find_unneeded(configs)
@@ -519,8 +695,11 @@ def test_prune_follows_links_within_a_root(tmp_path, monkeypatch):
     (tmp_path / "large_disk").mkdir()
     shutil.move(root / "data/recipes/zgo", tmp_path / "large_disk/zgo")
     (root / "data/recipes/zgo").symlink_to(tmp_path / "large_disk/zgo")
-    (tmp_path / "a.yaml").write_text(TOY.replace("root: .", "root: mine").replace(
-        "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"))
+    (tmp_path / "a.yaml").write_text(
+        TOY.replace("root: .", "root: mine").replace(
+            "[small_cnn, {name: other, studies: [zgo]}]", "[small_cnn]"
+        )
+    )
     prune.prune([load_config(tmp_path / "a.yaml")], yes=True, dry_run=False)
     assert all(path.exists() for path in kept) and not (root / "data/recipes/chgo").exists()
 
@@ -532,9 +711,15 @@ def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
     said = diagvib(worked_in, "record", fails=True)
     assert "error: mine: holds no data and no results yet" in said
     said = diagvib(worked_in, "record", "--root", ".", fails=True)
-    assert "error: config/config.yaml: root is 'mine', but dvc.lock holds data/ and results/ of the current" in said
+    assert (
+        "error: config/config.yaml: root is 'mine', but dvc.lock holds data/ and results/ of the current"
+        in said
+    )
     said = dvc(worked_in, "repro", fails=True)
-    assert "root is 'mine', but `dvc repro` records data/ and results/ of the current folder; set `root: .`" in said
+    assert (
+        "root is 'mine', but `dvc repro` records data/ and results/ of the current folder; set `root: .`"
+        in said
+    )
     said = snakemake(worked_in, "prepared")
     assert "ledger: recorded" in said and "in mine/SHA256SUMS" in said
     said = snakemake(worked_in, "prepared", "--config", "root=.", "--forcerun", "prepare")
@@ -545,8 +730,12 @@ def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
 
 def recorded_files(folder: Path) -> list[Path]:
     """Every file that DVC records, and Snakemake's records of them."""
-    return sorted(path for top in ("data", "results", ".snakemake/metadata") for path in (folder / top).rglob("*")
-                  if path.is_file() and path.name != ".snakemake_timestamp")
+    return sorted(
+        path
+        for top in ("data", "results", ".snakemake/metadata")
+        for path in (folder / top).rglob("*")
+        if path.is_file() and path.name != ".snakemake_timestamp"
+    )
 
 
 @pytest.mark.parametrize("where", ["worked in", "pulled"])
@@ -565,7 +754,9 @@ def test_verify_finds_a_flipped_bit_in_any_recorded_file(where, recorded, pulled
             os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     said = diagvib(folder, "verify", fails=True)
     found = {line.split()[1] for line in said.splitlines() if line.startswith("changed  ")}
-    assert found == {str(path.relative_to(folder)) for path in chosen if path not in metrics} | {"results/metrics"}
+    assert found == {str(path.relative_to(folder)) for path in chosen if path not in metrics} | {
+        "results/metrics"
+    }
 
 
 def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
@@ -583,9 +774,12 @@ def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
 
 
 def test_by_hand_tables_and_page_are_the_workflows_byte_for_byte(worked_in):
-    made = {path: path.read_bytes() for folder in ("tables", "figures", "metrics")
-            for path in (worked_in / "results" / folder).rglob("*")
-            if path.is_file() and path.name != ".snakemake_timestamp"}
+    made = {
+        path: path.read_bytes()
+        for folder in ("tables", "figures", "metrics")
+        for path in (worked_in / "results" / folder).rglob("*")
+        if path.is_file() and path.name != ".snakemake_timestamp"
+    }
     made[worked_in / "results/report.html"] = (worked_in / "results/report.html").read_bytes()
     for path in made:
         path.unlink()
@@ -607,7 +801,10 @@ def test_a_prune_that_is_stopped_leaves_no_file_without_its_record(grown, monkey
 
     def forbidden(path):
         raise PermissionError(13, "Permission denied", "a name without its folder")
+
     monkeypatch.setattr(shutil, "rmtree", forbidden)
-    with pytest.raises(DiagvibError, match=r"(data|results)/\S+: cannot be deleted \(Permission denied\)"):
+    with pytest.raises(
+        DiagvibError, match=r"(data|results)/\S+: cannot be deleted \(Permission denied\)"
+    ):
         prune.prune(configs, yes=True, dry_run=False)
     assert prune.find_records(configs) == records_before != []

@@ -1,4 +1,5 @@
-"""diagvib as a library: the same images as the workflow's, the study's metrics, and an import that costs nothing."""
+"""diagvib as a library: the same images as the workflow's, the study's metrics, and an import that
+costs nothing."""
 
 import json
 import os
@@ -32,37 +33,60 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def dataset(cache):
-    return diagvib.load("zgo", "shape-hue", split="test", sources="embedded", counts=COUNTS, image_size=64)
+    return diagvib.load(
+        "zgo", "shape-hue", split="test", sources="embedded", counts=COUNTS, image_size=64
+    )
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """Image files of the workflow's stages."""
     folder = tmp_path_factory.mktemp("root")
-    config = load_config(overrides=["sources=embedded", "studies=[zgo]", "bindings=[shape-hue]", "samples=2",
-                                    f"counts={json.dumps(COUNTS)}", "image_size=64", "baselines=[small_cnn]",
-                                    "tuning={study: zso, factors: [shape], samples: [0]}"])
+    config = load_config(
+        overrides=[
+            "sources=embedded",
+            "studies=[zgo]",
+            "bindings=[shape-hue]",
+            "samples=2",
+            f"counts={json.dumps(COUNTS)}",
+            "image_size=64",
+            "baselines=[small_cnn]",
+            "tuning={study: zso, factors: [shape], samples: [0]}",
+        ]
+    )
     layout = Layout(folder)
     stages.prepare(layout, stage_settings(config, "prepare"), "digits")
     stages.draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
-    stages.render(layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1)
+    stages.render(
+        layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1
+    )
     return folder
 
 
 @pytest.mark.parametrize(("sample", "split"), [(0, "train"), (1, "val"), (1, "test")])
 def test_images_are_those_of_the_workflow(root, sample, split):
-    made = diagvib.load("zgo", "shape-hue", split, sample, sources="embedded", counts=COUNTS, image_size=64)
+    made = diagvib.load(
+        "zgo", "shape-hue", split, sample, sources="embedded", counts=COUNTS, image_size=64
+    )
     read = diagvib.load("zgo", "shape-hue", split, sample, root=root)
     file = read_images(Layout(root).images("zgo", "shape-hue") / f"{sample}/{split}.parquet")
     for one in (made, read):
-        assert torch.equal(one.pixels, file.pixels) and torch.equal(one.targets, file.labels("shape"))
+        assert torch.equal(one.pixels, file.pixels) and torch.equal(
+            one.targets, file.labels("shape")
+        )
         assert not one.comparable
     assert made.metadata == read.metadata
 
 
 def test_counts_that_are_left_out_are_the_papers():
-    part = diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64, counts={"train": 90})
-    assert len(part) == len(diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64)) > 90
+    part = diagvib.load(
+        "zgo", "shape-hue", "val", sources="embedded", image_size=64, counts={"train": 90}
+    )
+    assert (
+        len(part)
+        == len(diagvib.load("zgo", "shape-hue", "val", sources="embedded", image_size=64))
+        > 90
+    )
 
 
 def test_it_feeds_a_data_loader(dataset):
@@ -78,76 +102,133 @@ def test_it_feeds_a_data_loader(dataset):
 
 
 def test_a_transform_is_applied():
-    halved = diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=COUNTS, image_size=64,
-                          transform=lambda image: image.float() / 2)
+    halved = diagvib.load(
+        "zgo",
+        "shape-hue",
+        "val",
+        sources="embedded",
+        counts=COUNTS,
+        image_size=64,
+        transform=lambda image: image.float() / 2,
+    )
     assert torch.equal(halved[0][0], halved.pixels[0].permute(2, 0, 1).float() / 2)
 
 
 def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
     assert set(dataset.evaluate(dataset.targets).values()) == {1.0}
     assert dataset.evaluate(dataset.targets.tolist()) == dataset.evaluate(dataset.targets.numpy())
-    known = {hue: shape for hue, shape, group in zip(
-        dataset.metadata["hue"], dataset.targets.tolist(), dataset.metadata["group"], strict=True) if group == "id"}
+    known = {
+        hue: shape
+        for hue, shape, group in zip(
+            dataset.metadata["hue"],
+            dataset.targets.tolist(),
+            dataset.metadata["group"],
+            strict=True,
+        )
+        if group == "id"
+    }
     found = dataset.evaluate([known[hue] for hue in dataset.metadata["hue"]])
-    assert found == {"accuracy": pytest.approx(1 / 3), "id_accuracy": 1.0, "ood_accuracy": 0.0, "worst_cell": 0.0}
+    assert found == {
+        "accuracy": pytest.approx(1 / 3),
+        "id_accuracy": 1.0,
+        "ood_accuracy": 0.0,
+        "worst_cell": 0.0,
+    }
 
 
 def test_gaps_of_two_cues():
     counts = {"train": 120, "val": 27, "test": 270}
-    dataset = diagvib.load("whac-95", "shape-position-hue", "test", sources="embedded", counts=counts, image_size=64)
+    dataset = diagvib.load(
+        "whac-95", "shape-position-hue", "test", sources="embedded", counts=counts, image_size=64
+    )
     assert {dataset.metadata["position"][0], dataset.metadata["hue"][0]} <= set(range(9))
     perfect = dataset.evaluate(dataset.targets)
     assert perfect["id_accuracy"] == 1 and perfect["joint_gap"] == perfect["cue_1_gap"] == 0
-    by_cue = {place: target for place, target, group in zip(
-        dataset.metadata["position"], dataset.targets.tolist(), dataset.metadata["group"], strict=True)
-        if group == "common"}
+    by_cue = {
+        place: target
+        for place, target, group in zip(
+            dataset.metadata["position"],
+            dataset.targets.tolist(),
+            dataset.metadata["group"],
+            strict=True,
+        )
+        if group == "common"
+    }
     found = dataset.evaluate([by_cue[place] for place in dataset.metadata["position"]])
     # It is right wherever cue 1 agrees, as it does in 95 % of the training images.
-    assert found["id_accuracy"] == pytest.approx(0.95) and found["cue_1_gap"] == pytest.approx(-0.95)
+    assert found["id_accuracy"] == pytest.approx(0.95) and found["cue_1_gap"] == pytest.approx(
+        -0.95
+    )
     assert found["cue_2_gap"] == pytest.approx(0.05) and found["joint_gap"] == pytest.approx(-0.95)
 
 
 def test_environments_are_in_the_metadata():
     counts = {"train": 64, "val": 16, "id": 16, "ood": 16}
-    dataset = diagvib.load("o2o-hard", "shape-hue", "train", sources="embedded", counts=counts, image_size=64)
+    dataset = diagvib.load(
+        "o2o-hard", "shape-hue", "train", sources="embedded", counts=counts, image_size=64
+    )
     assert set(dataset.metadata["environment"]) == {"env-1", "env-2"}
     assert {"id_accuracy", "accuracy", "worst_cell"} == set(dataset.evaluate(dataset.targets))
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"study": "zg"}, "unknown study 'zg'; did you mean zgo?"),
-    ({"binding": "shape-hues"}, "unknown factor 'hues'; did you mean hue?"),
-    ({"split": "tests"}, "unknown split 'tests'; did you mean test?"),
-    ({"sources": "embeded"}, "diagvib.load: sources: "),
-    ({"counts": {"trian": 3}}, "unknown count 'trian'; did you mean train?"),
-    ({"image_size": 32}, "diagvib.load: image_size: must be greater than or equal to 64, not 32"),
-    ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: "),
-    ({"study": "whac-95", "binding": "shape-hue-scale", "split": "test", "counts": {}},
-     "counts: the group common of study whac-95 has no number of images; give counts="),
-    ({"sample": -1}, "dataset sample -1: numbers start at 0"),
-    ({"root": "made"}, "diagvib.load: sources is for images that are rendered now, but those in made are finished; "
-                       "leave out sources or root"),
-])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"study": "zg"}, "unknown study 'zg'; did you mean zgo?"),
+        ({"binding": "shape-hues"}, "unknown factor 'hues'; did you mean hue?"),
+        ({"split": "tests"}, "unknown split 'tests'; did you mean test?"),
+        ({"sources": "embeded"}, "diagvib.load: sources: "),
+        ({"counts": {"trian": 3}}, "unknown count 'trian'; did you mean train?"),
+        (
+            {"image_size": 32},
+            "diagvib.load: image_size: must be greater than or equal to 64, not 32",
+        ),
+        ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: "),
+        (
+            {"study": "whac-95", "binding": "shape-hue-scale", "split": "test", "counts": {}},
+            "counts: the group common of study whac-95 has no number of images; give counts=",
+        ),
+        ({"sample": -1}, "dataset sample -1: numbers start at 0"),
+        (
+            {"root": "made"},
+            "diagvib.load: sources is for images that are rendered now, but those in made are finished; "
+            "leave out sources or root",
+        ),
+    ],
+)
 def test_what_is_wrong_is_said(change, message):
-    asked = {"study": "zgo", "binding": "shape-hue", "sources": "embedded", "counts": COUNTS, "image_size": 64} | change
+    asked = {
+        "study": "zgo",
+        "binding": "shape-hue",
+        "sources": "embedded",
+        "counts": COUNTS,
+        "image_size": 64,
+    } | change
     with pytest.raises(DiagvibError, match="^.*" + message.replace("?", r"\?")):
         diagvib.load(**asked)
 
 
-@pytest.mark.parametrize("given", [{"mirror": "m"}, {"counts": COUNTS}, {"image_size": 128}, {"device": "cpu"}])
+@pytest.mark.parametrize(
+    "given", [{"mirror": "m"}, {"counts": COUNTS}, {"image_size": 128}, {"device": "cpu"}]
+)
 def test_finished_images_are_taken_as_they_are(root, given):
-    with pytest.raises(DiagvibError, match=f"diagvib.load: {next(iter(given))} is for images that are rendered now"):
+    with pytest.raises(
+        DiagvibError, match=f"diagvib.load: {next(iter(given))} is for images that are rendered now"
+    ):
         diagvib.load("zgo", "shape-hue", root=root, **given)
 
 
 def test_images_that_are_not_there_are_named():
-    with pytest.raises(DiagvibError, match="nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"):
+    with pytest.raises(
+        DiagvibError, match="nowhere/data/images/zgo/shape-hue/0/train.parquet: no such file"
+    ):
         diagvib.load("zgo", "shape-hue", root="nowhere")
 
 
 @pytest.fixture
 def scenes(tmp_path, monkeypatch):
-    """Two modules, each with a scene of the same name and a study of it; the second's colours are others."""
+    """Two modules, each with a scene of the same name and a study of it; the second's colours are
+    others."""
     for name, colour in (("one", "(200, 40, 40)"), ("two", "(90, 90, 90)")):
         write_scene(tmp_path, name, colour)
     monkeypatch.chdir(tmp_path)
@@ -160,7 +241,9 @@ def write_scene(folder: Path, name: str, red: str) -> None:
     (folder / f"{name}.py").write_text(text.replace("(200, 40, 40)", red) + PHOTOS)
     studies = (REPOSITORY / "tests/square_studies.yaml").read_text()
     (folder / f"{name}.yaml").write_text(studies.replace("squares:Squares", f"{name}:Squares"))
-    (folder / f"{name}_photos.yaml").write_text(studies.replace("squares:Squares", f"{name}:Photos"))
+    (folder / f"{name}_photos.yaml").write_text(
+        studies.replace("squares:Squares", f"{name}:Photos")
+    )
 
 
 PHOTOS = """
@@ -201,16 +284,24 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
     assert first != second and prepared("one:Squares") == first
     # What a new process would find after an edit; this one has loaded the old code.
     write_scene(scenes, "one", "(0, 0, 0)")
-    script = f"import sys; sys.path.insert(0, {str(REPOSITORY / 'tests')!r}); import test_library as t; " \
-             "print(t.prepared('one:Squares'))"
-    edited = subprocess.run([programs() / "python", "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY / 'tests')!r}); import test_library as t; "
+        "print(t.prepared('one:Squares'))"
+    )
+    edited = subprocess.run(
+        [programs() / "python", "-c", script], capture_output=True, text=True, check=True
+    )
     assert edited.stdout.strip() not in (first, second)
 
 
 def test_other_photos_are_not_taken_for_those_asked_for(scenes):
     for name in ("a", "b"):
         (scenes / name).write_text(name)
-    assert [prepared("one:Photos", "official", scenes / name) for name in ("a", "b", "a")] == ["a", "b", "a"]
+    assert [prepared("one:Photos", "official", scenes / name) for name in ("a", "b", "a")] == [
+        "a",
+        "b",
+        "a",
+    ]
     (scenes / "a").write_text("changed")
     assert prepared("one:Photos", "official", scenes / "a") == "changed"
     with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
@@ -219,18 +310,35 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
 
 def test_several_processes_may_be_the_first(tmp_path):
     environment = {**os.environ, "DIAGVIB_CACHE": str(tmp_path)}
-    processes = [subprocess.Popen([programs() / "python", "-c", LOADING], env=environment, text=True,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
+    processes = [
+        subprocess.Popen(
+            [programs() / "python", "-c", LOADING],
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(3)
+    ]
     said = [process.communicate() for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0], said
     assert len({out for out, _ in said}) == 1
 
 
-@pytest.mark.parametrize(("predictions", "message"), [
-    ([0, 1], r"2 predictions for the 108 images of the split test"),
-    (np.zeros((108, 10)), r"must be class indices int\[108\], not float64\[108, 10\]; for logits, use argmax\(1\)"),
-    ([0] * 107 + [10], r"prediction 107 is 10, which is not a class; classes are numbered from 0 to 9"),
-])
+@pytest.mark.parametrize(
+    ("predictions", "message"),
+    [
+        ([0, 1], r"2 predictions for the 108 images of the split test"),
+        (
+            np.zeros((108, 10)),
+            r"must be class indices int\[108\], not float64\[108, 10\]; for logits, use argmax\(1\)",
+        ),
+        (
+            [0] * 107 + [10],
+            r"prediction 107 is 10, which is not a class; classes are numbered from 0 to 9",
+        ),
+    ],
+)
 def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
     with pytest.raises(DiagvibError, match=message):
         dataset.evaluate(predictions)
@@ -241,49 +349,97 @@ def test_what_there_is_can_be_listed():
     assert diagvib.methods()["erm"] == ("nothing",) and len(diagvib.methods()) >= 29
     assert {"small_cnn", "resnet18"} <= set(diagvib.models())
     from diagvib.studies import study_cells
+
     assert len(study_cells("zgo", "train")) == 3
 
 
 def test_importing_it_imports_nothing_heavy():
-    said = subprocess.run([sys.executable, "-c", "import sys, diagvib; diagvib.studies; print(*sys.modules)"],
-                          capture_output=True, text=True, check=True).stdout.split()
+    said = subprocess.run(
+        [sys.executable, "-c", "import sys, diagvib; diagvib.studies; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
     assert not {"torch", "pandas", "numba", "matplotlib", "scipy"} & set(said)
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         diagvib.lod  # noqa: B018
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"counts": 90},
-     r"^counts: must be a mapping, such as counts=\{'train': 90\} with the keys train, val, test, id, ood, not 90$"),
-    ({"sample": "0"}, "^dataset sample '0': must be a whole number, such as 0$"),
-    ({"sample": -1, "root": "nowhere"}, "^dataset sample -1: numbers start at 0$")])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"counts": 90},
+            r"^counts: must be a mapping, such as counts=\{'train': 90\} with the keys train, val, test, id, ood, not 90$",
+        ),
+        ({"sample": "0"}, "^dataset sample '0': must be a whole number, such as 0$"),
+        ({"sample": -1, "root": "nowhere"}, "^dataset sample -1: numbers start at 0$"),
+    ],
+)
 def test_an_argument_of_another_kind_is_refused(change, message):
     with pytest.raises(DiagvibError, match=message):
         diagvib.load(**{"study": "zgo", "binding": "shape-hue", **change})
 
 
-@pytest.mark.parametrize("predictions", [["5"] * 108, np.array(["five"] * 108), [[1], [2, 3]], None])
+@pytest.mark.parametrize(
+    "predictions", [["5"] * 108, np.array(["five"] * 108), [[1], [2, 3]], None]
+)
 def test_predictions_that_are_no_numbers_are_refused(dataset, predictions):
-    with pytest.raises(DiagvibError, match=r"^predictions must be class indices int\[108\], numbers from 0 to 9 in"):
+    with pytest.raises(
+        DiagvibError, match=r"^predictions must be class indices int\[108\], numbers from 0 to 9 in"
+    ):
         dataset.evaluate(predictions)
 
 
 def test_one_image_at_a_time(dataset):
     assert torch.equal(dataset[np.int64(-1)][0], dataset[107][0]) and len([*dataset]) == 108
     for index in (slice(2), "0", [0, 1], 1.0):
-        with pytest.raises(DiagvibError, match=r"^dataset\[.*\]: an index is the number of one image; for several"):
+        with pytest.raises(
+            DiagvibError, match=r"^dataset\[.*\]: an index is the number of one image; for several"
+        ):
             dataset[index]
 
 
 def test_a_single_study_file_need_not_be_a_list(tmp_path):
-    rows = "".join(f"      - {{splits: [train, val, test], group: {group}, weight: 0.5, cells: {{cue: {cue}}}}}\n"
-                   for group, cue in (("id", "same"), ("ood", "other")))
+    rows = "".join(
+        f"      - {{splits: [train, val, test], group: {group}, weight: 0.5, cells: {{cue: {cue}}}}}\n"
+        for group, cue in (("id", "same"), ("ood", "other"))
+    )
     file = tmp_path / "my_studies.yaml"
-    file.write_text("title: Mine\nstudies:\n  weak:\n    title: Weak\n    meaning: a cue\n"
-                    f"    roles: {{target: 3, cue: 3}}\n    rows:\n{rows}")
-    one, two = (diagvib.load("weak", "shape-hue", "val", sources="embedded", counts={"val": 9}, image_size=64,
-                             studies_from=given) for given in (file, [str(file)]))
+    file.write_text(
+        "title: Mine\nstudies:\n  weak:\n    title: Weak\n    meaning: a cue\n"
+        f"    roles: {{target: 3, cue: 3}}\n    rows:\n{rows}"
+    )
+    one, two = (
+        diagvib.load(
+            "weak",
+            "shape-hue",
+            "val",
+            sources="embedded",
+            counts={"val": 9},
+            image_size=64,
+            studies_from=given,
+        )
+        for given in (file, [str(file)])
+    )
     assert torch.equal(one.pixels, two.pixels) and len(one) == 9
-    file.write_text(file.read_text().replace("weight: 0.5, cells: {cue: other}", "weight: 1.5, cells: {cue: other}"))
-    assert diagvib.load("weak", "shape-hue", "val", sources="embedded", counts={"val": 12}, image_size=64,
-                        studies_from=file).table["group"].to_pylist().count("ood") == 9, "in a notebook files change"
+    file.write_text(
+        file.read_text().replace(
+            "weight: 0.5, cells: {cue: other}", "weight: 1.5, cells: {cue: other}"
+        )
+    )
+    assert (
+        diagvib.load(
+            "weak",
+            "shape-hue",
+            "val",
+            sources="embedded",
+            counts={"val": 12},
+            image_size=64,
+            studies_from=file,
+        )
+        .table["group"]
+        .to_pylist()
+        .count("ood")
+        == 9
+    ), "in a notebook files change"

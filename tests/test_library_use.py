@@ -1,4 +1,5 @@
-"""The library as in a notebook: arguments of every kind, a cache that is cleared, study files that change."""
+"""The library as in a notebook: arguments of every kind, a cache that is cleared, study files that
+change."""
 
 import os
 import pickle
@@ -30,33 +31,61 @@ def it_is_used(cache, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(cache))
 
 
-def load(study="zgo", binding="shape-hue", split="val", sample=0, **arguments) -> diagvib.StudyDataset:
-    return diagvib.load(study, binding, split, sample,
-                        **{"sources": "embedded", "counts": COUNTS, "image_size": 64} | arguments)
+def load(
+    study="zgo", binding="shape-hue", split="val", sample=0, **arguments
+) -> diagvib.StudyDataset:
+    return diagvib.load(
+        study,
+        binding,
+        split,
+        sample,
+        **{"sources": "embedded", "counts": COUNTS, "image_size": 64} | arguments,
+    )
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"study": ["zgo"]}, "study: must be one name, not ['zgo']"),
-    ({"study": "zso", "binding": None}, "binding: must be one name, not None"),
-    ({"binding": ("shape", "hue")}, "binding: must be one name, not ('shape', 'hue')"),
-    ({"split": 1}, "split: must be one name, not 1"),
-    ({"study": "zso", "binding": "Shape"}, "binding 'Shape': unknown factor 'Shape'; did you mean shape or hue?"),
-    ({"study": "zso", "binding": "hue-shap"}, "binding 'hue-shap': unknown factor 'shap'; did you mean shape"),
-    ({"sample": 40_000}, "dataset sample 40000: numbers go up to 32767"),
-    ({"image_size": 0}, "diagvib.load: image_size: must be greater than or equal to 64, not 0"),
-    ({"counts": 0}, "counts: must be a mapping, such as "),
-    ({"counts": []}, "counts: must be a mapping, such as "),
-    ({"sources": ""}, "diagvib.load: sources: unknown value ''; known: official, embedded"),
-    ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
-    ({"mirror": "photos"}, "diagvib.load: mirror is for official sources, but sources is embedded; leave out one"),
-    ({"mirror": ""}, "mirror: must be the path of a folder, not ''"),
-    ({"root": 1}, "root: must be the path of a folder, not 1"),
-    ({"studies_from": 1}, "studies_from: must be the path of a study file, or a list of paths, not 1"),
-    ({"studies_from": [None]}, "studies_from: must be the path of a study file, or a list of paths, not [None]"),
-    ({"transform": "flip"}, "transform: must be a function of an image, not 'flip'"),
-    ({"split": "test", "counts": {"test": 30, "id": 9}}, "counts: has both test, the number for all groups together, "
-                                                         "and id, that for one group; leave out one of them"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"study": ["zgo"]}, "study: must be one name, not ['zgo']"),
+        ({"study": "zso", "binding": None}, "binding: must be one name, not None"),
+        ({"binding": ("shape", "hue")}, "binding: must be one name, not ('shape', 'hue')"),
+        ({"split": 1}, "split: must be one name, not 1"),
+        (
+            {"study": "zso", "binding": "Shape"},
+            "binding 'Shape': unknown factor 'Shape'; did you mean shape or hue?",
+        ),
+        (
+            {"study": "zso", "binding": "hue-shap"},
+            "binding 'hue-shap': unknown factor 'shap'; did you mean shape",
+        ),
+        ({"sample": 40_000}, "dataset sample 40000: numbers go up to 32767"),
+        ({"image_size": 0}, "diagvib.load: image_size: must be greater than or equal to 64, not 0"),
+        ({"counts": 0}, "counts: must be a mapping, such as "),
+        ({"counts": []}, "counts: must be a mapping, such as "),
+        ({"sources": ""}, "diagvib.load: sources: unknown value ''; known: official, embedded"),
+        ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
+        (
+            {"mirror": "photos"},
+            "diagvib.load: mirror is for official sources, but sources is embedded; leave out one",
+        ),
+        ({"mirror": ""}, "mirror: must be the path of a folder, not ''"),
+        ({"root": 1}, "root: must be the path of a folder, not 1"),
+        (
+            {"studies_from": 1},
+            "studies_from: must be the path of a study file, or a list of paths, not 1",
+        ),
+        (
+            {"studies_from": [None]},
+            "studies_from: must be the path of a study file, or a list of paths, not [None]",
+        ),
+        ({"transform": "flip"}, "transform: must be a function of an image, not 'flip'"),
+        (
+            {"split": "test", "counts": {"test": 30, "id": 9}},
+            "counts: has both test, the number for all groups together, "
+            "and id, that for one group; leave out one of them",
+        ),
+    ],
+)
 def test_what_cannot_be_meant_is_refused(arguments, message):
     with pytest.raises(DiagvibError) as refused:
         load(**arguments)
@@ -65,21 +94,39 @@ def test_what_cannot_be_meant_is_refused(arguments, message):
 
 def test_numbers_and_devices_may_be_those_of_numpy_and_torch():
     counts = {name: np.int64(number) for name, number in COUNTS.items()}
-    one, other = load(sample=1), load(sample=np.int64(1), counts=counts, image_size=np.int32(64),
-                                      device=torch.device("cpu"), studies_from=None)
+    one, other = (
+        load(sample=1),
+        load(
+            sample=np.int64(1),
+            counts=counts,
+            image_size=np.int32(64),
+            device=torch.device("cpu"),
+            studies_from=None,
+        ),
+    )
     assert torch.equal(one.pixels, other.pixels)
 
 
 def test_a_scene_of_photos_has_one_dataset_sample():
-    """Another one would have other pairs of breed and background than the paper's, and a wrong confusion."""
-    with pytest.raises(DiagvibError, match="^dataset sample 1: the scene dogs has one dataset sample, 0, since there"):
+    """Another one would have other pairs of breed and background than the paper's, and a wrong
+    confusion."""
+    with pytest.raises(
+        DiagvibError,
+        match="^dataset sample 1: the scene dogs has one dataset sample, 0, since there",
+    ):
         load("dogs-o2o-hard", "breed-background", "test", 1)
 
 
-@pytest.mark.parametrize("kind", [
-    lambda targets: targets.astype(np.uint16), lambda targets: targets.astype(np.uint64),
-    lambda targets: pd.Series(targets, index=range(len(targets), 0, -1)),
-    lambda targets: targets[::-1].copy()[::-1], lambda targets: torch.from_numpy(targets.astype(np.uint16))])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda targets: targets.astype(np.uint16),
+        lambda targets: targets.astype(np.uint64),
+        lambda targets: pd.Series(targets, index=range(len(targets), 0, -1)),
+        lambda targets: targets[::-1].copy()[::-1],
+        lambda targets: torch.from_numpy(targets.astype(np.uint16)),
+    ],
+)
 def test_predictions_of_every_kind_are_taken_in_their_order(kind):
     dataset = load()
     assert dataset.evaluate(kind(dataset.targets.numpy()))["accuracy"] == 1
@@ -96,17 +143,19 @@ def test_a_transform_may_change_its_image():
     assert not dataset[0][0].any() and torch.equal(dataset.pixels, before)
 
 
-@pytest.mark.parametrize("name", ["digits.parquet", "sources.json", "textures/wood.png", "sha256.json"])
+@pytest.mark.parametrize(
+    "name", ["digits.parquet", "sources.json", "textures/wood.png", "sha256.json"]
+)
 def test_what_was_deleted_from_the_cache_is_made_again(cache, name):
     pixels = load().pixels
-    found, = cache.glob(f"embedded/*/data/prepared/digits/{name}")
+    (found,) = cache.glob(f"embedded/*/data/prepared/digits/{name}")
     found.unlink()
     assert torch.equal(load().pixels, pixels) and found.exists()
 
 
 def test_digests_that_cannot_be_read_do_not_vouch_for_the_cache(cache):
     pixels = load().pixels
-    found, = cache.glob("embedded/*/data/prepared/digits/sha256.json")
+    (found,) = cache.glob("embedded/*/data/prepared/digits/sha256.json")
     found.write_text("{")
     assert torch.equal(load().pixels, pixels) and found.read_text() != "{"
 
@@ -114,7 +163,9 @@ def test_digests_that_cannot_be_read_do_not_vouch_for_the_cache(cache):
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "file"))
-    with pytest.raises(DiagvibError, match="file/embedded/.*: cannot be written .*; set DIAGVIB_CACHE to "):
+    with pytest.raises(
+        DiagvibError, match="file/embedded/.*: cannot be written .*; set DIAGVIB_CACHE to "
+    ):
         load()
 
 
@@ -139,7 +190,14 @@ def load_mine() -> diagvib.StudyDataset:
 
 def follow_the_cue(dataset: diagvib.StudyDataset) -> list[int]:
     """Predictions of what the cue points to in training."""
-    rows = list(zip(dataset.metadata["hue"], dataset.targets.tolist(), dataset.metadata["group"], strict=True))
+    rows = list(
+        zip(
+            dataset.metadata["hue"],
+            dataset.targets.tolist(),
+            dataset.metadata["group"],
+            strict=True,
+        )
+    )
     pointed = {cue: target for cue, target, group in rows if group == "id"}
     return [pointed[cue] for cue, *_ in rows]
 
@@ -173,32 +231,50 @@ def test_no_metric_is_named_after_an_environment_that_does_not_exist(tmp_path, m
     monkeypatch.chdir(tmp_path)
     write_study(SAME, NEXT)
     dataset = load_mine()
-    assert set(dataset.evaluate(dataset.targets)) == {"accuracy", "id_accuracy", "ood_accuracy", "worst_cell",
-                                                      "confusion"}
+    assert set(dataset.evaluate(dataset.targets)) == {
+        "accuracy",
+        "id_accuracy",
+        "ood_accuracy",
+        "worst_cell",
+        "confusion",
+    }
 
 
-@pytest.mark.parametrize("added", [[1, 2], [0, 1, 2], [5, 5, 5], [-1, 0, 0], [1.5, 2, 1], "121", 5, [1, 2, 1, 1]])
+@pytest.mark.parametrize(
+    "added", [[1, 2], [0, 1, 2], [5, 5, 5], [-1, 0, 0], [1.5, 2, 1], "121", 5, [1, 2, 1, 1]]
+)
 def test_cues_that_cannot_be_added_to_a_study_are_refused(added):
-    with pytest.raises(DiagvibError, match="^added_cue: must be another cue class, from 0 to 2, for each of the 3 "):
+    with pytest.raises(
+        DiagvibError, match="^added_cue: must be another cue class, from 0 to 2, for each of the 3 "
+    ):
         study_cells("cgo-3", "train", added)
-    assert len(study_cells("zgo", "train", added)) == 3, "where nothing is added, it does not matter"
+    assert len(study_cells("zgo", "train", added)) == 3, (
+        "where nothing is added, it does not matter"
+    )
 
 
 def test_cues_may_be_added_by_numbers_of_numpy():
-    assert study_cells("cgo-3", "train", np.array([1, 2, 1])).equals(study_cells("cgo-3", "train", (1, 2, 1)))
+    assert study_cells("cgo-3", "train", np.array([1, 2, 1])).equals(
+        study_cells("cgo-3", "train", (1, 2, 1))
+    )
 
 
 def test_old_code_of_a_scene_does_not_prepare_data_for_the_new(tmp_path, monkeypatch):
     text = (REPOSITORY / "tests/squares.py").read_text()
     (tmp_path / "edited_squares.py").write_text(text)
     studies = (REPOSITORY / "tests/square_studies.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(studies.replace("squares:Squares", "edited_squares:Squares"))
+    (tmp_path / "mine.yaml").write_text(
+        studies.replace("squares:Squares", "edited_squares:Squares")
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "cache"))
     arguments = {"counts": {"val": 18}, "studies_from": "mine.yaml"}
     assert len(load("two-cues", "colour-corner-extent", **arguments)) == 18
     (tmp_path / "edited_squares.py").write_text(text.replace("(200, 40, 40)", "(0, 0, 0)"))
-    with pytest.raises(DiagvibError, match="^scene edited_squares:Squares: its code, or diagvib's, has changed since"):
+    with pytest.raises(
+        DiagvibError,
+        match="^scene edited_squares:Squares: its code, or diagvib's, has changed since",
+    ):
         load("two-cues", "colour-corner-extent", **arguments)
     assert len(list(tmp_path.glob("cache/embedded/*"))) == 1
 
@@ -226,6 +302,11 @@ with get_context("fork").Pool(2) as pool:
 
 
 def test_forks_of_a_process_that_has_loaded_images_load_more():
-    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=300,
-                           env=os.environ | {"OMP_NUM_THREADS": "2"})
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKS],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+    )
     assert ended.returncode == 0, ended.stderr

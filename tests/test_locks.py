@@ -1,4 +1,5 @@
-"""What a killed Snakemake leaves locked, under the real Snakefile and rules; the command of the jobs is a stand-in."""
+"""What a killed Snakemake leaves locked, under the real Snakefile and rules; the command of the
+jobs is a stand-in."""
 
 import os
 import signal
@@ -25,14 +26,22 @@ baselines: [small_cnn]
 @pytest.fixture
 def repository(tmp_path) -> Path:
     """A repository whose training lasts until it contains a file `go`."""
-    return repository_with_stand_in(tmp_path, CONFIG, "touch training; until [ -e go ]; do sleep 0.1; done")
+    return repository_with_stand_in(
+        tmp_path, CONFIG, "touch training; until [ -e go ]; do sleep 0.1; done"
+    )
 
 
 def start(repository: Path) -> subprocess.Popen:
     """Snakemake, in a separate process group."""
-    return subprocess.Popen([python(repository), "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
-                            cwd=repository, env=environment(repository), stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    return subprocess.Popen(
+        [python(repository), "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
+        cwd=repository,
+        env=environment(repository),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 @pytest.fixture
@@ -68,7 +77,9 @@ def test_killed_alone_its_jobs_keep_the_folder_until_they_have_ended(repository,
     said, _ = (again := start(repository)).communicate()
     assert again.returncode == 1
     *_, last = said.splitlines()
-    assert last.startswith("error: the last Snakemake here was killed, but its jobs still run (process ")
+    assert last.startswith(
+        "error: the last Snakemake here was killed, but its jobs still run (process "
+    )
     assert locks(repository)
     (repository / "go").touch()
     said, _ = (again := start(repository)).communicate()

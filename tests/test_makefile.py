@@ -16,9 +16,19 @@ from conftest import REPOSITORY
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_make_clean_keeps_what_data_and_results_were_made_from(tmp_path):
     shutil.copy2(REPOSITORY / "Makefile", tmp_path)
-    kept = [".snakemake/metadata/record", ".snakemake/incomplete/mark", "data/raw/file", "results/report.html",
-            "outputs/laptop/results/report.html"]
-    gone = [".snakemake/log/said.log", ".venv/installed", "outputs/demo/data/file", "outputs/spawrious_demo/data/file"]
+    kept = [
+        ".snakemake/metadata/record",
+        ".snakemake/incomplete/mark",
+        "data/raw/file",
+        "results/report.html",
+        "outputs/laptop/results/report.html",
+    ]
+    gone = [
+        ".snakemake/log/said.log",
+        ".venv/installed",
+        "outputs/demo/data/file",
+        "outputs/spawrious_demo/data/file",
+    ]
     for name in kept + gone:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -29,11 +39,18 @@ def test_make_clean_keeps_what_data_and_results_were_made_from(tmp_path):
 
 def test_every_pinned_version_installs_on_the_oldest_python():
     """A system's Python 3.11 may be 3.11.2, as Debian's is."""
-    oldest = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
-    pinned = [Requirement(line) for line in (REPOSITORY / "requirements.lock").read_text().splitlines()
-              if line and not line.startswith(("#", "-"))]
+    oldest = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
+        "requires-python"
+    ].removeprefix(">=")
+    pinned = [
+        Requirement(line)
+        for line in (REPOSITORY / "requirements.lock").read_text().splitlines()
+        if line and not line.startswith(("#", "-"))
+    ]
     assert len(pinned) > 100
     for requirement in pinned:
         with suppress(PackageNotFoundError):  # one for another platform
             needed = metadata(requirement.name)["Requires-Python"] or ""
-            assert SpecifierSet(needed).contains(f"{oldest}.2"), f"{requirement} needs Python {needed}"
+            assert SpecifierSet(needed).contains(f"{oldest}.2"), (
+                f"{requirement} needs Python {needed}"
+            )

@@ -29,18 +29,46 @@ RUN = Run("mine", "zso", "hue", "hue", (), 0)
 PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
 # Every method, small enough to train in a test, and what it is told, if that is a choice.
 SMALL = {
-    "erm": {}, "asr": {"base_width": 4, "levels": 2}, "vae": {"vae_epochs": 2, "head_width": 16},
-    "factor_vae": {"vae_epochs": 2, "head_width": 16, "discriminator_width": 8, "discriminator_layers": 1},
-    "group_dro": {"told": "cues"}, "jtt": {"identify_epochs": 1, "copies": 2}, "coral": {},
-    "cf_f": {}, "lle": {}, "lff": {}, "eiil": {"inference_steps": 100}, "debian": {},
-    "mixup": {}, "cutmix": {}, "cutout": {"p": 0.5}, "augmix": {"width": 2}, "sd": {}, "di": {}, "subg": {},
-    "dfr": {"resamples": 2, "c": 0.1}, "irm": {"anneal_steps": 5}, "vrex": {"anneal_steps": 5}, "mmd": {},
-    "causirl_coral": {}, "causirl_mmd": {}, "fish": {}, "w2d": {}, "lisa": {}, "env_mixup": {},
+    "erm": {},
+    "asr": {"base_width": 4, "levels": 2},
+    "vae": {"vae_epochs": 2, "head_width": 16},
+    "factor_vae": {
+        "vae_epochs": 2,
+        "head_width": 16,
+        "discriminator_width": 8,
+        "discriminator_layers": 1,
+    },
+    "group_dro": {"told": "cues"},
+    "jtt": {"identify_epochs": 1, "copies": 2},
+    "coral": {},
+    "cf_f": {},
+    "lle": {},
+    "lff": {},
+    "eiil": {"inference_steps": 100},
+    "debian": {},
+    "mixup": {},
+    "cutmix": {},
+    "cutout": {"p": 0.5},
+    "augmix": {"width": 2},
+    "sd": {},
+    "di": {},
+    "subg": {},
+    "dfr": {"resamples": 2, "c": 0.1},
+    "irm": {"anneal_steps": 5},
+    "vrex": {"anneal_steps": 5},
+    "mmd": {},
+    "causirl_coral": {},
+    "causirl_mmd": {},
+    "fish": {},
+    "w2d": {},
+    "lisa": {},
+    "env_mixup": {},
 }
 
 
 class Stripes:
-    """`methods.method.Counterfactuals` of images that show the class of cue k as the brightness of 4 rows."""
+    """`methods.method.Counterfactuals` of images that show the class of cue k as the brightness of
+    4 rows."""
 
     def __init__(self, pixels):
         self.pixels = pixels
@@ -71,14 +99,27 @@ def annotated(n, seed, cues=1, environments=2, scaling=None, device=CPU, mistake
         pixels[:, Stripes.rows(cue)] = (100 * drawn[:, cue, None, None, None]).to(torch.uint8)
     labels[:mistaken] = (labels[:mistaken] + 1) % 3
     names = {f"cue {number + 1}": ("a", "b", "c") for number in range(cues)}
-    return Batches(pixels, labels, device, scaling, Annotations(
-        drawn, torch.arange(n) % environments, ("red", "green", "blue"), names,
-        tuple(f"e{number + 1}" for number in range(environments))), Stripes(pixels) if stripes else None)
+    return Batches(
+        pixels,
+        labels,
+        device,
+        scaling,
+        Annotations(
+            drawn,
+            torch.arange(n) % environments,
+            ("red", "green", "blue"),
+            names,
+            tuple(f"e{number + 1}" for number in range(environments)),
+        ),
+        Stripes(pixels) if stripes else None,
+    )
 
 
 @pytest.fixture(scope="module")
 def data():
-    train = annotated(64, 0, mistaken=8, stripes=True)  # some labels that no method gets right at once
+    train = annotated(
+        64, 0, mistaken=8, stripes=True
+    )  # some labels that no method gets right at once
     return train, annotated(24, 1, scaling=train.scaling)
 
 
@@ -98,8 +139,8 @@ def fit(method, data, *arguments, **keywords):
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_contract(name, data, tmp_path):
-    """Losses fall; a training interrupted after every epoch of every phase gives the same, bit for bit; and a
-    prediction uses only the image."""
+    """Losses fall; a training interrupted after every epoch of every phase gives the same, bit for
+    bit; and a prediction uses only the image."""
     assert name in SMALL, "a new method needs a line here"
     method = made(name)
     whole = fit(method, data)
@@ -115,8 +156,13 @@ def test_contract(name, data, tmp_path):
     assert fit(made(name), data, checkpoint) == whole
     batch = data[1].batch(torch.arange(24))
     other = torch.arange(23, -1, -1)
-    told = replace(batch, labels=batch.labels[other], cues=batch.cues[other], environment=batch.environment[other],
-                   index=other)
+    told = replace(
+        batch,
+        labels=batch.labels[other],
+        cues=batch.cues[other],
+        environment=batch.environment[other],
+        index=other,
+    )
     with torch.inference_mode():
         assert torch.equal(method.eval().predict(batch), method.predict(told))
 
@@ -127,16 +173,26 @@ def test_unknown_options_are_refused(name):
         settings_for(name, no_such_option=1)
     with pytest.raises(DiagvibError, match=f"method: {name}: unknown option 'no_such_option'"):
         settings = settings_for(name)
-        make_baseline({**settings, "method": {**settings["method"], "no_such_option": 1}}, 6, SIZE, 0)
+        make_baseline(
+            {**settings, "method": {**settings["method"], "no_such_option": 1}}, 6, SIZE, 0
+        )
 
 
-@pytest.mark.parametrize(("name", "told"), [
-    (name, told) for name in METHODS for told in declaration(name).told if told in ("cues", "environments")
-    and name != "di"])  # which has heads for the domains that occur, and needs no others
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (name, told)
+        for name in METHODS
+        for told in declaration(name).told
+        if told in ("cues", "environments") and name != "di"
+    ],
+)  # which has heads for the domains that occur, and needs no others
 def test_what_is_told_of_groups_without_images(name, told):
     """Both cues give the label away, and no image is in the last environment."""
     known = annotated(32, 0, cues=2)
-    annotations = replace(known.annotations, cues=known.labels[:, None].expand(-1, 2), environments=("e1", "e2", "e3"))
+    annotations = replace(
+        known.annotations, cues=known.labels[:, None].expand(-1, 2), environments=("e1", "e2", "e3")
+    )
     train = Batches(known.pixels, known.labels, CPU, None, annotations)
     named = "cue 1 a and cue 2 b" if told == "cues" else "environment e3"
     with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} .*{named}"):
@@ -147,11 +203,15 @@ def test_erm_is_the_plain_loop(data):
     """The hooks of the interface, none of which is used, do not change a bit of the result."""
     method, plain = made("erm"), made("erm").model.to(memory_format=torch.channels_last).train()
     train, _ = data
-    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")).fit()
+    Trainer(
+        method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")
+    ).fit()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)
         adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
-        for index in torch.randperm(64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1))).split(16):
+        for index in torch.randperm(
+            64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1))
+        ).split(16):
             batch = train.batch(index)
             adam.zero_grad()
             F.cross_entropy(plain(batch.inputs), batch.labels).backward()
@@ -164,30 +224,51 @@ def known(labels, cues=None, environment=None, environments=("one",)):
     n = len(labels)
     cues = torch.tensor(cues) if cues else torch.empty(n, 0, dtype=torch.int64)
     environment = torch.tensor(environment or [0] * n)
-    return TrainingData(torch.tensor(labels), cues, environment, ("red", "green", "blue"),
-                        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])}, environments, lambda: [],
-                        None, None)
+    return TrainingData(
+        torch.tensor(labels),
+        cues,
+        environment,
+        ("red", "green", "blue"),
+        {f"cue {k + 1}": ("x", "y", "z") for k in range(cues.shape[1])},
+        environments,
+        lambda: [],
+        None,
+        None,
+    )
 
 
 def batch_of(data: TrainingData, index) -> Batch:
     index = torch.tensor(list(index))
-    return Batch(torch.empty(0), torch.empty(0), data.labels[index], data.cues[index], data.environment[index], index)
+    return Batch(
+        torch.empty(0),
+        torch.empty(0),
+        data.labels[index],
+        data.cues[index],
+        data.environment[index],
+        index,
+    )
 
 
 def test_weights_of_group_dro_after_known_losses():
-    """Two groups of two images, step size log 2: a loss of 1 doubles a weight. The batch of the third step lacks
-    the second group, whose loss is then 0."""
+    """Two groups of two images, step size log 2: a loss of 1 doubles a weight. The batch of the
+    third step lacks the second group, whose loss is then 0."""
     method = made("group_dro", told="environments", step_size=0.6931471805599453)
     data = known([0, 0, 0, 0], environment=[0, 0, 1, 1], environments=("a", "b"))
     method.phases(data)
     assert method.memory["q"].tolist() == [0.5, 0.5]
     whole = batch_of(data, [0, 1, 2, 3])
     loss = method.combine(torch.tensor([2.0, 0.0, 0.0, 0.0]), whole)  # 2 : 1
-    assert method.memory["q"].tolist() == pytest.approx([2 / 3, 1 / 3]) and loss.item() == pytest.approx(2 / 3)
+    assert method.memory["q"].tolist() == pytest.approx(
+        [2 / 3, 1 / 3]
+    ) and loss.item() == pytest.approx(2 / 3)
     loss = method.combine(torch.tensor([0.0, 0.0, 3.0, 1.0]), whole)  # 2 : 4
-    assert method.memory["q"].tolist() == pytest.approx([1 / 3, 2 / 3]) and loss.item() == pytest.approx(4 / 3)
+    assert method.memory["q"].tolist() == pytest.approx(
+        [1 / 3, 2 / 3]
+    ) and loss.item() == pytest.approx(4 / 3)
     loss = method.combine(torch.tensor([1.0, 3.0]), batch_of(data, [1, 0]))  # 8 : 4
-    assert method.memory["q"].tolist() == pytest.approx([2 / 3, 1 / 3]) and loss.item() == pytest.approx(4 / 3)
+    assert method.memory["q"].tolist() == pytest.approx(
+        [2 / 3, 1 / 3]
+    ) and loss.item() == pytest.approx(4 / 3)
 
 
 def test_groups_of_cues_and_their_balance():
@@ -197,41 +278,66 @@ def test_groups_of_cues_and_their_balance():
     assert balancing_weights(index, groups).tolist() == [3, 3, 6, 6, 3, 3]
     assert group_index(data, "cue-2", "m")[0].tolist() == [0, 1, 0, 2, 3, 2]
     index = index.repeat(1000)
-    drawn = epoch_batches(balancing_weights(index, groups), 6000, 6, torch.Generator().manual_seed(0))
+    drawn = epoch_batches(
+        balancing_weights(index, groups), 6000, 6, torch.Generator().manual_seed(0)
+    )
     assert drawn.shape == (1000, 6)
     assert torch.bincount(index[drawn.flatten()]).tolist() == pytest.approx([1500] * 4, rel=0.1)
 
 
-@pytest.mark.parametrize(("told", "message"), [
-    ("cues", "target red and cue 1 y and cue 2 y; target red and cue 1 z and cue 2 y; target blue and cue 1 y and "
-             "cue 2 y; and 1 more groups"), ("cue-2", "target red and cue 2 y; choose")])
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        (
+            "cues",
+            "target red and cue 1 y and cue 2 y; target red and cue 1 z and cue 2 y; target blue and cue 1 y and "
+            "cue 2 y; and 1 more groups",
+        ),
+        ("cue-2", "target red and cue 2 y; choose"),
+    ],
+)
 def test_groups_without_images_are_named(told, message):
     data = known([0, 0, 2, 2], [[1, 0], [2, 0], [1, 0], [2, 1]])
     with pytest.raises(DiagvibError, match=f"method: m needs images of every group.*{message}"):
         group_index(data, told, "m")
-    with pytest.raises(DiagvibError, match="mine/zso/hue/0: method: group_dro needs images of every group"):
+    with pytest.raises(
+        DiagvibError, match="mine/zso/hue/0: method: group_dro needs images of every group"
+    ):
         labels = torch.arange(32) % 2
-        train = Batches(torch.zeros(32, SIZE, SIZE, 3, dtype=torch.uint8), labels, CPU, None,
-                        Annotations(labels[:, None], None, ("a", "b"), {"cue": ("a", "b")}))
+        train = Batches(
+            torch.zeros(32, SIZE, SIZE, 3, dtype=torch.uint8),
+            labels,
+            CPU,
+            None,
+            Annotations(labels[:, None], None, ("a", "b"), {"cue": ("a", "b")}),
+        )
         Trainer(made("group_dro"), train, train, RUN, PROTOCOL).fit()
 
 
 def test_the_error_set_of_jtt_and_how_often_it_comes():
     method = made("jtt", copies=3)
     labels = [0, 1, 2, 0, 1]
-    data = replace(known(labels), in_order=lambda: [
-        replace(batch_of(known(labels), index), inputs=F.one_hot(torch.tensor(said), 6).float())
-        for index, said in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))])
+    data = replace(
+        known(labels),
+        in_order=lambda: [
+            replace(batch_of(known(labels), index), inputs=F.one_hot(torch.tensor(said), 6).float())
+            for index, said in (([0, 1, 2], [0, 2, 2]), ([3, 4], [1, 1]))
+        ],
+    )
     method.phases(data)
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
-    method.predict = lambda batch: batch.inputs  # predicts 0, 2, 2, 1, 1: the second and fourth are wrong
+    method.predict = lambda batch: (
+        batch.inputs
+    )  # predicts 0, 2, 2, 1, 1: the second and fourth are wrong
     assert method.sampling("identify", data) is None
     with torch.no_grad():
         method.model.head.bias.add_(1)
     method.start_phase("classify", data)
     assert method.memory["errors"].tolist() == [False, True, False, True, False]
     assert torch.bincount(method.sampling("classify", data)).tolist() == [1, 4, 1, 4, 1]
-    assert all(torch.equal(value, before[name]) for name, value in method.model.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in method.model.state_dict().items()
+    )
 
 
 def test_jtt_may_go_on_instead(data):
@@ -246,7 +352,8 @@ def test_jtt_may_go_on_instead(data):
 
 
 def test_coral_of_equal_and_of_known_environments():
-    """Features (1, 0), (-1, 0) and (2, 2), (2, 0): means (0, 0), (2, 1); variances 2, 0 and 0, 2; no covariance."""
+    """Features (1, 0), (-1, 0) and (2, 2), (2, 0): means (0, 0), (2, 1); variances 2, 0 and 0, 2;
+    no covariance."""
     method = made("coral", gamma=3.0)
     data = known([0] * 4, environment=[0, 1, 0, 1], environments=("a", "b"))
     method.phases(data)
@@ -254,15 +361,26 @@ def test_coral_of_equal_and_of_known_environments():
     whole = batch_of(data, [0, 1, 2, 3])
     assert method.penalty(features, whole).item() == pytest.approx(3 * ((4 + 1) / 2 + (4 + 4) / 4))
     assert method.penalty(features[[0, 0, 2, 2]], whole).item() == 0
-    assert method.penalty(features[:3], batch_of(data, [0, 1, 2])).item() == 0, "one image has no covariance"
+    assert method.penalty(features[:3], batch_of(data, [0, 1, 2])).item() == 0, (
+        "one image has no covariance"
+    )
 
 
-@pytest.mark.parametrize(("name", "options", "cues", "environments", "message"), [
-    ("group_dro", {}, 0, 2, "is told cues, but the study has no cue"),
-    ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has only 1 cue"),
-    ("group_dro", {"told": "environments"}, 1, 1, "is told environments, but the study has one environment"),
-    ("coral", {}, 1, 1, "is told environments, but the study has one environment"),
-])
+@pytest.mark.parametrize(
+    ("name", "options", "cues", "environments", "message"),
+    [
+        ("group_dro", {}, 0, 2, "is told cues, but the study has no cue"),
+        ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has only 1 cue"),
+        (
+            "group_dro",
+            {"told": "environments"},
+            1,
+            1,
+            "is told environments, but the study has one environment",
+        ),
+        ("coral", {}, 1, 1, "is told environments, but the study has one environment"),
+    ],
+)
 def test_what_the_study_lacks_is_named(name, options, cues, environments, message):
     train = annotated(32, 0, cues, environments)
     with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} {message}"):
@@ -279,14 +397,24 @@ def test_worst_groups_and_environments_of_known_predictions():
     labels, environment = torch.tensor([0, 0, 0, 0, 1, 1]), torch.tensor([0, 0, 1, 1, 1, -1])
     cues = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 0], [0, 0], [0, 0]])
     assert group_accuracies(correct, labels, cues, environment, 2) == {
-        "val_worst_group": 0.5, "val_worst_group_cue_1": 0.5, "val_worst_group_cue_2": 0.5,
-        "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2)}
+        "val_worst_group": 0.5,
+        "val_worst_group_cue_1": 0.5,
+        "val_worst_group_cue_2": 0.5,
+        "val_environment_accuracy": pytest.approx((1 + 1 / 3) / 2),
+    }
     assert group_accuracies(correct, labels, cues[:, :0], environment, 1) == {}
     one = group_accuracies(correct, labels, cues[:, 1:], environment, 1)
     assert one == {"val_worst_group": 0.5}
 
 
-RULES = ["val_loss", "val_accuracy", "val_worst_group", "val_worst_group_cue_2", "val_environment_accuracy", "last"]
+RULES = [
+    "val_loss",
+    "val_accuracy",
+    "val_worst_group",
+    "val_worst_group_cue_2",
+    "val_environment_accuracy",
+    "last",
+]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -295,8 +423,10 @@ def test_the_rule_of_selection_chooses_the_epoch(rule):
     val = annotated(24, 1, cues=2, scaling=train.scaling)
     method = make_baseline(settings_of(lr=0.02, selection=rule), 6, SIZE, 0)
     fitted = Trainer(method, train, val, RUN, Protocol(max_epochs=5, patience=None, seed=3)).fit()
-    values = [row["epoch"] if rule == "last" else -row[rule] if rule == "val_loss" else row[rule]
-              for row in fitted.history]
+    values = [
+        row["epoch"] if rule == "last" else -row[rule] if rule == "val_loss" else row[rule]
+        for row in fitted.history
+    ]
     equal = [row for row, value in zip(fitted.history, values, strict=True) if value == max(values)]
     assert fitted.selected_epoch == max(equal, key=lambda row: row["val_accuracy"])["epoch"]
     assert fitted.val_loss == fitted.history[fitted.selected_epoch - 1]["val_loss"]
@@ -305,7 +435,9 @@ def test_the_rule_of_selection_chooses_the_epoch(rule):
 def test_of_equal_epochs_the_more_accurate_is_chosen(data, monkeypatch):
     method = make_baseline(settings_of(lr=1e-6, selection="val_worst_group"), 6, SIZE, 0)
     trainer = Trainer(method, *data, RUN, Protocol(max_epochs=4, patience=None, seed=3))
-    rows = iter([{"val_worst_group": 0.0, "val_accuracy": accuracy} for accuracy in (0.3, 0.5, 0.4, 0.5)])
+    rows = iter(
+        [{"val_worst_group": 0.0, "val_accuracy": accuracy} for accuracy in (0.3, 0.5, 0.4, 0.5)]
+    )
     monkeypatch.setattr(trainer, "_validate", lambda: {"val_loss": 1.0, **next(rows)})
     assert trainer.fit().selected_epoch == 2
 
@@ -313,9 +445,12 @@ def test_of_equal_epochs_the_more_accurate_is_chosen(data, monkeypatch):
 def test_a_rule_that_the_study_cannot_offer():
     train = annotated(32, 0, cues=1, environments=1)
     method = make_baseline(settings_of(selection="val_environment_accuracy"), 6, SIZE, 0)
-    with pytest.raises(DiagvibError, match="selection: val_environment_accuracy of mine needs cues or environments "
-                                           "that the study lacks; it offers val_loss, val_accuracy, last, "
-                                           "val_worst_group"):
+    with pytest.raises(
+        DiagvibError,
+        match="selection: val_environment_accuracy of mine needs cues or environments "
+        "that the study lacks; it offers val_loss, val_accuracy, last, "
+        "val_worst_group",
+    ):
         Trainer(method, train, train, RUN, PROTOCOL)
 
 
@@ -323,20 +458,32 @@ def test_batches_tell_cues_environment_and_index():
     batches = annotated(40, 0, cues=2, environments=3)
     chosen = torch.tensor([7, 33, 2])
     batch = batches.batch(chosen)
-    assert torch.equal(batch.cues, batches.cues[chosen]) and torch.equal(batch.environment, chosen % 3)
+    assert torch.equal(batch.cues, batches.cues[chosen]) and torch.equal(
+        batch.environment, chosen % 3
+    )
     assert torch.equal(batch.index, chosen)
     assert torch.cat([part.index for part in batches.in_order()]).tolist() == list(range(40))
 
 
 def test_normalising_by_imagenet():
     pixels = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
-    batch = Batches(pixels, torch.zeros(1, dtype=torch.int64), CPU, IMAGENET).batch(torch.tensor([0]))
-    assert batch.inputs[0, :, 0, 0].tolist() == pytest.approx([-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225])
+    batch = Batches(pixels, torch.zeros(1, dtype=torch.int64), CPU, IMAGENET).batch(
+        torch.tensor([0])
+    )
+    assert batch.inputs[0, :, 0, 0].tolist() == pytest.approx(
+        [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
+    )
 
 
-@pytest.mark.parametrize(("chosen", "n", "shape"), [
-    (None, 10, (3, 3)), (torch.tensor([4, 4, 5, 6]), 10, (1, 3)), (torch.tensor([4, 5]), 10, (1, 2)),
-    (torch.ones(10), 10, (3, 3))])
+@pytest.mark.parametrize(
+    ("chosen", "n", "shape"),
+    [
+        (None, 10, (3, 3)),
+        (torch.tensor([4, 4, 5, 6]), 10, (1, 3)),
+        (torch.tensor([4, 5]), 10, (1, 2)),
+        (torch.ones(10), 10, (3, 3)),
+    ],
+)
 def test_an_epoch_is_made_of_what_is_sampled(chosen, n, shape):
     order = epoch_batches(chosen, n, 3, torch.Generator().manual_seed(0))
     assert order.shape == shape
@@ -382,24 +529,48 @@ def test_a_method_of_ones_own(own, data):
     assert fit(make_baseline(settings, 6, SIZE, 0), data) == fit(made("erm"), data)
     assert settings_of("small_cnn", "my_methods:Focal")["method"]["gamma"] == 2.0
     inherited = settings_of("small_cnn", "my_methods:Careful")["method"]
-    assert inherited == {"name": "my_methods:Careful", "told": "cues", "step_size": 0.01, "balanced": True,
-                         "patience": 3}
+    assert inherited == {
+        "name": "my_methods:Careful",
+        "told": "cues",
+        "step_size": 0.01,
+        "balanced": True,
+        "patience": 3,
+    }
 
 
-@pytest.mark.parametrize(("name", "message"), [
-    ("my_methods:Fokal", "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal"),
-    ("my_method:Focal", "there is no module my_method"),
-    ("my_methods:Computed", "told, options, own_network and needs of Computed in .* must be literals"),
-    ("focal", "unknown method 'focal'"),
-])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "my_methods:Fokal",
+            "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal",
+        ),
+        ("my_method:Focal", "there is no module my_method"),
+        (
+            "my_methods:Computed",
+            "told, options, own_network and needs of Computed in .* must be literals",
+        ),
+        ("focal", "unknown method 'focal'"),
+    ],
+)
 def test_own_methods_that_are_none(own, name, message):
     with pytest.raises(DiagvibError, match=message):
-        complete({"method": name, "model": "small_cnn", "optimiser": {"name": "adam", "lr": 1.0}, "batch_size": 4,
-                  "origin": "x"}, "mine")
+        complete(
+            {
+                "method": name,
+                "model": "small_cnn",
+                "optimiser": {"name": "adam", "lr": 1.0},
+                "batch_size": 4,
+                "origin": "x",
+            },
+            "mine",
+        )
 
 
 def test_a_class_that_is_no_method(own):
-    with pytest.raises(DiagvibError, match="my_methods:NoMethod is not a subclass of diagvib.methods.method.Method"):
+    with pytest.raises(
+        DiagvibError, match="my_methods:NoMethod is not a subclass of diagvib.methods.method.Method"
+    ):
         settings_of("small_cnn", "my_methods:NoMethod")
 
 
@@ -414,7 +585,11 @@ def test_options_of_ones_own_are_checked_without_running_it(own):
         except DiagvibError as error:
             print(error, "torch" in sys.modules)
         """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     said = done.stdout.strip()
-    assert said.startswith("baselines: unknown key 'mine.method.gama'; did you mean mine.method.gamma"), said
+    assert said.startswith(
+        "baselines: unknown key 'mine.method.gama'; did you mean mine.method.gamma"
+    ), said
     assert said.endswith("False")

@@ -1,4 +1,5 @@
-"""Methods that change images, labels or logits, each against a case worked by hand or a closed form."""
+"""Methods that change images, labels or logits, each against a case worked by hand or a closed
+form."""
 
 import math
 
@@ -24,8 +25,14 @@ def constant_images(n, size=16):
     """A batch whose image i is i + 1 everywhere, of class i % 3."""
     values = torch.arange(1.0, n + 1)[:, None, None, None]
     labels = torch.arange(n) % 3
-    return Batch(values.expand(n, size, size, 3).to(torch.uint8), values.expand(n, 3, size, size).clone(), labels,
-                 torch.empty(n, 0), torch.zeros_like(labels), torch.arange(n))
+    return Batch(
+        values.expand(n, size, size, 3).to(torch.uint8),
+        values.expand(n, 3, size, size).clone(),
+        labels,
+        torch.empty(n, 0),
+        torch.zeros_like(labels),
+        torch.arange(n),
+    )
 
 
 def test_mixup_blends_images_and_labels_by_one_share():
@@ -35,9 +42,16 @@ def test_mixup_blends_images_and_labels_by_one_share():
         mixed = method.augment(batch)
         share = mixed.labels[0, 0].item()
         expected = [[share, 0, 1 - share], [1 - share, share, 0], [0, 1 - share, share]]
-        assert torch.allclose(mixed.labels[:, :3], torch.tensor(expected)) and not mixed.labels[:, 3:].any()
-        values = torch.tensor([share * own + (1 - share) * other for own, other in ((1, 3), (2, 1), (3, 2))])
-        assert torch.allclose(mixed.inputs, values[:, None, None, None].expand_as(batch.inputs), atol=1e-5)
+        assert (
+            torch.allclose(mixed.labels[:, :3], torch.tensor(expected))
+            and not mixed.labels[:, 3:].any()
+        )
+        values = torch.tensor(
+            [share * own + (1 - share) * other for own, other in ((1, 3), (2, 1), (3, 2))]
+        )
+        assert torch.allclose(
+            mixed.inputs, values[:, None, None, None].expand_as(batch.inputs), atol=1e-5
+        )
         shares.append(share)
     assert len(set(shares)) == 5 and torch.equal(batch.inputs, constant_images(3).inputs)
 
@@ -53,11 +67,15 @@ def test_the_shares_of_mixup_are_beta_distributed():
 
 
 def test_losses_and_accuracy_of_soft_labels():
-    """The loss is the labels' mixture of losses; the label with the larger share counts as correct."""
+    """The loss is the labels' mixture of losses; the label with the larger share counts as
+    correct."""
     logits = torch.tensor([[2.0, 0, 1], [2, 0, 1], [2, 0, 1]])
     soft = torch.tensor([[0.7, 0.3, 0], [0.3, 0.7, 0], [0.1, 0.3, 0.6]])
     losses = made("mixup").losses(logits, soft)
-    single = torch.stack([F.cross_entropy(logits, torch.full((3,), label), reduction="none") for label in range(3)], 1)
+    single = torch.stack(
+        [F.cross_entropy(logits, torch.full((3,), label), reduction="none") for label in range(3)],
+        1,
+    )
     assert torch.allclose(losses, (soft * single).sum(1))
     metrics, batch = RunningMetrics(CPU), constant_images(3)
     metrics.add(StepOutput(losses, logits, soft), batch)
@@ -67,7 +85,9 @@ def test_losses_and_accuracy_of_soft_labels():
     assert metrics.means(3)[1] == pytest.approx(1 / 3)
     metrics.clear()
     metrics.add(StepOutput(losses, torch.eye(3)[[0, 2, 2]]), batch)
-    assert metrics.means(3)[1] == pytest.approx(2 / 3), "without labels of its own the batch's count"
+    assert metrics.means(3)[1] == pytest.approx(2 / 3), (
+        "without labels of its own the batch's count"
+    )
 
 
 def test_the_label_of_cutmix_is_the_true_area():
@@ -76,9 +96,13 @@ def test_the_label_of_cutmix_is_the_true_area():
         torch.manual_seed(seed)
         mixed = method.augment(batch)
         other = mixed.inputs[:, 0] != batch.inputs[:, 0]
-        assert torch.equal(mixed.inputs, torch.where(other[:, None], batch.inputs.roll(1, 0), batch.inputs))
+        assert torch.equal(
+            mixed.inputs, torch.where(other[:, None], batch.inputs.roll(1, 0), batch.inputs)
+        )
         rows, columns = other[0].any(1), other[0].any(0)
-        assert all(torch.equal(box, rows[:, None] & columns) for box in other), "one box, the same in every image"
+        assert all(torch.equal(box, rows[:, None] & columns) for box in other), (
+            "one box, the same in every image"
+        )
         share = other[0].float().mean()
         own = F.one_hot(batch.labels, 6).float()
         assert torch.allclose(mixed.labels, (1 - share) * own + share * own.roll(1, 0), atol=1e-6)
@@ -101,9 +125,18 @@ def test_cutout_erases_a_box_and_nothing_else():
     # The sides are rounded to whole pixels.
     assert ((height - 0.5) * (width - 0.5) < 0.33 * 32**2).all()
     assert ((height + 0.5) * (width + 0.5) > 0.02 * 32**2).all()
-    assert ((height - 0.5) / (width + 0.5) < 3.3).all() and ((height + 0.5) / (width - 0.5) > 0.3).all()
+    assert ((height - 0.5) / (width + 0.5) < 3.3).all() and (
+        (height + 0.5) / (width - 0.5) > 0.3
+    ).all()
     assert erased.float().mean().item() == pytest.approx((0.02 + 0.33) / 2, abs=0.02)
-    assert len(torch.stack([rows.int().argmax(1), columns.int().argmax(1), height, width], 1).unique(dim=0)) > 190
+    assert (
+        len(
+            torch.stack([rows.int().argmax(1), columns.int().argmax(1), height, width], 1).unique(
+                dim=0
+            )
+        )
+        > 190
+    )
     assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.1)
 
 
@@ -112,7 +145,9 @@ def test_cutout_leaves_most_images_as_they_are():
     batch = constant_images(2000, 8)
     touched = (made("cutout", p=0.1).augment(batch).inputs != batch.inputs).flatten(1).any(1)
     assert touched.float().mean().item() == pytest.approx(0.1, abs=0.02)
-    with pytest.raises(DiagvibError, match="method: cutout: area is .0.4, 0.2.; write the smaller value first"):
+    with pytest.raises(
+        DiagvibError, match="method: cutout: area is .0.4, 0.2.; write the smaller value first"
+    ):
         made("cutout", area=[0.4, 0.2])
 
 
@@ -126,11 +161,14 @@ def test_boxes_of_cutout_are_smaller_than_the_image():
 def test_divergence_of_known_distributions():
     certain = 30 * torch.eye(3)
     same = certain[0].expand(3, 3)
-    logits = torch.stack([certain, certain.roll(1, 0), certain.roll(2, 0)])  # every view predicts another class
+    logits = torch.stack(
+        [certain, certain.roll(1, 0), certain.roll(2, 0)]
+    )  # every view predicts another class
     assert augmix.jensen_shannon(logits).tolist() == pytest.approx([math.log(3)] * 3, rel=1e-5)
     one_differs = torch.stack([certain, certain, certain.roll(1, 0)])
     assert augmix.jensen_shannon(one_differs).tolist() == pytest.approx(
-        [(2 * math.log(3 / 2) + math.log(3)) / 3] * 3, rel=1e-5)
+        [(2 * math.log(3 / 2) + math.log(3)) / 3] * 3, rel=1e-5
+    )
     assert augmix.jensen_shannon(torch.stack([same, same, same])).abs().max() < 1e-6
     p = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
     m = p.mean(0)
@@ -145,7 +183,9 @@ def test_the_gradient_of_the_divergence_is_finite_where_a_probability_is_zero():
 
 
 def noise(n, size=24):
-    return torch.randint(0, 256, (n, 3, size, size), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    return torch.randint(0, 256, (n, 3, size, size), generator=torch.Generator().manual_seed(0)).to(
+        torch.uint8
+    )
 
 
 def operation(number, images, strength):
@@ -160,18 +200,25 @@ def test_operations_on_colours_are_torchvisions():
     assert torch.equal(operation(2, images, 0.5), changes.posterize(images, 2))
     assert torch.equal(operation(3, images, 0.1), changes.solarize(images, 256 - 25))
     strengths = torch.tensor([0.1, 0.3, 0.6])
-    each = [changes.solarize(image, 256 - int(256 * s)) for image, s in zip(images, strengths.tolist(), strict=True)]
+    each = [
+        changes.solarize(image, 256 - int(256 * s))
+        for image, s in zip(images, strengths.tolist(), strict=True)
+    ]
     assert torch.equal(augmix.OPERATIONS[3](images, strengths), torch.stack(each))
 
 
 def one_of(images, first, second):
     """Every image is the first or the second, up to rounding, and both occur."""
-    near = [(images.float() - expected.float()).abs().flatten(1).amax(1) <= 1 for expected in (first, second)]
+    near = [
+        (images.float() - expected.float()).abs().flatten(1).amax(1) <= 1
+        for expected in (first, second)
+    ]
     return (near[0] ^ near[1]).all() and near[0].any() and near[1].any()
 
 
 def test_operations_on_places_are_torchvisions():
-    """Rotation by 15 degrees; a shear whose first row, or column, is fixed; and a shift by 2 of 24 pixels."""
+    """Rotation by 15 degrees; a shear whose first row, or column, is fixed; and a shift by 2 of 24
+    pixels."""
     torch.manual_seed(1)
     images = noise(12)
     smooth = F.avg_pool2d(images.float(), 5, 1, 2).to(torch.uint8)
@@ -185,8 +232,14 @@ def test_operations_on_places_are_torchvisions():
     inner = slice(8, 16)
     # The colour comes from slope x (row + 1/2) columns further on; it changes by 4 per column.
     moved = 4 * 0.3 * 0.5 * (torch.arange(24)[:, None] + 0.5)
-    assert one_of(operation(5, ramp, 0.5)[..., inner], (ramp + moved)[..., inner], (ramp - moved)[..., inner])
-    assert one_of(operation(6, ramp.mT, 0.5).mT[..., inner], (ramp + moved)[..., inner], (ramp - moved)[..., inner])
+    assert one_of(
+        operation(5, ramp, 0.5)[..., inner], (ramp + moved)[..., inner], (ramp - moved)[..., inner]
+    )
+    assert one_of(
+        operation(6, ramp.mT, 0.5).mT[..., inner],
+        (ramp + moved)[..., inner],
+        (ramp - moved)[..., inner],
+    )
 
 
 def test_chains_are_dealt_lengths_and_operations_in_equal_shares(monkeypatch):
@@ -197,6 +250,7 @@ def test_chains_are_dealt_lengths_and_operations_in_equal_shares(monkeypatch):
             places.append((number, len(images)))
             strengths.append(strength)
             return images + 1
+
         return change
 
     monkeypatch.setattr(augmix, "OPERATIONS", tuple(map(counted, range(9))))
@@ -214,7 +268,8 @@ def data():
 
 
 def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
-    """Chains that blacken: x + (1 - m) (black - x); with one operation each, the same whatever the weights w."""
+    """Chains that blacken: x + (1 - m) (black - x); with one operation each, the same whatever the
+    weights w."""
     method = made("augmix")
     method.phases(data.training_data())
     torch.manual_seed(0)
@@ -222,11 +277,17 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
     views = method.views(batch.pixels)
     assert views.shape == (3, 8, 3, SIZE, SIZE) and torch.equal(views[0], batch.inputs)
     assert not torch.equal(views[1], views[2])
-    monkeypatch.setattr(augmix, "OPERATIONS", (lambda images, strength: torch.zeros_like(images),) * 9)
+    monkeypatch.setattr(
+        augmix, "OPERATIONS", (lambda images, strength: torch.zeros_like(images),) * 9
+    )
     views, black = method.views(batch.pixels), data.inputs(torch.zeros_like(batch.pixels))
     gone = ((views[1:] - views[0]) / (black - views[0])).flatten(2)
     assert (gone.amax(2) - gone.amin(2)).max() < 1e-2, "one m per image"
-    assert 0 < gone.mean(2).min() < 0.3 and 0.7 < gone.mean(2).max() < 1 and len(gone.mean(2).unique()) == 16
+    assert (
+        0 < gone.mean(2).min() < 0.3
+        and 0.7 < gone.mean(2).max() < 1
+        and len(gone.mean(2).unique()) == 16
+    )
 
 
 def test_the_loss_of_augmix(data):
@@ -237,10 +298,14 @@ def test_the_loss_of_augmix(data):
     torch.manual_seed(0)
     views = method.views(batch.pixels)
     torch.manual_seed(0)
-    output = method.training_step("classify", batch, lambda name, loss: given.update({name: loss.item()}))
+    output = method.training_step(
+        "classify", batch, lambda name, loss: given.update({name: loss.item()})
+    )
     p = torch.stack([method.model(view).softmax(1) for view in views])
     divergence = (p * (p / p.mean(0)).log()).sum(2).mean(0)
-    expected = F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none") + 5 * divergence
+    expected = (
+        F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none") + 5 * divergence
+    )
     assert torch.allclose(output.loss, expected, atol=1e-5) and divergence.min() > 0
     assert given["model"] == pytest.approx(expected.mean().item(), rel=1e-4)
     assert torch.allclose(output.logits, method.model(batch.inputs), atol=1e-5)
@@ -255,20 +320,33 @@ def test_augmix_mirrors_images_where_that_is_wanted(data, flip, monkeypatch):
     batch = data.batch(torch.arange(8))
     torch.manual_seed(2)
     method.training_step("classify", batch, lambda name, loss: None)
-    mirrored = [torch.equal(image, given.flip(1)) for image, given in zip(seen[0], batch.pixels, strict=True)]
+    mirrored = [
+        torch.equal(image, given.flip(1))
+        for image, given in zip(seen[0], batch.pixels, strict=True)
+    ]
     plain = [torch.equal(image, given) for image, given in zip(seen[0], batch.pixels, strict=True)]
     assert all(one != other for one, other in zip(mirrored, plain, strict=True))
     assert any(mirrored) == flip and any(plain)
 
 
 def test_the_penalty_of_spectral_decoupling():
-    """Logits (1, 2, -3) of class 1 and (0, 4, 1) of class 2: squares sum to 14 and 17; of the true classes 4 and 1."""
+    """Logits (1, 2, -3) of class 1 and (0, 4, 1) of class 2: squares sum to 14 and 17; of the true
+    classes 4 and 1."""
     batch = constant_images(3)
-    batch = Batch(batch.pixels[:2], batch.inputs[:2], torch.tensor([1, 2]), batch.cues[:2], batch.environment[:2],
-                  batch.index[:2])
+    batch = Batch(
+        batch.pixels[:2],
+        batch.inputs[:2],
+        torch.tensor([1, 2]),
+        batch.cues[:2],
+        batch.environment[:2],
+        batch.index[:2],
+    )
     logits = torch.tensor([[1.0, 2, -3], [0, 4, 1]])
-    for options, expected in (({}, 0.1 / 2 * (14 + 17) / 2), ({"penalised": "true_class"}, 0.1 * (4 + 1) / 2),
-                              ({"weight": 2.0}, (14 + 17) / 2)):
+    for options, expected in (
+        ({}, 0.1 / 2 * (14 + 17) / 2),
+        ({"penalised": "true_class"}, 0.1 * (4 + 1) / 2),
+        ({"weight": 2.0}, (14 + 17) / 2),
+    ):
         method = made("sd", **options)
         method.model.head = torch.nn.Identity()
         assert method.penalty(logits, batch).item() == pytest.approx(expected)
@@ -291,6 +369,10 @@ def test_steps_can_be_recorded(name):
     for graphs in (None, RecordedOperations()):
         method = made(name)
         history = Trainer(method, train, val, RUN, Protocol(1, None, 3)).fit(graphs=graphs).history
-        results.append((history, {key: value.tolist() for key, value in method.state_dict().items()}))
+        results.append(
+            (history, {key: value.tolist() for key, value in method.state_dict().items()})
+        )
     assert results[0] == results[1]
-    assert graphs.repetitions[0] == 2, "five steps, the first three of which are made before recording"
+    assert graphs.repetitions[0] == 2, (
+        "five steps, the first three of which are made before recording"
+    )

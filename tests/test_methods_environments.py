@@ -1,4 +1,5 @@
-"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches they get."""
+"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches
+they get."""
 
 import math
 from dataclasses import replace
@@ -50,7 +51,8 @@ def data():
 
 
 def test_every_batch_has_equal_shares_of_the_sets():
-    """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is used up more than twice."""
+    """Sets of 3 and 10, batches of 5: 2 of each. In 4 steps the small one is used up more than
+    twice."""
     sets = [torch.tensor([2, 5, 7]), torch.arange(10, 20)]
     drawn = epoch_batches(sets, 20, 5, torch.Generator().manual_seed(0))
     assert drawn.shape == (4, 4)
@@ -66,8 +68,10 @@ def test_who_is_told_environments_gets_equal_shares(name, data):
     """64 images of three environments in batches of 16: five of each, in four steps."""
     method, seen = made(name, **options(name)), []
     step = method.training_step
-    method.training_step = lambda phase, batch, update: (seen.append(batch.environment.tolist()),
-                                                         step(phase, batch, update))[1]
+    method.training_step = lambda phase, batch, update: (
+        seen.append(batch.environment.tolist()),
+        step(phase, batch, update),
+    )[1]
     Trainer(method, *data, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
     assert seen == 4 * [5 * [0] + 5 * [1] + 5 * [2]]
 
@@ -76,14 +80,21 @@ def test_group_dro_takes_all_images_alike_where_it_shall_not_balance():
     data = known([0] * 6, environment=[0, 1, 0, 1, 1, 1], environments=TWO)
     sets = with_phases("group_dro", data, told="environments").sampling("classify", data)
     assert [indices.tolist() for indices in sets] == [[0, 2], [1, 3, 4, 5]]
-    assert with_phases("group_dro", data, told="environments", balanced=False).sampling("classify", data) is None
+    assert (
+        with_phases("group_dro", data, told="environments", balanced=False).sampling(
+            "classify", data
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("name", [*TOLD, "w2d"])
 def test_steps_can_be_recorded(name):
     train = annotated(64, 0, mistaken=8)
     data, graphs = (train, annotated(24, 1, scaling=train.scaling)), RecordedOperations()
-    assert fit(made(name, **options(name)), data, graphs=graphs) == fit(made(name, **options(name)), data)
+    assert fit(made(name, **options(name)), data, graphs=graphs) == fit(
+        made(name, **options(name)), data
+    )
     assert graphs.repetitions == [5]
 
 
@@ -93,37 +104,69 @@ def test_steps_can_be_recorded(name):
 @pytest.mark.parametrize("name", TOLD)
 def test_one_environment_is_too_few(name):
     train = annotated(32, 0, environments=1)
-    with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} is told environments, but the study has one"
-                                           " environment"):
+    with pytest.raises(
+        DiagvibError,
+        match=f"mine/zso/hue/0: method: {name} is told environments, but the study has one"
+        " environment",
+    ):
         Trainer(made(name, **options(name)), train, train, RUN, PROTOCOL).fit()
 
 
-@pytest.mark.parametrize(("name", "size", "message"), [
-    ("irm", 5, "method: irm needs two images of every environment in a batch, but batch_size is 5 and the study has 3 "
-               "environments; raise it to 6 or more"),
-    ("group_dro", 2, "batch_size 2 is less than .*; raise it to 3 or more")])
+@pytest.mark.parametrize(
+    ("name", "size", "message"),
+    [
+        (
+            "irm",
+            5,
+            "method: irm needs two images of every environment in a batch, but batch_size is 5 and the study has 3 "
+            "environments; raise it to 6 or more",
+        ),
+        ("group_dro", 2, "batch_size 2 is less than .*; raise it to 3 or more"),
+    ],
+)
 def test_batches_that_are_too_small(name, size, message, data):
     settings = {**settings_for(name, **options(name)), "batch_size": size}
     with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: {message}"):
         Trainer(make_baseline(settings, 6, SIZE, 0), *data, RUN, PROTOCOL).fit()
 
 
-@pytest.mark.parametrize(("labels", "environment", "message"), [
-    ([0, 1, 0, 1, 2], [0, 0, 1, 1, 1], "blends images of one class from two environments, but all images of blue are "
-                                       "in b"),
-    ([0, 1, 0, 0, 1], [0, 0, 1, 1, 0], "blends images of one class from two environments, but all images of green are "
-                                       "in a"),
-    ([0, 1, 0, 0, 1], [0, 2, 1, 1, 0], "blends images of two classes from one environment, but all images in b are of "
-                                       "red")])
+@pytest.mark.parametrize(
+    ("labels", "environment", "message"),
+    [
+        (
+            [0, 1, 0, 1, 2],
+            [0, 0, 1, 1, 1],
+            "blends images of one class from two environments, but all images of blue are in b",
+        ),
+        (
+            [0, 1, 0, 0, 1],
+            [0, 0, 1, 1, 0],
+            "blends images of one class from two environments, but all images of green are in a",
+        ),
+        (
+            [0, 1, 0, 0, 1],
+            [0, 2, 1, 1, 0],
+            "blends images of two classes from one environment, but all images in b are of red",
+        ),
+    ],
+)
 def test_images_that_lisa_could_not_blend_with_any(labels, environment, message):
-    environments = ("a", "b", "c")[:1 + max(environment)]
+    environments = ("a", "b", "c")[: 1 + max(environment)]
     with pytest.raises(DiagvibError, match=f"method: lisa {message}"):
         with_phases("lisa", known(labels, environment=environment, environments=environments))
 
 
-@pytest.mark.parametrize(("model", "size", "message"), [
-    ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are not a pooled map"),
-    ("small_cnn", 16, "of the 1 cells of model small_cnn's last feature map, cells: 0.25 erases none")])
+@pytest.mark.parametrize(
+    ("model", "size", "message"),
+    [
+        ("mobilenet_v3_small", 64, "the features of model mobilenet_v3_small are not a pooled map"),
+        (
+            "small_cnn",
+            16,
+            "of the 1 cells of model small_cnn's last feature map, cells: 0.25 erases none",
+        ),
+    ],
+)
 def test_networks_that_w2d_cannot_use(model, size, message):
     with pytest.raises(DiagvibError, match=f"method: w2d.*{message}"):
         make_baseline(settings_of(model, "w2d"), 6, size, 0)
@@ -132,9 +175,16 @@ def test_networks_that_w2d_cannot_use(model, size, message):
 # Penalties that start late
 
 
-@pytest.mark.parametrize("settings", [
-    {"name": "adam", "lr": 0.1}, {"name": "adamw", "lr": 0.1, "weight_decay": 0.1},
-    {"name": "sgd", "lr": 0.1, "momentum": 0.9}, {"name": "sgd", "lr": 0.1}], ids=lambda given: str(given["name"]))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"name": "adam", "lr": 0.1},
+        {"name": "adamw", "lr": 0.1, "weight_decay": 0.1},
+        {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+        {"name": "sgd", "lr": 0.1},
+    ],
+    ids=lambda given: str(given["name"]),
+)
 @pytest.mark.parametrize("forget", [True, False])
 def test_an_optimiser_that_forgets_is_as_new(settings, forget):
     weight = nn.Parameter(torch.ones(3))
@@ -160,7 +210,9 @@ def test_vrex_is_the_plain_loop_with_a_new_optimiser_where_the_weight_changes():
     train = annotated(64, 0, mistaken=8)
     method = made("vrex", anneal_steps=2, weight=7.0)
     plain = made("erm").model.to(memory_format=torch.channels_last).train()
-    Trainer(method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")).fit()
+    Trainer(
+        method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")
+    ).fit()
     sets = [(train.environment == at).nonzero().flatten() for at in range(2)]
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)
@@ -192,8 +244,8 @@ def test_vrex_penalises_the_variance_over_environments():
 
 
 def test_the_penalty_of_irm_on_a_linear_model():
-    """Logits (log 3, 0) make probabilities of 3/4 and 1/4. Scaled by w, the loss changes at w = 1 by -1/4 log 3 with
-    label 0 and by 3/4 log 3 with label 1."""
+    """Logits (log 3, 0) make probabilities of 3/4 and 1/4. Scaled by w, the loss changes at w = 1
+    by -1/4 log 3 with label 0 and by 3/4 log 3 with label 1."""
     labels = [0, 1, 0, 1, 0, 0, 0, 0]
     data = known(labels, environment=[0] * 4 + [1] * 4, environments=TWO)
     method, batch = with_phases("irm", data, anneal_steps=500), batch_of(data, range(8))
@@ -201,7 +253,7 @@ def test_the_penalty_of_irm_on_a_linear_model():
     with torch.no_grad():
         method.model.head.weight.copy_(torch.tensor([[1.0], [0.0]]))
     features = torch.full((8, 1), math.log(3))
-    expected = (-1 / 4 * 3 / 4 + 1 / 4 * 1 / 4) / 2 * math.log(3)**2
+    expected = (-1 / 4 * 3 / 4 + 1 / 4 * 1 / 4) / 2 * math.log(3) ** 2
     assert method.penalty(features, batch).item() == pytest.approx(expected)
     method.memory["step"].fill_(500)
     assert method.penalty(features, batch).item() == pytest.approx(100 * expected)
@@ -218,10 +270,17 @@ def test_irm_learns_from_the_gradient_of_its_penalty():
     scale, penalty = torch.ones((), requires_grad=True), 0
     for at in (slice(0, 5), slice(5, 10)):
         logits, labels = head(features[at]) * scale, batch.labels[at]
-        slopes = [torch.autograd.grad(F.cross_entropy(logits[half::2], labels[half::2]), scale, create_graph=True)[0]
-                  for half in (0, 1)]
+        slopes = [
+            torch.autograd.grad(
+                F.cross_entropy(logits[half::2], labels[half::2]), scale, create_graph=True
+            )[0]
+            for half in (0, 1)
+        ]
         penalty += 3 * slopes[0] * slopes[1] / 2
-    assert torch.allclose(found, torch.autograd.grad(penalty, head.weight)[0], atol=1e-6) and found.abs().max() > 0.01
+    assert (
+        torch.allclose(found, torch.autograd.grad(penalty, head.weight)[0], atol=1e-6)
+        and found.abs().max() > 0.01
+    )
 
 
 # Distances of features
@@ -235,12 +294,12 @@ def kernel(squared):
 
 
 def test_mmd_of_equal_and_of_known_environments():
-    """0 and 1 in one environment, 0 and 2 in the other: squared distances 1 within the first, 4 within the second, and
-    0, 4, 1, 1 between them."""
+    """0 and 1 in one environment, 0 and 2 in the other: squared distances 1 within the first, 4
+    within the second, and 0, 4, 1, 1 between them."""
     data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
     method, batch = with_phases("mmd", data, gamma=3.0), batch_of(data, range(4))
     features = torch.tensor([[0.0], [1.0], [0.0], [2.0]])
-    expected = ((7 + kernel(1)) / 2 + (7 + kernel(4)) / 2 - 2 * (7 + kernel(4) + 2 * kernel(1)) / 4)
+    expected = (7 + kernel(1)) / 2 + (7 + kernel(4)) / 2 - 2 * (7 + kernel(4) + 2 * kernel(1)) / 4
     assert method.penalty(features, batch).item() == pytest.approx(3 * expected, rel=1e-5)
     far = features + torch.tensor([1000.0])
     assert method.penalty(far, batch).item() == pytest.approx(3 * expected, rel=1e-3)
@@ -259,12 +318,23 @@ def test_of_more_environments_all_pairs_count():
         assert found == pytest.approx(2 / 3 * alone, rel=1e-4) and alone > 0.1
 
 
-@pytest.mark.parametrize(("name", "expected"), [
-    ("causirl_coral", (4 + 1) / 2 + (4 + 4) / 4),
-    ("causirl_mmd", ((7 + kernel(4)) / 2 + (7 + kernel(4)) / 2
-                     - 2 * (kernel(5) + kernel(1) + kernel(13) + kernel(9)) / 4))])
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("causirl_coral", (4 + 1) / 2 + (4 + 4) / 4),
+        (
+            "causirl_mmd",
+            (
+                (7 + kernel(4)) / 2
+                + (7 + kernel(4)) / 2
+                - 2 * (kernel(5) + kernel(1) + kernel(13) + kernel(9)) / 4
+            ),
+        ),
+    ],
+)
 def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
-    """Each environment's two images are split in the middle: (1, 0), (-1, 0) against (2, 2), (2, 0)."""
+    """Each environment's two images are split in the middle: (1, 0), (-1, 0) against (2, 2), (2,
+    0)."""
     data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
     method, batch = with_phases(name, data, gamma=2.0), batch_of(data, range(4))
     places = torch.tensor([[1], [1]])
@@ -291,8 +361,8 @@ def test_every_split_is_as_likely():
 
 
 def test_fish_keeps_a_part_of_one_step_per_environment():
-    """w x with x = 1 and the loss (w - y)^2, from w = 0 in steps of 0.1 times the gradient: -2 in the first environment
-    leads to 0.2, and -5.6 in the second to 0.76, a half of which is kept."""
+    """w x with x = 1 and the loss (w - y)^2, from w = 0 in steps of 0.1 times the gradient: -2 in
+    the first environment leads to 0.2, and -5.6 in the second to 0.76, a half of which is kept."""
     data = known([1, 1, 3, 3], environment=[0, 0, 1, 1], environments=TWO)
     method = with_phases("fish", data)
     method.model = Network(nn.Flatten(), nn.Linear(1, 1, bias=False))
@@ -310,7 +380,9 @@ def test_fish_keeps_a_part_of_one_step_per_environment():
     batch = replace(batch_of(data, range(4)), inputs=torch.ones(4, 1))
     output = method.training_step("classify", batch, update)
     assert seen == pytest.approx([0.2, 0.76]) and weight.item() == pytest.approx(0.38)
-    assert output.loss.tolist() == pytest.approx([1, 1, 2.8**2, 2.8**2]) and output.logits.shape == (4, 1)
+    assert output.loss.tolist() == pytest.approx(
+        [1, 1, 2.8**2, 2.8**2]
+    ) and output.logits.shape == (4, 1)
     assert weight is method.model.head.weight and weight.requires_grad
 
 
@@ -341,37 +413,52 @@ def test_w2d_keeps_the_worst_third_until_the_last_quarter():
 
 @pytest.fixture
 def reader():
-    """W2d on a network whose map is its input, 2 x 2 cells, and whose logit of class c is the mean of channel c."""
+    """W2d on a network whose map is its input, 2 x 2 cells, and whose logit of class c is the mean
+    of channel c."""
     method = with_phases("w2d", replace(known([0] * 64), max_epochs=2))
-    method.model = Network(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(3, 3, bias=False))
+    method.model = Network(
+        nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(3, 3, bias=False)
+    )
     method.model.head.weight = nn.Parameter(torch.eye(3))
     method.pool, method.erased_cells = method.model.body[0], 1
     return method
 
 
 def test_w2d_erases_the_cells_that_decide(reader):
-    """The largest cell of the true class's channel; in those hard images whose probability this lowers most."""
+    """The largest cell of the true class's channel; in those hard images whose probability this
+    lowers most."""
     maps = torch.zeros(4, 3, 2, 2)
     labels = torch.tensor([0, 1, 2, 0])
-    for image, (row, column, value) in enumerate(((0, 1, 2.0), (1, 0, 4.0), (1, 1, 1.0), (0, 0, 8.0))):
+    for image, (row, column, value) in enumerate(
+        ((0, 1, 2.0), (1, 0, 4.0), (1, 1, 1.0), (0, 0, 8.0))
+    ):
         maps[image, labels[image], row, column] = value
         maps[image, (labels[image] + 1) % 3] = 0.5  # of another class
     hard = torch.tensor([True, True, True, False])
-    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[1, 0, 1, 0]], "a third of three images"
+    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[1, 0, 1, 0]], (
+        "a third of three images"
+    )
     reader.chosen["erased_images"] = 1.0
-    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[0, 0, 0, 1], [1, 0, 1, 0], [2, 0, 1, 1]]
+    assert reader.erased(maps, labels, hard).nonzero().tolist() == [
+        [0, 0, 0, 1],
+        [1, 0, 1, 0],
+        [2, 0, 1, 1],
+    ]
 
 
 def test_w2d_learns_from_what_is_left(reader):
-    """Of three images with labels 0 the worst, of channel 0 at -4 in one cell and 4 in another, loses the latter."""
+    """Of three images with labels 0 the worst, of channel 0 at -4 in one cell and 4 in another,
+    loses the latter."""
     inputs = torch.zeros(3, 3, 2, 2)
     inputs[0, 0, 0] = torch.tensor([-4.0, 4.0])
     inputs[1, 0], inputs[2, 0] = 3, 5
     labels, learnt = torch.zeros(3, dtype=torch.int64), []
     reader.chosen["erased_images"] = 1.0
     batch = Batch(torch.empty(0), inputs, labels, torch.empty(3, 0), labels, torch.arange(3))
-    output = reader.training_step("classify", batch, lambda name, loss: learnt.append((name, loss.item())))
-    (name, loss), = learnt
+    output = reader.training_step(
+        "classify", batch, lambda name, loss: learnt.append((name, loss.item()))
+    )
+    ((name, loss),) = learnt
     assert name == "model" and loss == pytest.approx(-math.log(math.exp(-1) / (math.exp(-1) + 2)))
     assert output.loss[0].item() == pytest.approx(math.log(3)) and reader.memory["step"].item() == 1
 
@@ -381,7 +468,10 @@ def test_networks_of_which_w2d_reads_the_map(model):
     method = make_baseline(settings_of(model, "w2d"), 6, SIZE, 0).eval()
     inputs = torch.linspace(-1, 1, 3 * SIZE**2).view(1, 3, SIZE, SIZE)
     maps = []
-    with torch.no_grad(), method.pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
+    with (
+        torch.no_grad(),
+        method.pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])),
+    ):
         logits = method.model(inputs)
         assert torch.equal(method.classified(maps[0]), logits)
     assert maps[0].shape[2:] == ((4, 4) if model == "small_cnn" else (2, 2))
@@ -393,6 +483,7 @@ def test_networks_of_which_w2d_reads_the_map(model):
 
 def coded(data):
     """The data, in which image i is i + 1 everywhere."""
+
     def batch(index):
         inputs = (1.0 + index)[:, None, None, None].expand(-1, 3, 2, 2).clone()
         return replace(batch_of(data, index.tolist()), inputs=inputs)
@@ -413,11 +504,16 @@ def test_lisa_blends_only_what_it_may():
         other = partners[-1]
         same_label = data.labels[other] == batch.labels
         same_environment = data.environment[other] == batch.environment
-        assert torch.equal(same_label, ~same_environment) and len(same_label.unique()) == 1, "the same kind in a batch"
+        assert torch.equal(same_label, ~same_environment) and len(same_label.unique()) == 1, (
+            "the same kind in a batch"
+        )
         kinds.append(same_label[0].item())
         share = (mixed.inputs[:, 0, 0, 0] - 1 - other) / (batch.index - other)
         onehot = torch.eye(6)
-        blended = share[:, None] * onehot[batch.labels] + (1 - share)[:, None] * onehot[data.labels[other]]
+        blended = (
+            share[:, None] * onehot[batch.labels]
+            + (1 - share)[:, None] * onehot[data.labels[other]]
+        )
         assert torch.allclose(mixed.labels, blended, atol=1e-4)
         shares.append(share)
     assert sum(kinds) == pytest.approx(200, abs=40)
@@ -433,30 +529,44 @@ def test_partners_are_all_as_likely():
     assert partners.lonely() == []
     torch.manual_seed(0)
     for image in range(6):
-        drawn = partners.draw(*(value[image].expand(12_000) for value in (shared, different))).bincount(minlength=6)
+        drawn = partners.draw(
+            *(value[image].expand(12_000) for value in (shared, different))
+        ).bincount(minlength=6)
         allowed = (shared == shared[image]) & (different != different[image])
         assert torch.allclose(drawn / 12_000, allowed / allowed.sum(), atol=0.02)
 
 
 @pytest.mark.parametrize("environments", [2, 3])
 def test_env_mixup_blends_each_environment_with_the_next(environments):
-    """Each environment's images have a separate class, so that labels show which ones were blended."""
+    """Each environment's images have a separate class, so that labels show which ones were
+    blended."""
     of = torch.arange(4 * environments) // 4
-    data = coded(known(of.tolist(), environment=of.tolist(), environments=("a", "b", "c")[:environments]))
-    method, batch, orders, shares = with_phases("env_mixup", data), data.batch(torch.arange(len(of))), set(), []
+    data = coded(
+        known(of.tolist(), environment=of.tolist(), environments=("a", "b", "c")[:environments])
+    )
+    method, batch, orders, shares = (
+        with_phases("env_mixup", data),
+        data.batch(torch.arange(len(of))),
+        set(),
+        [],
+    )
     torch.manual_seed(0)
     for _ in range(500):
         mixed = method.augment(batch)
         share = mixed.labels[batch.index, of]
         others, partner = mixed.labels.scatter(1, of[:, None], -1).max(1)
         assert torch.allclose(share + others, torch.ones(len(of)))
-        assert torch.equal(share.view(-1, 4), share.view(-1, 4)[:, :1].expand(-1, 4)), "one for each pair"
+        assert torch.equal(share.view(-1, 4), share.view(-1, 4)[:, :1].expand(-1, 4)), (
+            "one for each pair"
+        )
         shares.append(share[::4])
         if (others > 0.01).all():  # else another image can hardly be seen
             orders.add(tuple(partner[::4].tolist()))
             other = 4 * partner + batch.index % 4
             expected = 1 + share * batch.index + (1 - share) * other
-            assert torch.allclose(mixed.inputs, expected[:, None, None, None].expand_as(mixed.inputs), atol=1e-4)
+            assert torch.allclose(
+                mixed.inputs, expected[:, None, None, None].expand_as(mixed.inputs), atol=1e-4
+            )
     assert orders == ({(1, 0)} if environments == 2 else {(1, 2, 0), (2, 0, 1)})
     shares = torch.stack(shares)
     assert shares.var().item() == pytest.approx(1 / (4 * 1.4), abs=0.02), "Beta(0.2, 0.2)"
@@ -464,6 +574,9 @@ def test_env_mixup_blends_each_environment_with_the_next(environments):
 
 
 def test_every_method_of_domain_generalisation_has_a_baseline():
-    found = {entry["method"]["name"] for entry in map(load_settings, baseline_names())
-             if entry.get("selection") == "val_environment_accuracy"}
+    found = {
+        entry["method"]["name"]
+        for entry in map(load_settings, baseline_names())
+        if entry.get("selection") == "val_environment_accuracy"
+    }
     assert {*TOLD, "w2d"} <= found

@@ -1,4 +1,5 @@
-"""Methods that are told cues, each against a case worked by hand or a library that solves the same."""
+"""Methods that are told cues, each against a case worked by hand or a library that solves the
+same."""
 
 from dataclasses import replace
 
@@ -41,14 +42,18 @@ def test_an_image_trains_its_own_domains_head_alone(data):
     assert len(heads) == 3 and len(set(map(id, heads))) == 3
     index = (train.cues[:, 0] == 1).nonzero()[:5, 0]
     batch = train.batch(index)
-    assert torch.allclose(method.predict(batch), plain.predict(batch), atol=1e-6), "all start as the network's own"
+    assert torch.allclose(method.predict(batch), plain.predict(batch), atol=1e-6), (
+        "all start as the network's own"
+    )
     with torch.no_grad():
         for shift, head in enumerate(heads):
             head.bias.add_(torch.arange(6) * shift)
     features = method.model.features(batch.inputs)
     output = method.training_step("classify", batch, lambda name, loss: loss.backward())
     assert torch.allclose(output.logits, heads[1](features), atol=1e-6)
-    assert torch.allclose(output.loss, F.cross_entropy(heads[1](features), batch.labels, reduction="none"), atol=1e-6)
+    assert torch.allclose(
+        output.loss, F.cross_entropy(heads[1](features), batch.labels, reduction="none"), atol=1e-6
+    )
     assert [bool(head.weight.grad.any()) for head in heads] == [False, True, False]
     mean = sum(head(features) for head in heads) / 3
     assert torch.allclose(method.predict(batch), mean, atol=1e-6)
@@ -90,14 +95,19 @@ def test_subg_trains_on_one_subset_of_equal_groups(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["subg", "dfr"])
 def test_an_empty_group_is_named(name):
-    with pytest.raises(DiagvibError, match=f"method: {name} needs images of every group, but none .* target blue and "
-                                           "cue 1 y; choose"):
+    with pytest.raises(
+        DiagvibError,
+        match=f"method: {name} needs images of every group, but none .* target blue and "
+        "cue 1 y; choose",
+    ):
         made(name).phases(known([0, 0, 2, 2], [[1], [2], [2], [2]]))
 
 
 @pytest.mark.parametrize("name", ["di", "subg", "dfr"])
 def test_a_cue_that_the_study_lacks(name):
-    with pytest.raises(DiagvibError, match=f"method: {name} is told cue-2, but the study has only 1 cue"):
+    with pytest.raises(
+        DiagvibError, match=f"method: {name} is told cue-2, but the study has only 1 cue"
+    ):
         made(name, told="cue-2").phases(known([0, 1], [[0], [1]]))
 
 
@@ -107,7 +117,8 @@ def features_of(method, train):
 
 
 def decisions(train, features, index, c):
-    """scikit-learn's outputs for all images after learning from those in `index`: [N, classes], or [N] for two."""
+    """scikit-learn's outputs for all images after learning from those in `index`: [N, classes], or
+    [N] for two."""
     x, y = StandardScaler().fit_transform(features.double().numpy()), train.labels.numpy()
     solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
     solver = OneVsRestClassifier(solver).fit(x[index.numpy()], y[index.numpy()])
@@ -146,7 +157,8 @@ def test_of_two_classes_dfr_gives_the_regressions_probabilities():
 
 
 def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
-    """A weak cue among noise, in two groups of each of two classes: a weak penalty learns the noise too."""
+    """A weak cue among noise, in two groups of each of two classes: a weak penalty learns the noise
+    too."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(160) // 80
     features = torch.randn(160, 40, generator=generator, dtype=torch.float64)
@@ -157,7 +169,9 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
     for c in dfr.STRENGTHS:
         solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
         solver.fit(features[fitted.flatten()].numpy(), labels[fitted.flatten()].numpy())
-        worst.append(min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judged))
+        worst.append(
+            min(solver.score(features[group].numpy(), labels[group].numpy()) for group in judged)
+        )
     assert len(set(worst)) > 2 and worst[0] < max(worst)
     assert dfr._best_strength(features, labels, subset) == dfr.STRENGTHS[worst.index(max(worst))]
 
@@ -165,7 +179,9 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
 def test_dfr_cannot_choose_on_groups_of_one_image():
     made("dfr", c=None).phases(known([0, 0, 2, 2], [[1]] * 4))
     data = known([0, 0, 0, 2], [[1]] * 4)
-    with pytest.raises(DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"):
+    with pytest.raises(
+        DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"
+    ):
         made("dfr", c=None).phases(data)
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
@@ -174,12 +190,18 @@ def test_dfr_cannot_choose_on_groups_of_one_image():
 OF_LOGISTIC = {"c": None, "resamples": 10}
 
 
-@pytest.mark.parametrize(("options", "unused"), [
-    ({"retrain_epochs": 2}, "head: logistic does not use retrain_epochs"),
-    ({"head": "sgd", **OF_LOGISTIC, "c": 0.1}, "head: sgd does not use c"),
-    ({"head": "sgd", **OF_LOGISTIC, "resamples": 3}, "head: sgd does not use resamples")])
+@pytest.mark.parametrize(
+    ("options", "unused"),
+    [
+        ({"retrain_epochs": 2}, "head: logistic does not use retrain_epochs"),
+        ({"head": "sgd", **OF_LOGISTIC, "c": 0.1}, "head: sgd does not use c"),
+        ({"head": "sgd", **OF_LOGISTIC, "resamples": 3}, "head: sgd does not use resamples"),
+    ],
+)
 def test_an_option_of_the_other_head_of_dfr_is_refused(options, unused):
-    with pytest.raises(DiagvibError, match=f"method: dfr: {unused}; leave .* out, or choose the other head"):
+    with pytest.raises(
+        DiagvibError, match=f"method: dfr: {unused}; leave .* out, or choose the other head"
+    ):
         made("dfr", **options)
 
 
@@ -215,4 +237,6 @@ def test_retraining_by_gradient_moves_the_head_alone(data, tmp_path):
         checkpoint, method = Checkpoint(tmp_path / f"{epoch}.pt", "d"), made("dfr", **options)
         with pytest.raises(Interrupted):
             fit(method, data, checkpoint, watched(method, epoch))
-        assert fit(made("dfr", **options), data, checkpoint) == (history, final), f"after epoch {epoch}"
+        assert fit(made("dfr", **options), data, checkpoint) == (history, final), (
+            f"after epoch {epoch}"
+        )

@@ -30,7 +30,8 @@ class Fixed(nn.Module):
 
 
 def probable(p, labels):
-    """Logits [B, 3] that give each label the probability p [B], and the other two classes half of the rest each."""
+    """Logits [B, 3] that give each label the probability p [B], and the other two classes half of
+    the rest each."""
     p = torch.tensor(p)[:, None]
     return torch.where(F.one_hot(torch.tensor(labels), 3).bool(), p, (1 - p) / 2).log()
 
@@ -46,44 +47,65 @@ def test_second_networks_begin_with_weights_of_their_own(name):
     second = method.biased if name == "lff" else method.discoverer
     both = zip(method.state_dict().values(), again.state_dict().values(), strict=True)
     assert all(torch.equal(one, other) for one, other in both)
-    pairs = list(zip(method.model.parameters(), second.parameters(), made("erm").model.parameters(), strict=True))
+    pairs = list(
+        zip(
+            method.model.parameters(),
+            second.parameters(),
+            made("erm").model.parameters(),
+            strict=True,
+        )
+    )
     assert all(torch.equal(first, erm) for first, _, erm in pairs)
     assert not any(torch.equal(first, other) for first, other, _ in pairs if first.ndim > 1)
 
 
 def test_weights_and_losses_of_lff_on_two_fixed_networks():
-    """The labels' probabilities are 1/2 and 1/4 to the biased network, 1/4 to the other: losses of log 2 and 2 log 2.
-    Over the largest of the class: 1/2 and 1; 1 and 1."""
+    """The labels' probabilities are 1/2 and 1/4 to the biased network, 1/4 to the other: losses of
+    log 2 and 2 log 2. Over the largest of the class: 1/2 and 1; 1 and 1."""
     method, data, losses = made("lff"), known([0, 0]), {}
     method.biased, method.model = (Fixed(probable(p, [0, 0])) for p in ([0.5, 0.25], [0.25, 0.25]))
     method.phases(data)
     output = method.training_step("classify", batch_of(data, [0, 1]), caught(losses))
     assert output.loss.tolist() == pytest.approx([2 * log(2)] * 2)
     assert losses["model"].item() == pytest.approx((1 / 3 + 1 / 2) / 2 * 2 * log(2))
-    assert losses["biased"].item() == pytest.approx(0.7 * (0.5**0.7 * log(2) + 0.25**0.7 * 2 * log(2)) / 2)
+    assert losses["biased"].item() == pytest.approx(
+        0.7 * (0.5**0.7 * log(2) + 0.25**0.7 * 2 * log(2)) / 2
+    )
     slope = torch.autograd.grad(losses["biased"], method.biased.logits)[0][0, 0]
-    assert slope.item() == pytest.approx(0.7 * 0.5**0.7 * (0.5 - 1) / 2), "no gradient through the weight"
+    assert slope.item() == pytest.approx(0.7 * 0.5**0.7 * (0.5 - 1) / 2), (
+        "no gradient through the weight"
+    )
 
 
 def test_averages_of_lff():
-    """Two images of class 0 and one of class 1; first visits give the loss itself, later ones 0.7 old + 0.3 new."""
+    """Two images of class 0 and one of class 1; first visits give the loss itself, later ones 0.7
+    old + 0.3 new."""
     method, data = made("lff"), known([0, 0, 1])
     method.phases(data)
-    first = method.weights(torch.tensor([[2.0, 1.0, 5.0], [1.0, 1.0, 5.0]]), batch_of(data, [0, 1, 2]))
+    first = method.weights(
+        torch.tensor([[2.0, 1.0, 5.0], [1.0, 1.0, 5.0]]), batch_of(data, [0, 1, 2])
+    )
     assert first.tolist() == pytest.approx([1 / (1 + 1), 0.5 / (0.5 + 1), 1 / (1 + 1)])
     # 0.7 + 0.9 of at most 2; 0.7 of at most 1.
-    assert method.weights(torch.tensor([[3.0], [0.0]]), batch_of(data, [1])).item() == pytest.approx(0.8 / (0.8 + 0.7))
+    assert method.weights(
+        torch.tensor([[3.0], [0.0]]), batch_of(data, [1])
+    ).item() == pytest.approx(0.8 / (0.8 + 0.7))
     # 1.4 is still divided by 2, although no image has that value any more.
-    assert method.weights(torch.tensor([[0.0], [0.0]]), batch_of(data, [0])).item() == pytest.approx(0.7 / (0.7 + 0.7))
+    assert method.weights(
+        torch.tensor([[0.0], [0.0]]), batch_of(data, [0])
+    ).item() == pytest.approx(0.7 / (0.7 + 0.7))
 
 
 def misled(n=240):
-    """Logits of a model that follows a cue, labels, and where the cue misleads it: in an eighth of the images."""
+    """Logits of a model that follows a cue, labels, and where the cue misleads it: in an eighth of
+    the images."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(n) % 3
     against = torch.arange(n) % 8 == 0
     cue = torch.where(against, labels + 1, labels) % 3
-    logits = torch.randn(n, 3, generator=generator) / 4 + 3 * F.one_hot(cue, 3) + F.one_hot(labels, 3)
+    logits = (
+        torch.randn(n, 3, generator=generator) / 4 + 3 * F.one_hot(cue, 3) + F.one_hot(labels, 3)
+    )
     return logits, labels, against
 
 
@@ -93,11 +115,14 @@ def test_eiil_finds_the_environments_that_the_reference_model_tells_apart():
     environment = inferred_environments(logits, labels, 5000, 1e-3)
     for label in range(3):
         found = environment[labels == label] == 1
-        assert torch.equal(found, against[labels == label]) or torch.equal(found, ~against[labels == label])
+        assert torch.equal(found, against[labels == label]) or torch.equal(
+            found, ~against[labels == label]
+        )
 
 
 def test_the_closed_form_of_eiil_is_its_definition():
-    """Compared with gradients through the dummy scale, and torch's own Adam, before the assignment has converged."""
+    """Compared with gradients through the dummy scale, and torch's own Adam, before the assignment
+    has converged."""
     logits, labels, _ = misled(60)
     torch.manual_seed(5)
     environment = inferred_environments(logits, labels, 40, 0.05)
@@ -108,8 +133,11 @@ def test_the_closed_form_of_eiil_is_its_definition():
     for _ in range(40):
         adam.zero_grad()
         losses = F.cross_entropy(logits * scale, labels, reduction="none")
-        parts = [(losses * share)[labels == label].mean() for label in range(3)
-                 for share in (e.sigmoid(), 1 - e.sigmoid())]
+        parts = [
+            (losses * share)[labels == label].mean()
+            for label in range(3)
+            for share in (e.sigmoid(), 1 - e.sigmoid())
+        ]
         slopes = [torch.autograd.grad(part, scale, create_graph=True)[0] for part in parts]
         (-sum(slope.square() for slope in slopes) / 2).backward()
         adam.step()
@@ -122,8 +150,9 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
     logits, labels, against = misled()
     logits[labels == 1] = torch.tensor([2.0, 0.0, 0.0])
     labels = torch.where(labels == 2, 0, labels)  # as a study of two classes
-    logits[labels == 0] = torch.where(against[labels == 0, None], torch.tensor([-3.0, 0.0, 0.0]),
-                                      torch.tensor([3.0, 0.0, 0.0]))
+    logits[labels == 0] = torch.where(
+        against[labels == 0, None], torch.tensor([-3.0, 0.0, 0.0]), torch.tensor([3.0, 0.0, 0.0])
+    )
     method = made("eiil", inference_steps=5000, step_size=log(2))
     data = known(labels.tolist())
     everything = replace(batch_of(data, list(range(240))), inputs=logits)
@@ -131,35 +160,46 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
     assert [phase.name for phase in method.phases(data)] == ["reference", "classify"]
     assert method.sampling("reference", data) is None
     losses = torch.rand(240)
-    assert method.combine(losses, everything).item() == pytest.approx(losses.mean().item()), "plain training"
+    assert method.combine(losses, everything).item() == pytest.approx(losses.mean().item()), (
+        "plain training"
+    )
     before = {name: value.clone() for name, value in method.model.state_dict().items()}
     with torch.no_grad():
         method.model.head.bias.add_(1)
     method.predict = lambda batch: batch.inputs
     torch.manual_seed(0)
     method.start_phase("classify", data)
-    assert all(torch.equal(value, before[name]) for name, value in method.model.state_dict().items())
+    assert all(
+        torch.equal(value, before[name]) for name, value in method.model.state_dict().items()
+    )
     group = method.memory["group"]
     assert method.memory["q"].tolist() == pytest.approx([1 / 3] * 3)
     parts = labels == 1, (labels == 0) & against, (labels == 0) & ~against
     assert [len(group[part].unique()) for part in parts] == [1, 1, 1]
     weights = method.sampling("classify", data)
     assert [weights[group == each].sum().item() for each in range(3)] == pytest.approx([240] * 3)
-    method.combine((group == group[labels == 1][0]).float(), everything)  # a loss of 1 doubles a weight
+    method.combine(
+        (group == group[labels == 1][0]).float(), everything
+    )  # a loss of 1 doubles a weight
     assert method.memory["q"][group[labels == 1][0]].item() == pytest.approx(1 / 2)
 
 
-# Class 0: s = 1 where p = 0.9, s = 0 where p = 0.3. Class 1: p+ = 0.9 / 1.5, p- = 0.1 / 0.5, and mean s = 3/4.
+# Class 0: s = 1 where p = 0.9, s = 0 where p = 0.3. Class 1: p+ = 0.9 / 1.5, p- = 0.1 / 0.5, and
+# mean s = 3/4.
 LABELS = [0, 0, 0, 0, 1, 1]
 PART, P = [1.0, 1.0, 0.0, 0.0, 1.0, 0.5], [0.9, 0.9, 0.3, 0.3, 0.8, 0.2]
 
 
 def test_losses_of_debian_on_a_table():
     table = probable(P, LABELS).exp(), torch.tensor(PART), torch.tensor(LABELS), 1e-6
-    assert discoverer_loss(*table).item() == pytest.approx((-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-4)
+    assert discoverer_loss(*table).item() == pytest.approx(
+        (-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-4
+    )
     assert classifier_weights(*table).tolist() == pytest.approx([1, 1, 2, 2, 1, 1.5])
     probabilities, part, labels, eps = table
-    assert classifier_weights(probabilities, 1 - part, labels, eps).tolist() == pytest.approx([1, 1, 2, 2, 1, 1.5])
+    assert classifier_weights(probabilities, 1 - part, labels, eps).tolist() == pytest.approx(
+        [1, 1, 2, 2, 1, 1.5]
+    )
 
 
 def test_the_two_networks_of_debian_learn_in_turns():
@@ -168,8 +208,11 @@ def test_the_two_networks_of_debian_learn_in_turns():
     method.model = Fixed(probable(P, LABELS))
     method.discoverer = Fixed(part[:, None] * F.one_hot(torch.tensor(LABELS), 3))
     for network in (method.model, method.discoverer):
-        network.register_forward_hook(lambda network, *_: modes.append(
-            (network is method.model, network.training, torch.is_grad_enabled())))
+        network.register_forward_hook(
+            lambda network, *_: modes.append(
+                (network is method.model, network.training, torch.is_grad_enabled())
+            )
+        )
     whole, drawn = batch_of(data, range(6)), []
     data = replace(data, batch=lambda index: drawn.append(index) or whole)
     method.phases(data)
@@ -178,19 +221,31 @@ def test_the_two_networks_of_debian_learn_in_turns():
     output = method.training_step("classify", whole, caught(losses))
     expected = -sum(w * log(p) for w, p in zip([1, 1, 2, 2, 1, 1.5], P, strict=True)) / 6
     assert losses["model"].item() == pytest.approx(expected, rel=1e-3)
-    assert losses["discoverer"].item() == pytest.approx((-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-3)
+    assert losses["discoverer"].item() == pytest.approx(
+        (-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-3
+    )
     assert output.loss.tolist() == pytest.approx([-log(p) for p in P], rel=1e-3)
     # Each is evaluated by the other as in evaluation mode, and passes no gradient to it.
-    assert modes == [(True, True, True), (False, False, False), (False, True, True), (True, False, False)]
+    assert modes == [
+        (True, True, True),
+        (False, False, False),
+        (False, True, True),
+        (True, False, False),
+    ]
     assert method.model.training and method.discoverer.training
-    assert torch.autograd.grad(losses["model"], method.discoverer.logits, allow_unused=True) == (None,)
-    assert torch.autograd.grad(losses["discoverer"], method.model.logits, allow_unused=True) == (None,)
+    assert torch.autograd.grad(losses["model"], method.discoverer.logits, allow_unused=True) == (
+        None,
+    )
+    assert torch.autograd.grad(losses["discoverer"], method.model.logits, allow_unused=True) == (
+        None,
+    )
     assert drawn[0].shape == (6,) and drawn[0].min() >= 0 and drawn[0].max() < 6
 
 
 @pytest.mark.parametrize("name", ["lff", "eiil", "debian", "jtt"])
 def test_their_steps_can_be_recorded(name, capsys):
-    """As on a GPU: a recorded step reads nothing back, and uses the state that each step updates."""
+    """As on a GPU: a recorded step reads nothing back, and uses the state that each step
+    updates."""
     train, graphs = annotated(64, 0, mistaken=8), RecordedOperations()
     data = train, annotated(16, 1, scaling=train.scaling)
     alone, recorded = (fit(made(name), data, graphs=each) for each in (None, graphs))
@@ -200,6 +255,9 @@ def test_their_steps_can_be_recorded(name, capsys):
 
 def test_jtt_without_an_error_says_so():
     train = annotated(96, 0)
-    with pytest.raises(DiagvibError, match="^mine/zso/hue/0: method: jtt: phase identify ends without any error.*lower "
-                                           "identify_epochs or lr$"):
+    with pytest.raises(
+        DiagvibError,
+        match="^mine/zso/hue/0: method: jtt: phase identify ends without any error.*lower "
+        "identify_epochs or lr$",
+    ):
         Trainer(made("jtt", identify_epochs=2), train, train, RUN, PROTOCOL).fit()

@@ -1,4 +1,5 @@
-"""The long table of cells and the sets of metrics: each number is a group-by, for any roles, groups, environments."""
+"""The long table of cells and the sets of metrics: each number is a group-by, for any roles,
+groups, environments."""
 
 import json
 import shutil
@@ -30,37 +31,90 @@ STUDIES = {
     "title": "Two cues and two environments",
     "studies": {
         "both-95": {
-            "title": "BOTH-95", "meaning": "two cues, each right in most images", "metrics": "accuracy",
+            "title": "BOTH-95",
+            "meaning": "two cues, each right in most images",
+            "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2, "second": 2},
-            "rows": [{"splits": ["train", "val"], "group": "common", "weight": 9,
-                      "cells": {"cue": "same", "second": "same"}},
-                     {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
-                     {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
-                     {"splits": ["test"], "group": "neither", "cells": {"cue": "other", "second": "other"}}]},
+            "rows": [
+                {
+                    "splits": ["train", "val"],
+                    "group": "common",
+                    "weight": 9,
+                    "cells": {"cue": "same", "second": "same"},
+                },
+                {"splits": ["train", "val"], "group": "rest", "cells": {"cue": "other"}},
+                {"splits": ["test"], "group": "common", "cells": {"cue": "same", "second": "same"}},
+                {
+                    "splits": ["test"],
+                    "group": "neither",
+                    "cells": {"cue": "other", "second": "other"},
+                },
+            ],
+        },
         "two-places": {
-            "title": "TWO-PLACES", "meaning": "two environments", "metrics": "accuracy",
+            "title": "TWO-PLACES",
+            "meaning": "two environments",
+            "metrics": "accuracy",
             "roles": {"target": 2, "cue": 2},
-            "rows": [{"splits": ["train", "val", "test"], "group": "all", "environment": environment,
-                      "cells": {"cue": cells}} for environment, cells in (("north", "same"), ("south", "other"))]}}}
+            "rows": [
+                {
+                    "splits": ["train", "val", "test"],
+                    "group": "all",
+                    "environment": environment,
+                    "cells": {"cue": cells},
+                }
+                for environment, cells in (("north", "same"), ("south", "other"))
+            ],
+        },
+    },
+}
 TWO_CUES, PLACES = "shape-hue-texture", "shape-hue"
-RUNS = [{"baseline": "net", "study": "both-95", "binding": TWO_CUES, "target": "shape", "cue": "hue-texture"},
-        {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"}]
+RUNS = [
+    {
+        "baseline": "net",
+        "study": "both-95",
+        "binding": TWO_CUES,
+        "target": "shape",
+        "cue": "hue-texture",
+    },
+    {"baseline": "net", "study": "two-places", "binding": PLACES, "target": "shape", "cue": "hue"},
+]
 OTHERS = [{**run, "sample": sample} for run in RUNS for sample in range(3)]
 NINE = expected_runs(["net"], ["zso", "zgo", "cgo-1"], ["shape-hue", "hue-shape"], samples=3)
 
 
 def images(run: dict) -> pd.DataFrame:
-    """Of each tested cell ten test images; how many are predicted right follows from group, class and sample."""
-    groups = {"both-95": [("common", "", [(0, 0, 0), (1, 1, 1)]), ("neither", "", [(0, 1, 1), (1, 0, 0)])],
-              "two-places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])]}[run["study"]]
+    """Of each tested cell ten test images; how many are predicted right follows from group, class
+    and sample."""
+    groups = {
+        "both-95": [
+            ("common", "", [(0, 0, 0), (1, 1, 1)]),
+            ("neither", "", [(0, 1, 1), (1, 0, 0)]),
+        ],
+        "two-places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])],
+    }[run["study"]]
     rows = []
     for number, (group, environment, cells) in enumerate(groups):
         for target, *cues in cells:
             right = 9 - 3 * number - 2 * target - run["sample"]
-            rows += [{"group": group, "environment": environment, "shape": "ab"[target],
-                      **{name: "xy"[cue] for name, cue in zip(run["cue"].split("-"), cues, strict=True)},
-                      "prediction": "ab"[target] if i < right else "ab"[1 - target]} for i in range(10)]
-    return pd.DataFrame(rows) if run["study"] == "two-places" else pd.DataFrame(rows).drop(columns="environment")
+            rows += [
+                {
+                    "group": group,
+                    "environment": environment,
+                    "shape": "ab"[target],
+                    **{
+                        name: "xy"[cue]
+                        for name, cue in zip(run["cue"].split("-"), cues, strict=True)
+                    },
+                    "prediction": "ab"[target] if i < right else "ab"[1 - target],
+                }
+                for i in range(10)
+            ]
+    return (
+        pd.DataFrame(rows)
+        if run["study"] == "two-places"
+        else pd.DataFrame(rows).drop(columns="environment")
+    )
 
 
 def write_other(runs, run: dict) -> None:
@@ -71,11 +125,23 @@ def write_other(runs, run: dict) -> None:
     shutil.move(folder, place)
     names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts, frame = {**names, "sources": "official", "comparable": True}, images(run)
-    write_table(place / "predictions.parquet", pa.Table.from_pandas(frame, preserve_index=False), facts)
+    write_table(
+        place / "predictions.parquet", pa.Table.from_pandas(frame, preserve_index=False), facts
+    )
     write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
-    write_json(place / "metrics.json", {**facts, "groups": {group: {
-        "accuracy": mean_per_class_accuracy(own["shape"], own["prediction"]), "n": len(own)}
-        for group, own in frame.groupby("group")}})
+    write_json(
+        place / "metrics.json",
+        {
+            **facts,
+            "groups": {
+                group: {
+                    "accuracy": mean_per_class_accuracy(own["shape"], own["prediction"]),
+                    "n": len(own),
+                }
+                for group, own in frame.groupby("group")
+            },
+        },
+    )
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +170,38 @@ def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(
     assert set(collected.frame["status"]) == {"ok"} and list(collected.cells) == CELL_COLUMNS
     cells = collected.cells.groupby(["study", "binding", "sample"])
     for run, row in zip(NINE + OTHERS, collected.frame.to_dict("records"), strict=True):
-        frame = read_table(runs / "net" / run["study"] / run["binding"] / str(run["sample"]) / "predictions.parquet"
-                           ).to_pandas()
+        frame = read_table(
+            runs
+            / "net"
+            / run["study"]
+            / run["binding"]
+            / str(run["sample"])
+            / "predictions.parquet"
+        ).to_pandas()
         own = cells.get_group((run["study"], run["binding"], run["sample"]))
         assert own["n"].sum() == len(frame)
         assert own["correct"].sum() == (frame["prediction"] == frame[run["target"]]).sum()
         for group, part in frame.groupby("group"):
             # Bit for bit, since the classes' shares are added in the order in which they occur.
-            assert row[f"{group}_accuracy"] == np.mean([
-                (of["prediction"] == of[run["target"]]).mean() for _, of in part.groupby(run["target"], sort=False)])
+            assert row[f"{group}_accuracy"] == np.mean(
+                [
+                    (of["prediction"] == of[run["target"]]).mean()
+                    for _, of in part.groupby(run["target"], sort=False)
+                ]
+            )
             assert row[f"{group}_n"] == len(part)
 
 
 def test_the_group_bys_of_a_case_worked_by_hand():
-    cells = pd.DataFrame({"group": ["g"] * 3 + ["h"], "target_class": ["a", "a", "b", "b"],
-                          "cue_class": ["x", "y", "x", "x"], "n": [10, 30, 5, 4], "correct": [10, 10, 1, 3]})
+    cells = pd.DataFrame(
+        {
+            "group": ["g"] * 3 + ["h"],
+            "target_class": ["a", "a", "b", "b"],
+            "cue_class": ["x", "y", "x", "x"],
+            "n": [10, 30, 5, 4],
+            "correct": [10, 10, 1, 3],
+        }
+    )
     found = mean_per_class(cells, ["group"])
     assert found["accuracy"].tolist() == [(0.5 + 0.2) / 2, 0.75] and found["n"].tolist() == [45, 4]
     assert worst_cell(cells, ["group"])["accuracy"].tolist() == [0.2, 0.75]
@@ -131,28 +214,54 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
     accuracy = tables["accuracy"].set_index(["study", "group", "environment", "metric"])
     row = accuracy.loc["both-95", "neither", "", "mean_per_class"]
     # Of the two classes 6 and 4 of ten are right in sample 0, one fewer in each further sample.
-    assert row["mean"] == pytest.approx(0.4) and row["stderr"] == pytest.approx(0.1 / 3**0.5) and row["n"] == 3
+    assert (
+        row["mean"] == pytest.approx(0.4)
+        and row["stderr"] == pytest.approx(0.1 / 3**0.5)
+        and row["n"] == 3
+    )
     assert accuracy.loc["both-95", "neither", "", "worst_cell"]["mean"] == pytest.approx(0.3)
-    assert set(accuracy.loc["two-places"].index.get_level_values("environment")) == {"", "north", "south"}
-    assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(0.4)
+    assert set(accuracy.loc["two-places"].index.get_level_values("environment")) == {
+        "",
+        "north",
+        "south",
+    }
+    assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(
+        0.4
+    )
     assert accuracy.loc["two-places", "all", "", "mean_per_class"]["mean"] == pytest.approx(0.55)
     assert accuracy.loc["two-places", "all", "", "worst_cell"]["mean"] == pytest.approx(0.3)
     write_scores(tables, tmp_path / "scores")
     assert json.loads((tmp_path / "scores/net/two-places.json").read_text()) == {
-        "all_mean_per_class": 0.55, "all_worst_cell": 0.3}
-    assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary"))
+        "all_mean_per_class": 0.55,
+        "all_worst_cell": 0.3,
+    }
+    assert not any(
+        len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary")
+    )
     markdown = (tmp_path / "tables.md").read_text()
-    assert "Accuracy by test group" in markdown and "paper" not in markdown.lower() and "FAAvg" not in markdown
+    assert (
+        "Accuracy by test group" in markdown
+        and "paper" not in markdown.lower()
+        and "FAAvg" not in markdown
+    )
     assert (tmp_path / "tables.tex").read_text().count(r"\begin{table}") == 2
     heads, lines = accuracy_lines(tables["accuracy"], KnownStudies((str(studies_file),)))
-    assert lines[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"] and len(lines[0]) == len(heads)
+    assert lines[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"] and len(lines[0]) == len(
+        heads
+    )
 
 
-@pytest.mark.parametrize("expected", [OTHERS, OTHERS[:3], NINE + OTHERS], ids=["others", "two cues", "mixed"])
+@pytest.mark.parametrize(
+    "expected", [OTHERS, OTHERS[:3], NINE + OTHERS], ids=["others", "two cues", "mixed"]
+)
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
 def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, expected, there):
     settings = {"studies_from": [str(studies_file)], "sources": "official"}
-    tables, figures, folder = tmp_path / "tables", tmp_path / "figures", runs if there else tmp_path / "none"
+    tables, figures, folder = (
+        tmp_path / "tables",
+        tmp_path / "figures",
+        runs if there else tmp_path / "none",
+    )
     tabulate(folder, tables, expected, settings)
     assert all((tables / name).exists() for name in TABLE_FILES)
     draw_figures(tables, figures, tmp_path / "images", settings, runs=folder)
@@ -190,88 +299,194 @@ class Squares(squares.Squares):
 
 
 SQUARES = {
-    "title": "Squares", "headline": {"without": "free", "shortcut": "tied"}, "routes": {"squares": ["free", "tied"]},
+    "title": "Squares",
+    "headline": {"without": "free", "shortcut": "tied"},
+    "routes": {"squares": ["free", "tied"]},
     "studies": {
-        "free": {"title": "Free", "meaning": "no shortcut", "scene": "test_metric_sets:Squares", "bound": ["target"],
-                 "roles": {"target": 3, "cue": 3}, "rows": [
-                     {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2], [0, 1]]}]},
-        "tied": {"title": "Tied", "meaning": "a shortcut", "scene": "test_metric_sets:Squares",
-                 "roles": {"target": 3, "cue": 3}, "rows": [
-                     {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
-                     {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}}]}}}
+        "free": {
+            "title": "Free",
+            "meaning": "no shortcut",
+            "scene": "test_metric_sets:Squares",
+            "bound": ["target"],
+            "roles": {"target": 3, "cue": 3},
+            "rows": [
+                {
+                    "splits": ["train", "val", "test"],
+                    "group": "id",
+                    "cells": [[0, 0], [1, 1], [2, 2], [0, 1]],
+                }
+            ],
+        },
+        "tied": {
+            "title": "Tied",
+            "meaning": "a shortcut",
+            "scene": "test_metric_sets:Squares",
+            "roles": {"target": 3, "cue": 3},
+            "rows": [
+                {"splits": ["train", "val", "test"], "group": "id", "cells": {"cue": "same"}},
+                {"splits": ["test"], "group": "ood", "cells": {"cue": "other"}},
+            ],
+        },
+    },
+}
 
 
 def write_square(runs, run: dict) -> None:
-    """A run of SQUARES: two of three images of each class are right, one of three where the cue misleads."""
-    renamed = write_run(runs, {**run, "study": "zgo", "target": "shape", "cue": "hue" if run["cue"] else None})
+    """A run of SQUARES: two of three images of each class are right, one of three where the cue
+    misleads."""
+    renamed = write_run(
+        runs, {**run, "study": "zgo", "target": "shape", "cue": "hue" if run["cue"] else None}
+    )
     place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(renamed, place)
     names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
     facts = {**names, "sources": "embedded", "comparable": False}
-    own, other = Squares.factors[run["target"]], Squares.factors["edge" if run["target"] == "colour" else "colour"]
-    rows = [{"group": group, run["target"]: own[c], "edge" if run["target"] == "colour" else "colour": other[c],
-             "prediction": own[c if i < right else (c + 1) % 3]}
-            for group, right in (("id", 2), *([("ood", 1)] if run["cue"] else [])) for c in range(3) for i in range(3)]
+    own, other = (
+        Squares.factors[run["target"]],
+        Squares.factors["edge" if run["target"] == "colour" else "colour"],
+    )
+    rows = [
+        {
+            "group": group,
+            run["target"]: own[c],
+            "edge" if run["target"] == "colour" else "colour": other[c],
+            "prediction": own[c if i < right else (c + 1) % 3],
+        }
+        for group, right in (("id", 2), *([("ood", 1)] if run["cue"] else []))
+        for c in range(3)
+        for i in range(3)
+    ]
     write_table(place / "predictions.parquet", pa.Table.from_pylist(rows), facts)
     write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
-    write_json(place / "metrics.json", {**facts, "groups": {
-        group: {"accuracy": right / 3, "n": 9} for group, right in (("id", 2), ("ood", 1))}})
+    write_json(
+        place / "metrics.json",
+        {
+            **facts,
+            "groups": {
+                group: {"accuracy": right / 3, "n": 9} for group, right in (("id", 2), ("ood", 1))
+            },
+        },
+    )
 
 
 def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):
     path = tmp_path / "squares.yaml"
     path.write_text(yaml.safe_dump(SQUARES, sort_keys=False))
-    expected = [{"baseline": "net", "study": study, "binding": binding, "target": binding.split("-")[0],
-                 "cue": binding.partition("-")[2] or None, "sample": sample}
-                for study, bindings in (("free", ["colour", "edge"]), ("tied", ["colour-edge", "edge-colour"]))
-                for binding in bindings for sample in range(2)]
+    expected = [
+        {
+            "baseline": "net",
+            "study": study,
+            "binding": binding,
+            "target": binding.split("-")[0],
+            "cue": binding.partition("-")[2] or None,
+            "sample": sample,
+        }
+        for study, bindings in (
+            ("free", ["colour", "edge"]),
+            ("tied", ["colour-edge", "edge-colour"]),
+        )
+        for binding in bindings
+        for sample in range(2)
+    ]
     for run in expected:
         write_square(tmp_path / "runs", run)
     settings = {"studies_from": [str(path)], "sources": "embedded"}
     frame = tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
     assert set(frame["status"]) == {"ok"}
     p = read_tables(tmp_path / "tables")["p_matrix"].set_index(["study", "target", "group"])["mean"]
-    assert p["tied", "edge", "ood"] == pytest.approx(1 / 3) and p["free", "colour", "id"] == pytest.approx(2 / 3)
-    draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", settings, runs=tmp_path / "runs")
-    drawn = {str(path.relative_to(tmp_path / "figures")) for path in (tmp_path / "figures").rglob("*.svg")}
-    assert drawn == {"p_matrix/free_net.svg", "p_matrix/tied_net.svg", "curves/faavg_squares.svg", "training/net.svg",
-                     "dominance/tied.svg", "asymmetry/tied_net.svg"}
+    assert p["tied", "edge", "ood"] == pytest.approx(1 / 3) and p[
+        "free", "colour", "id"
+    ] == pytest.approx(2 / 3)
+    draw_figures(
+        tmp_path / "tables",
+        tmp_path / "figures",
+        tmp_path / "images",
+        settings,
+        runs=tmp_path / "runs",
+    )
+    drawn = {
+        str(path.relative_to(tmp_path / "figures"))
+        for path in (tmp_path / "figures").rglob("*.svg")
+    }
+    assert drawn == {
+        "p_matrix/free_net.svg",
+        "p_matrix/tied_net.svg",
+        "curves/faavg_squares.svg",
+        "training/net.svg",
+        "dominance/tied.svg",
+        "asymmetry/tied_net.svg",
+    }
     write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", settings)
     page = (tmp_path / "report.html").read_text()
-    assert "Without a shortcut (Free), net recognises" in page and "2 factors: colour and edge" in page
-    assert "DiagViB" not in page and "hue" not in json.dumps(json.loads(
-        page.split('id="matrix-data">')[1].split("</script>")[0])["cells"])
+    assert (
+        "Without a shortcut (Free), net recognises" in page and "2 factors: colour and edge" in page
+    )
+    assert "DiagViB" not in page and "hue" not in json.dumps(
+        json.loads(page.split('id="matrix-data">')[1].split("</script>")[0])["cells"]
+    )
 
 
 def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp_path):
     none = pd.DataFrame(columns=["baseline", "study"])
-    write_scores({"metrics": none, "accuracy": none, "gaps": none, "average": none}, tmp_path / "metrics")
+    write_scores(
+        {"metrics": none, "accuracy": none, "gaps": none, "average": none}, tmp_path / "metrics"
+    )
     assert list((tmp_path / "metrics").iterdir()) == []
 
 
 def test_headline_numbers_are_over_all_bindings_or_none(tmp_path):
     """As in the tables: a mean over the bindings that happen to exist is another number."""
+
     def table(*rows) -> pd.DataFrame:
-        return pd.DataFrame([{"study": "s", "group": "all", "environment": "", "metric": "m", "baseline": baseline,
-                              "binding": binding, "mean": mean} for baseline, binding, mean in rows])
+        return pd.DataFrame(
+            [
+                {
+                    "study": "s",
+                    "group": "all",
+                    "environment": "",
+                    "metric": "m",
+                    "baseline": baseline,
+                    "binding": binding,
+                    "mean": mean,
+                }
+                for baseline, binding, mean in rows
+            ]
+        )
+
     missing = float("nan")
-    pairs = table(("one", "a-b", 0.9), ("all", "a-b", 0.9), ("all", "b-a", 0.5), ("all", "", 0.65),
-                  ("some", "a-b", 0.9), ("some", "b-a", missing), ("some", "", missing))
+    pairs = table(
+        ("one", "a-b", 0.9),
+        ("all", "a-b", 0.9),
+        ("all", "b-a", 0.5),
+        ("all", "", 0.65),
+        ("some", "a-b", 0.9),
+        ("some", "b-a", missing),
+        ("some", "", missing),
+    )
     none = pd.DataFrame(columns=["baseline", "study"])
 
     def scores(name: str, rows: pd.DataFrame) -> dict[str, dict]:
         tables = {**dict.fromkeys(("metrics", "accuracy", "gaps", "average"), none), name: rows}
         write_scores(tables, tmp_path / name)
-        return {path.parent.name: json.loads(path.read_text()) for path in (tmp_path / name).glob("*/s.json")}
+        return {
+            path.parent.name: json.loads(path.read_text())
+            for path in (tmp_path / name).glob("*/s.json")
+        }
+
     for name in ("gaps", "average"):
         assert scores(name, pairs) == {"one": {"m": 0.9}, "all": {"m": 0.65}, "some": {}}
     assert scores("accuracy", pairs[pairs["binding"] != ""]) == {
-        "one": {"all_m": 0.9}, "all": {"all_m": 0.7}, "some": {}}
+        "one": {"all_m": 0.9},
+        "all": {"all_m": 0.7},
+        "some": {},
+    }
 
 
 def test_a_headline_number_is_of_all_factors_or_left_out():
     rows = [("id_accuracy", 0.9), ("id_accuracy", 0.8), ("faavg", 0.4), ("faavg", float("nan"))]
-    metrics = pd.DataFrame([{"baseline": "net", "study": "zgo", "metric": name, "mean": mean} for name, mean in rows])
+    metrics = pd.DataFrame(
+        [{"baseline": "net", "study": "zgo", "metric": name, "mean": mean} for name, mean in rows]
+    )
     none = pd.DataFrame(columns=["baseline", "study", "verdict"])
     assert score({"metrics": metrics, "comparison": none}, "net", "zgo") == {"id_accuracy": 0.85}

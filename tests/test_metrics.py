@@ -58,12 +58,16 @@ def test_classes_weigh_alike_whatever_their_size():
 
 @pytest.mark.parametrize("make", [np.array, list, tuple, lambda x: np.array(x, dtype=object)])
 def test_labels_of_any_kind(make):
-    assert mean_per_class_accuracy(make(["red", "blue", "red"]), make(["red", "blue", "blue"])) == 0.75
+    assert (
+        mean_per_class_accuracy(make(["red", "blue", "red"]), make(["red", "blue", "blue"])) == 0.75
+    )
     assert mean_per_class_accuracy(make([3, 1, 3]), make([3, 1, 1])) == 0.75
 
 
-@pytest.mark.parametrize(("labels", "predictions"), [
-    ([], []), ([1, 2], [1]), ([[1, 2]], [[1, 2]]), ([None, "a"], ["a", "a"])])
+@pytest.mark.parametrize(
+    ("labels", "predictions"),
+    [([], []), ([1, 2], [1]), ([[1, 2]], [[1, 2]]), ([None, "a"], ["a", "a"])],
+)
 def test_nothing_unequal_lengths_and_missing_labels_are_errors(labels, predictions):
     with pytest.raises(ValueError):
         mean_per_class_accuracy(np.array(labels), np.array(predictions))

@@ -1,4 +1,5 @@
-"""More images than fit into memory: the same bytes from disk, and batches fetched while others are used."""
+"""More images than fit into memory: the same bytes from disk, and batches fetched while others are
+used."""
 
 import threading
 import time
@@ -40,28 +41,45 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     assert torch.equal(held.pixels, mapped.pixels) and held.table.equals(mapped.table)
     assert sorted(images.rglob("*")) == files, "the file has no name, so it is never left behind"
     some = torch.tensor([39, 0, 7, 7])
-    assert torch.equal(Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some])
+    assert torch.equal(
+        Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some]
+    )
 
 
 def test_it_is_the_share_of_memory_that_decides(tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "SHARE", 5000 / memory.memory())
-    assert type(room((10, 5, 5, 20), tmp_path)) is np.ndarray and type(room((11, 5, 5, 20), tmp_path)) is np.memmap
+    assert (
+        type(room((10, 5, 5, 20), tmp_path)) is np.ndarray
+        and type(room((11, 5, 5, 20), tmp_path)) is np.memmap
+    )
 
 
 def test_a_disk_that_is_too_small_is_named(tmp_path, no_memory):
-    with pytest.raises(DiagvibError, match=r"do not fit into memory, nor on this disk .*; free some space, or lower"):
+    with pytest.raises(
+        DiagvibError,
+        match=r"do not fit into memory, nor on this disk .*; free some space, or lower",
+    ):
         room((10**9, 1024, 1024, 3), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, monkeypatch):
-    settings = {**SETTINGS, "model": {**SETTINGS["model"], "name": "small_cnn"}, "augment": ["flip"]}
+    settings = {
+        **SETTINGS,
+        "model": {**SETTINGS["model"], "name": "small_cnn"},
+        "augment": ["flip"],
+    }
     for where, share in (("memory", 1.0), ("disk", 0.0)):
         monkeypatch.setattr(memory, "SHARE", share)
-        train_runs(Job(settings, Protocol(2, None, 3), CPU, ImageFiles(images), keep_weights=True), [RUN],
-                   Folders(tmp_path / where, tmp_path / "checkpoints"))
+        train_runs(
+            Job(settings, Protocol(2, None, 3), CPU, ImageFiles(images), keep_weights=True),
+            [RUN],
+            Folders(tmp_path / where, tmp_path / "checkpoints"),
+        )
     for name in ("predictions.parquet", "history.jsonl", "metrics.json", "weights.pt"):
-        assert (tmp_path / "memory/0" / name).read_bytes() == (tmp_path / "disk/0" / name).read_bytes()
+        assert (tmp_path / "memory/0" / name).read_bytes() == (
+            tmp_path / "disk/0" / name
+        ).read_bytes()
 
 
 def test_work_is_done_in_advance_in_order_and_not_too_far():

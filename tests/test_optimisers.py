@@ -1,4 +1,5 @@
-"""Our optimisers match torch's, to the bit, and a small training with them does not load torch's compiler."""
+"""Our optimisers match torch's, to the bit, and a small training with them does not load torch's
+compiler."""
 
 import subprocess
 import sys
@@ -11,9 +12,11 @@ from conftest import REPOSITORY
 from diagvib.methods.method import Optimiser
 from diagvib.training.optimisers import OPTIMISERS, make_optimiser
 
-SETTINGS = {"adam": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
-            "adamw": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
-            "sgd": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1}}
+SETTINGS = {
+    "adam": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
+    "adamw": {"lr": 1e-2, "betas": [0.8, 0.99], "weight_decay": 0.1},
+    "sgd": {"lr": 1e-2, "momentum": 0.9, "weight_decay": 0.1},
+}
 THEIRS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
@@ -34,16 +37,23 @@ def trained(make) -> tuple[list[torch.Tensor], dict]:
 
 @pytest.mark.parametrize("name", list(OPTIMISERS))
 def test_it_steps_saves_and_restores_as_torch_does(name):
-    ours, our_state = trained(lambda parameters: make_optimiser(Optimiser(parameters, {"name": name,
-                                                                                      **SETTINGS[name]})))
-    theirs, their_state = trained(lambda parameters: THEIRS[name](parameters, **SETTINGS[name], fused=True))
+    ours, our_state = trained(
+        lambda parameters: make_optimiser(Optimiser(parameters, {"name": name, **SETTINGS[name]}))
+    )
+    theirs, their_state = trained(
+        lambda parameters: THEIRS[name](parameters, **SETTINGS[name], fused=True)
+    )
     plain, _ = trained(lambda parameters: THEIRS[name](parameters, **SETTINGS[name], fused=False))
     assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
     assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(ours, plain, strict=True))
     assert [group | {"betas": None} for group in our_state["param_groups"]] == [
-        group | {"betas": None} for group in their_state["param_groups"]]
-    assert all(torch.equal(our_state["state"][i][key], value)
-               for i, state in their_state["state"].items() for key, value in state.items())
+        group | {"betas": None} for group in their_state["param_groups"]
+    ]
+    assert all(
+        torch.equal(our_state["state"][i][key], value)
+        for i, state in their_state["state"].items()
+        for key, value in state.items()
+    )
 
 
 TRAINING = """
@@ -64,6 +74,12 @@ print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modu
 
 
 def test_no_compiler_is_loaded_for_a_small_training():
-    done = subprocess.run([sys.executable, "-c", TRAINING], cwd=REPOSITORY / "tests", capture_output=True, text=True,
-                          env={"PYTHONPATH": str(REPOSITORY / "src")}, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINING],
+        cwd=REPOSITORY / "tests",
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": str(REPOSITORY / "src")},
+        check=True,
+    )
     assert done.stdout.strip() == "[]"

@@ -92,17 +92,23 @@ def test_runs_and_tables_name_them(folder):
     runs = pd.read_csv(folder / "toy/results/tables/runs.csv")
     assert set(runs["baseline"]) == BASELINES and set(runs["status"]) == {"ok"}
     for baseline in BASELINES:
-        assert (folder / "toy/results/runs" / baseline / "zgo/hue-shape/0/predictions.parquet").is_file()
+        assert (
+            folder / "toy/results/runs" / baseline / "zgo/hue-shape/0/predictions.parquet"
+        ).is_file()
     metrics = pd.read_csv(folder / "toy/results/tables/metrics.csv")
     assert set(metrics["baseline"]) == BASELINES and metrics["mean"].between(0, 1).any()
     page = (folder / "toy/results/report.html").read_text()
     assert all(baseline in page for baseline in BASELINES)
 
 
-@pytest.mark.parametrize(("file", "old", "new", "trained"), [
-    ("lab/methods.py", ".mean()", ".sum()", {"focal", "both"}),
-    ("lab/models.py", "nn.ReLU()", "nn.Tanh()", {"tiny", "both"}),
-    ("lab/baselines.yaml", "gamma: 1.0", "gamma: 3.0", {"focal"})])
+@pytest.mark.parametrize(
+    ("file", "old", "new", "trained"),
+    [
+        ("lab/methods.py", ".mean()", ".sum()", {"focal", "both"}),
+        ("lab/models.py", "nn.ReLU()", "nn.Tanh()", {"tiny", "both"}),
+        ("lab/baselines.yaml", "gamma: 1.0", "gamma: 3.0", {"focal"}),
+    ],
+)
 def test_a_change_trains_again_what_uses_it_and_nothing_else(folder, file, old, new, trained):
     usual = FILES[file]
     assert old in usual

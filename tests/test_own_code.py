@@ -1,5 +1,5 @@
-"""A user's own model and the renderer are inputs of the files that depend on them, under the real rules; the jobs'
-command is a stand-in."""
+"""A user's own model and the renderer are inputs of the files that depend on them, under the real
+rules; the jobs' command is a stand-in."""
 
 from pathlib import Path
 
@@ -15,8 +15,10 @@ from test_workflow import add_baseline, count
 
 FILES = {
     "atelier/__init__.py": "raise SystemExit('must not run')\n",
-    "atelier/models.py": ("import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n"
-                          "make = Block\n"),
+    "atelier/models.py": (
+        "import os\nfrom .layers import Block\nfrom diagvib import errors\nimport torch, sys\n"
+        "make = Block\n"
+    ),
     "atelier/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
     "atelier/constants.py": "from atelier import models\n",
     "atelier/unused.py": "",
@@ -39,16 +41,32 @@ def write(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
-@pytest.mark.parametrize(("model", "files"), [
-    ("atelier.models:make", ["atelier/__init__.py", "atelier/constants.py", "atelier/layers.py", "atelier/models.py",
-                          "shapes/round.py"]),
-    ("single:make", ["single.py"]), ("absent.module:make", []), ("atelier.absent:make", ["atelier/__init__.py"]),
-    ("small_cnn", [])])
+@pytest.mark.parametrize(
+    ("model", "files"),
+    [
+        (
+            "atelier.models:make",
+            [
+                "atelier/__init__.py",
+                "atelier/constants.py",
+                "atelier/layers.py",
+                "atelier/models.py",
+                "shapes/round.py",
+            ],
+        ),
+        ("single:make", ["single.py"]),
+        ("absent.module:make", []),
+        ("atelier.absent:make", ["atelier/__init__.py"]),
+        ("small_cnn", []),
+    ],
+)
 def test_the_files_of_a_model_are_found_without_running_them(tmp_path, monkeypatch, model, files):
     write(tmp_path)
     monkeypatch.chdir(tmp_path)
     settings = {"model": {"name": model}, "method": {"name": "erm"}}
-    assert [path for path in code_of(baseline_modules(settings)).files() if not path.startswith("/")] == files
+    assert [
+        path for path in code_of(baseline_modules(settings)).files() if not path.startswith("/")
+    ] == files
 
 
 def test_of_an_installed_package_only_its_own_files_are_taken():
@@ -73,12 +91,23 @@ def test_a_change_in_a_model_of_ones_own_trains_it_again_and_no_other(repository
 
 
 def test_trainings_and_tuning_that_render_depend_on_what_renders(repository, monkeypatch):
-    change_stand_in(repository, "  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) ')
+    change_stand_in(
+        repository, "  train) ", '  tune) make "$root/results/tuning" $a.csv $a.yaml ;;\n  train) '
+    )
     call = ["runs", "toy/results/tuning/small_cnn.csv", "--config", "images=render"]
     snakemake(repository, *call)
-    modules = {f"src/diagvib/{name}.py" for name in (
-        "scenes/digits/renderer", "scenes/digits/triton_kernel", "scenes/digits/cpu_kernel", "images/files",
-        "images/datasets", "foundation/columns", "studies/recipes")}
+    modules = {
+        f"src/diagvib/{name}.py"
+        for name in (
+            "scenes/digits/renderer",
+            "scenes/digits/triton_kernel",
+            "scenes/digits/cpu_kernel",
+            "images/files",
+            "images/datasets",
+            "foundation/columns",
+            "studies/recipes",
+        )
+    }
     monkeypatch.chdir(REPOSITORY)
     config = load_config(overrides=["images=render"])
     assert modules <= set(stage_code(config, "train", None, "zgo", "small_cnn"))
@@ -121,4 +150,5 @@ def test_whatever_runs_when_a_scene_is_imported_counts(tmp_path, monkeypatch):
     for name in (*modules, "checked", "other"):
         (tmp_path / f"{name}.py").write_text("")
     assert code_of([], ["scene:Mine"], ["diagvib.stages:render"]).files()[-9:] == [
-        f"{name}.py" for name in sorted([*modules, "scene"])]
+        f"{name}.py" for name in sorted([*modules, "scene"])
+    ]

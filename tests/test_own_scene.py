@@ -1,4 +1,5 @@
-"""A user's own scene and studies, with two cues and with two environments, through the complete workflow."""
+"""A user's own scene and studies, with two cues and with two environments, through the complete
+workflow."""
 
 import json
 import re
@@ -13,7 +14,10 @@ from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.settings.config import load_config
 
-STUDIES = {"two-cues": ("corner-colour-extent", ["common", "neither"]), "two-places": ("corner-colour", ["new"])}
+STUDIES = {
+    "two-cues": ("corner-colour-extent", ["common", "neither"]),
+    "two-places": ("corner-colour", ["new"]),
+}
 CONFIG = """
 root: squares
 sources: embedded
@@ -34,7 +38,8 @@ def snakemake(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A copy of the repository in which the squares have been run; scene and studies are next to the Snakefile."""
+    """A copy of the repository in which the squares have been run; scene and studies are next to
+    the Snakefile."""
     folder = test_workflow.copy_of_the_repository(tmp_path_factory.mktemp("own"))
     for name in ("squares.py", "square_studies.yaml"):
         shutil.copy2(REPOSITORY / "tests" / name, folder / name)
@@ -80,10 +85,20 @@ def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("one", "two"):
         shutil.copy2(REPOSITORY / "tests/squares.py", f"{name}.py")
-        text = (REPOSITORY / "tests/square_studies.yaml").read_text().replace("squares:Squares", f"{name}:Squares")
+        text = (
+            (REPOSITORY / "tests/square_studies.yaml")
+            .read_text()
+            .replace("squares:Squares", f"{name}:Squares")
+        )
         Path(f"{name}.yaml").write_text(re.sub("two-(?=cues|places)", f"{name}-", text))
-    Path("mine.yaml").write_text(CONFIG.replace("[two-cues, two-places]", "[one-cues, two-cues]").replace(
-        "[square_studies.yaml]", "[one.yaml, two.yaml]").replace("[corner-colour-extent, corner-colour]", "all"))
-    with pytest.raises(DiagvibError, match="one-cues and two-cues: their scenes one:Squares and two:Squares would "
-                                           "share the folder Squares; rename one class"):
+    Path("mine.yaml").write_text(
+        CONFIG.replace("[two-cues, two-places]", "[one-cues, two-cues]")
+        .replace("[square_studies.yaml]", "[one.yaml, two.yaml]")
+        .replace("[corner-colour-extent, corner-colour]", "all")
+    )
+    with pytest.raises(
+        DiagvibError,
+        match="one-cues and two-cues: their scenes one:Squares and two:Squares would "
+        "share the folder Squares; rename one class",
+    ):
         load_config(Path("mine.yaml"))

@@ -1,4 +1,5 @@
-"""A user's own studies and scene, with two cues and with two environments: drawn, rendered and read back."""
+"""A user's own studies and scene, with two cues and with two environments: drawn, rendered and read
+back."""
 
 import json
 from pathlib import Path
@@ -51,22 +52,34 @@ def layout(config, tmp_path_factory) -> Layout:
 
 def frame(layout: Layout, study: str, sample: int) -> pd.DataFrame:
     files = ImageFiles(layout.images(study, BINDINGS[study]))
-    return pd.concat([files.load(sample, split).table.to_pandas() for split in ("train", "val", "test")])
+    return pd.concat(
+        [files.load(sample, split).table.to_pandas() for split in ("train", "val", "test")]
+    )
 
 
 def in_order(table: pd.DataFrame, sample: int, **classes: int) -> pd.DataFrame:
-    """The table with class indices of the dataset sample instead of names; classes: factor -> their number."""
+    """The table with class indices of the dataset sample instead of names; classes: factor -> their
+    number."""
     drawn = dataset_sample(sample, SQUARES.factors)
-    return table.assign(**{factor: table[factor].map(drawn.chosen(factor, count, SQUARES.factors[factor]).index)
-                           for factor, count in classes.items()})
+    return table.assign(
+        **{
+            factor: table[factor].map(drawn.chosen(factor, count, SQUARES.factors[factor]).index)
+            for factor, count in classes.items()
+        }
+    )
 
 
 def test_the_grid(config):
     assert scenes(config) == [SCENE]
     assert datasets(config) == list(BINDINGS.items())
-    assert [(run["study"], run["target"], run["cue"], run["sample"]) for run in expected_runs(config)] == [
-        ("two-cues", "corner", "colour-extent", 0), ("two-cues", "corner", "colour-extent", 1),
-        ("two-places", "corner", "colour", 0), ("two-places", "corner", "colour", 1)]
+    assert [
+        (run["study"], run["target"], run["cue"], run["sample"]) for run in expected_runs(config)
+    ] == [
+        ("two-cues", "corner", "colour-extent", 0),
+        ("two-cues", "corner", "colour-extent", 1),
+        ("two-places", "corner", "colour", 0),
+        ("two-places", "corner", "colour", 1),
+    ]
 
 
 @pytest.mark.parametrize("sample", [0, 1])
@@ -78,7 +91,9 @@ def test_two_cues(layout, sample):
     of_agreement = {(True, True): 64, (True, False): 8, (False, True): 8, (False, False): 1}
     for t, a, b in every:
         assert counts.pop(("train", "seen", t, a, b)) == of_agreement[a == t, b == t]
-        tested = {(True, True): ("common", 10), (False, False): ("neither", 2)}.get((a == t, b == t))
+        tested = {(True, True): ("common", 10), (False, False): ("neither", 2)}.get(
+            (a == t, b == t)
+        )
         if tested:
             assert counts.pop(("test", tested[0], t, a, b)) == tested[1]
     assert {split for split, *_ in counts} == {"val"} and sum(counts.values()) == 120
@@ -92,40 +107,67 @@ def test_two_environments(layout, sample):
     assert counts == {
         **{("train", "seen", "home", c, c): 50 for c in range(4)},
         **{("train", "seen", "abroad", c, (c + 1) % 4): 25 for c in range(4)},
-        **{("test", "new", "main", c, (c + 2) % 4): 10 for c in range(4)}}
+        **{("test", "new", "main", c, (c + 2) % 4): 10 for c in range(4)},
+    }
     assert validation == {
         **{("val", "seen", "home", c, c): 20 for c in range(4)},
-        **{("val", "seen", "abroad", c, (c + 1) % 4): 10 for c in range(4)}}
+        **{("val", "seen", "abroad", c, (c + 1) % 4): 10 for c in range(4)},
+    }
 
 
 def test_images_show_what_their_recipe_says(layout):
     images = ImageFiles(layout.images("two-places", "corner-colour")).load(0, "test")
     assert images.pixels.shape == (40, 64, 64, 3)
-    assert images.labels("corner").tolist() == [SQUARES.factors["corner"].index(name)
-                                                for name in images.table["corner"].to_pylist()]
+    assert images.labels("corner").tolist() == [
+        SQUARES.factors["corner"].index(name) for name in images.table["corner"].to_pylist()
+    ]
     for pixels, row in zip(images.pixels, images.table.to_pylist(), strict=True):
-        top, left = {"north": 16, "south": 48}[row["corner"][:5]], {"west": 16, "east": 48}[row["corner"][6:]]
+        top, left = (
+            {"north": 16, "south": 48}[row["corner"][:5]],
+            {"west": 16, "east": 48}[row["corner"][6:]],
+        )
         bright = pixels[top, left] > 127
-        assert bright.tolist() == {"red": [True, False, False], "green": [False, True, False],
-                                   "blue": [False, False, True], "white": [True] * 3}[row["colour"]]
+        assert (
+            bright.tolist()
+            == {
+                "red": [True, False, False],
+                "green": [False, True, False],
+                "blue": [False, False, True],
+                "white": [True] * 3,
+            }[row["colour"]]
+        )
         assert (pixels[64 - top, 64 - left] == 127).all()
 
 
 def test_files_say_what_made_them(layout):
     noted = ImageFiles(layout.images("two-places", "corner-colour")).metadata(1, "train")
     assert noted["roles"] == {"target": "corner", "cue": "colour"} and noted["scene"] == SCENE
-    assert noted["study"] == "two-places" and noted["sample"] == 1 and noted["sources"] == "embedded"
+    assert (
+        noted["study"] == "two-places" and noted["sample"] == 1 and noted["sources"] == "embedded"
+    )
 
 
 def test_both_ways_give_the_same(layout):
-    rendered = RenderedRecipes(layout.recipes("two-cues", BINDINGS["two-cues"]), SQUARES, layout.prepared(SCENE), 64,
-                               torch.device("cpu")).load(1, "test")
+    rendered = RenderedRecipes(
+        layout.recipes("two-cues", BINDINGS["two-cues"]),
+        SQUARES,
+        layout.prepared(SCENE),
+        64,
+        torch.device("cpu"),
+    ).load(1, "test")
     read = ImageFiles(layout.images("two-cues", BINDINGS["two-cues"])).load(1, "test")
-    assert torch.equal(rendered.pixels, read.pixels) and rendered.table.to_pydict() == read.table.to_pydict()
+    assert (
+        torch.equal(rendered.pixels, read.pixels)
+        and rendered.table.to_pydict() == read.table.to_pydict()
+    )
 
 
 def test_a_job_is_told_of_its_own_study_and_scene(config):
-    for stage, names in (("draw", {"study"}), ("render", {"scene"}), ("train", {"scene", "baseline"})):
+    for stage, names in (
+        ("draw", {"study"}),
+        ("render", {"scene"}),
+        ("train", {"scene", "baseline"}),
+    ):
         settings = stage_settings(config, stage, "two-cues", "small_cnn")
         assert names <= settings.keys() and "studies_from" not in settings
         assert read_settings(json.dumps(settings, sort_keys=True), stage) == settings

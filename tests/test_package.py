@@ -1,4 +1,5 @@
-"""The package as users install it: built, put into a folder of its own, and used from an empty one."""
+"""The package as users install it: built, put into a folder of its own, and used from an empty
+one."""
 
 import json
 import os
@@ -18,8 +19,12 @@ from conftest import REPOSITORY
 def built(tmp_path_factory) -> Path:
     """The folder with the sdist and the wheel."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=REPOSITORY, check=True,
-                   capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
@@ -27,22 +32,47 @@ def built(tmp_path_factory) -> Path:
 def installed(built, tmp_path_factory) -> Path:
     """The folder into which the wheel is installed."""
     folder = tmp_path_factory.mktemp("installed")
-    wheel, = built.glob("*.whl")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", folder,
-                    wheel], check=True, capture_output=True)
+    (wheel,) = built.glob("*.whl")
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--target",
+            folder,
+            wheel,
+        ],
+        check=True,
+        capture_output=True,
+    )
     return folder
 
 
 def run(installed: Path, folder: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False,
-                          env={**os.environ, "PYTHONPATH": str(installed), "DIAGVIB_CACHE": str(folder / "cache")})
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(installed), "DIAGVIB_CACHE": str(folder / "cache")},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_both_hold_everything_that_the_program_reads(built):
-    tracked = subprocess.run(["git", "ls-files", "config", "src/diagvib"], cwd=REPOSITORY, check=True, text=True,
-                             capture_output=True).stdout.split()
+    tracked = subprocess.run(
+        ["git", "ls-files", "config", "src/diagvib"],
+        cwd=REPOSITORY,
+        check=True,
+        text=True,
+        capture_output=True,
+    ).stdout.split()
     wheel, sdist = (next(built.glob(pattern)) for pattern in ("*.whl", "*.tar.gz"))
     inside = set(zipfile.ZipFile(wheel).namelist())
     assert {f"diagvib/{name}".replace("diagvib/src/", "") for name in tracked} <= inside
@@ -52,13 +82,26 @@ def test_both_hold_everything_that_the_program_reads(built):
 
 
 def test_the_readmes_lines_run_from_an_empty_folder(installed, tmp_path):
-    lines = next(block for block in re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S)
-                 if "diagvib.load" in block)
+    lines = next(
+        block
+        for block in re.findall(
+            r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.S
+        )
+        if "diagvib.load" in block
+    )
     # Just enough images to show that it runs.
-    lines = re.sub(r'"train": \d+, "id": \d+, "ood": \d+', '"train": 64, "id": 18, "ood": 18', lines)
+    lines = re.sub(
+        r'"train": \d+, "id": \d+, "ood": \d+', '"train": 64, "id": 18, "ood": 18', lines
+    )
     said = run(installed, tmp_path, "-c", lines)
-    assert set(re.findall(r"'(\w+)'", said)) == {"accuracy", "id_accuracy", "ood_accuracy", "worst_cell"}
+    assert set(re.findall(r"'(\w+)'", said)) == {
+        "accuracy",
+        "id_accuracy",
+        "ood_accuracy",
+        "worst_cell",
+    }
     from PIL import Image
+
     with Image.open(tmp_path / "grid.png") as grid:
         assert grid.size == (8 * 130 + 2, 4 * 130 + 2)
 
@@ -66,4 +109,7 @@ def test_the_readmes_lines_run_from_an_empty_folder(installed, tmp_path):
 def test_the_command_works_outside_of_the_repository(installed, tmp_path):
     where = run(installed, tmp_path, "-c", "import diagvib; print(diagvib.__file__)").strip()
     assert Path(where).is_relative_to(installed)
-    assert json.loads(run(installed, tmp_path, "-m", "diagvib", "plan", "--json"))["jobs"]["draw"] == 246
+    assert (
+        json.loads(run(installed, tmp_path, "-m", "diagvib", "plan", "--json"))["jobs"]["draw"]
+        == 246
+    )

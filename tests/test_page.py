@@ -1,4 +1,5 @@
-"""The page in a real browser: it loads without errors, shows something, and its matrix reacts to mouse and keyboard."""
+"""The page in a real browser: it loads without errors, shows something, and its matrix reacts to
+mouse and keyboard."""
 
 import os
 import shutil
@@ -13,8 +14,10 @@ from diagvib.report.page import write_report
 from diagvib.results.tables import tabulate
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
-pytestmark = pytest.mark.skipif(find_browser() is None or os.name != "posix",
-                                reason="no Chromium here; install it, e.g. apt-get install chromium")
+pytestmark = pytest.mark.skipif(
+    find_browser() is None or os.name != "posix",
+    reason="no Chromium here; install it, e.g. apt-get install chromium",
+)
 
 BASELINES, STUDIES = ["resnet18", "small_cnn"], ["zso", "zgo", "fgo-20"]
 BINDINGS = ["shape-hue", "hue-shape", "shape-scale"]
@@ -23,7 +26,10 @@ SETTINGS = {"sources": "official", "samples": 2}
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    root, expected = tmp_path_factory.mktemp("page"), expected_runs(BASELINES, STUDIES, BINDINGS, samples=2)
+    root, expected = (
+        tmp_path_factory.mktemp("page"),
+        expected_runs(BASELINES, STUDIES, BINDINGS, samples=2),
+    )
     for run in expected:
         folder = write_run(root / "runs", run)
         if run["baseline"] == "small_cnn":
@@ -54,8 +60,10 @@ def detail(browser) -> str:
 
 
 def choose(browser, control: str, value: str) -> None:
-    browser.run(f"(() => {{ const e = document.getElementById('matrix-{control}'); e.value = '{value}'; "
-                "e.dispatchEvent(new Event('change')); })()")
+    browser.run(
+        f"(() => {{ const e = document.getElementById('matrix-{control}'); e.value = '{value}'; "
+        "e.dispatchEvent(new Event('change')); })()"
+    )
 
 
 def percent(study: str, cue: str) -> str:
@@ -97,7 +105,7 @@ def test_another_study_and_baseline_show_other_numbers_and_holes(opened):
 
 
 def test_the_matrix_works_with_the_keyboard_alone(opened):
-    opened.run("document.querySelector('#matrix [data-target=\"shape\"][data-cue=\"hue\"]').focus()")
+    opened.run('document.querySelector(\'#matrix [data-target="shape"][data-cue="hue"]\').focus()')
     assert "shape, cue hue" in detail(opened)
     opened.press("ArrowRight")
     assert "shape, cue lightness" in detail(opened)
@@ -109,7 +117,9 @@ def test_the_matrix_works_with_the_keyboard_alone(opened):
         opened.press("ArrowLeft")
     assert "scale, no cue (ZSO)" in detail(opened)
     assert opened.run("document.querySelectorAll('#matrix [tabindex=\"0\"]').length") == 1
-    assert opened.run("document.activeElement.getAttribute('aria-label')").startswith(detail(opened).splitlines()[0])
+    assert opened.run("document.activeElement.getAttribute('aria-label')").startswith(
+        detail(opened).splitlines()[0]
+    )
 
 
 def test_tables_sort_by_a_click_on_their_heads(opened):

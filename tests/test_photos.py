@@ -9,11 +9,19 @@ from PIL import Image
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.scenes.photos.decoding import MOST_PIXELS, open_photo
-from diagvib.scenes.photos.listing import list_photos, read_listed, read_listing, state, write_listing
+from diagvib.scenes.photos.listing import (
+    list_photos,
+    read_listed,
+    read_listing,
+    state,
+    write_listing,
+)
 
 PLACES = ("cars/urban", "cars/country")
 RNG = np.random.default_rng(0)
-PIXELS = np.kron(RNG.integers(0, 256, (4, 6, 3)), np.ones((8, 8, 1))).astype(np.uint8)  # 32 x 48, survives JPEG
+PIXELS = np.kron(RNG.integers(0, 256, (4, 6, 3)), np.ones((8, 8, 1))).astype(
+    np.uint8
+)  # 32 x 48, survives JPEG
 
 
 def save(path, image: np.ndarray | Image.Image = PIXELS, **options):
@@ -34,17 +42,27 @@ def huge_png(path) -> None:
     """A file of a few bytes that claims to have 20,000 x 20,000 pixels."""
     import struct
     import zlib
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0")),
-              (b"IEND", b"")]
-    body = b"".join(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-                    for kind, data in chunks)
+
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"\0")),
+        (b"IEND", b""),
+    ]
+    body = b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
 
 
 def test_photos_are_listed_with_their_hashes(folder, capsys):
     (folder / "cars" / ".DS_Store").write_bytes(b"x")
     table = list_photos(folder, PLACES)
-    assert table["path"].to_pylist() == ["cars/country/c.webp", "cars/urban/a.PNG", "cars/urban/b.jpg"]
+    assert table["path"].to_pylist() == [
+        "cars/country/c.webp",
+        "cars/urban/a.PNG",
+        "cars/urban/b.jpg",
+    ]
     assert table["place"].to_pylist() == ["cars/country", "cars/urban", "cars/urban"]
     for row in table.to_pylist():
         assert row["sha256"] == file_sha256(folder / row["path"])
@@ -55,7 +73,7 @@ def test_photos_are_listed_with_their_hashes(folder, capsys):
 def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     urban = folder / "cars" / "urban"
     whole = (urban / "b.jpg").read_bytes()
-    (urban / "cut.jpg").write_bytes(whole[:len(whole) // 2])
+    (urban / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (urban / "empty.png").touch()
     (urban / "text.jpg").write_text("no photo")
     (urban / "notes.txt").write_text("notes")
@@ -64,11 +82,18 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     save(folder / "cars" / "suburban" / "d.jpg")
     assert len(list_photos(folder, PLACES)) == 3
     lines = capsys.readouterr().err.splitlines()
-    wanted = {"cut.jpg": "damaged", "empty.png": "empty", "text.jpg": "not an image", "notes.txt": "name",
-              "gone.jpg": "No such file", "huge.png": "million pixels", "suburban/d.jpg": "is in none of"}
+    wanted = {
+        "cut.jpg": "damaged",
+        "empty.png": "empty",
+        "text.jpg": "not an image",
+        "notes.txt": "name",
+        "gone.jpg": "No such file",
+        "huge.png": "million pixels",
+        "suburban/d.jpg": "is in none of",
+    }
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
-        line, = (line for line in lines if name in line)
+        (line,) = (line for line in lines if name in line)
         assert line.startswith(str(folder)) and "left out" in line and why in line
 
 
@@ -76,7 +101,9 @@ def test_a_place_without_photos_is_an_error(folder):
     (folder / "cars" / "country" / "c.webp").write_bytes(b"")
     with pytest.raises(DiagvibError, match="cars/country: no photo"):
         list_photos(folder, PLACES)
-    with pytest.raises(DiagvibError, match="absent: no such folder; it should hold the photos, in cars/urban"):
+    with pytest.raises(
+        DiagvibError, match="absent: no such folder; it should hold the photos, in cars/urban"
+    ):
         list_photos(folder / "absent", PLACES)
 
 
@@ -131,19 +158,31 @@ EXIF = Image.Exif()
 EXIF[0x0112] = 6  # the camera was turned: rows of the photo are columns of the file
 
 
-@pytest.mark.parametrize(("name", "image", "wanted", "tolerance"), [
-    ("plain.png", PIXELS, PIXELS, 0),
-    ("lossy.jpg", PIXELS, PIXELS, 40),
-    ("grey.png", GREY, np.stack([GREY] * 3, 2), 0),
-    ("grey.jpg", GREY, np.stack([GREY] * 3, 2), 40),
-    ("deep.png", Image.fromarray(GREY.astype(np.uint16) * 257), np.stack([GREY] * 3, 2), 0),
-    ("cmyk.jpg", Image.fromarray(PIXELS).convert("CMYK"), PIXELS, 60),
-    ("palette.png", Image.fromarray(PIXELS).quantize(256), PIXELS, 8),
-    ("alpha.png", np.dstack([PIXELS, np.full(PIXELS.shape[:2], 7, np.uint8)]), PIXELS, 0),
-    ("bits.png", Image.fromarray(GREY > 128), np.stack([(GREY > 128) * np.uint8(255)] * 3, 2), 0),
-])
+@pytest.mark.parametrize(
+    ("name", "image", "wanted", "tolerance"),
+    [
+        ("plain.png", PIXELS, PIXELS, 0),
+        ("lossy.jpg", PIXELS, PIXELS, 40),
+        ("grey.png", GREY, np.stack([GREY] * 3, 2), 0),
+        ("grey.jpg", GREY, np.stack([GREY] * 3, 2), 40),
+        ("deep.png", Image.fromarray(GREY.astype(np.uint16) * 257), np.stack([GREY] * 3, 2), 0),
+        ("cmyk.jpg", Image.fromarray(PIXELS).convert("CMYK"), PIXELS, 60),
+        ("palette.png", Image.fromarray(PIXELS).quantize(256), PIXELS, 8),
+        ("alpha.png", np.dstack([PIXELS, np.full(PIXELS.shape[:2], 7, np.uint8)]), PIXELS, 0),
+        (
+            "bits.png",
+            Image.fromarray(GREY > 128),
+            np.stack([(GREY > 128) * np.uint8(255)] * 3, 2),
+            0,
+        ),
+    ],
+)
 def test_every_kind_of_image_becomes_rgb(tmp_path, name, image, wanted, tolerance):
-    path = save(tmp_path / name, image, **({"quality": 98, "subsampling": 0} if name.endswith("jpg") else {}))
+    path = save(
+        tmp_path / name,
+        image,
+        **({"quality": 98, "subsampling": 0} if name.endswith("jpg") else {}),
+    )
     photo = open_photo(path)
     assert photo.dtype == np.uint8 and photo.shape == wanted.shape
     assert np.abs(photo.astype(int) - wanted).mean() <= tolerance / 8
@@ -153,7 +192,9 @@ def test_every_kind_of_image_becomes_rgb(tmp_path, name, image, wanted, toleranc
 
 def test_photos_stand_upright(tmp_path):
     turned = np.rot90(PIXELS)  # what the camera wrote
-    assert np.array_equal(open_photo(save(tmp_path / "a.png", np.ascontiguousarray(turned), exif=EXIF)), PIXELS)
+    assert np.array_equal(
+        open_photo(save(tmp_path / "a.png", np.ascontiguousarray(turned), exif=EXIF)), PIXELS
+    )
 
 
 def test_transparency_of_a_palette_is_alpha(tmp_path):

@@ -1,4 +1,5 @@
-"""Photos of cars as a user has them: real ones, which scikit-image and scikit-learn ship, and a changing folder."""
+"""Photos of cars as a user has them: real ones, which scikit-image and scikit-learn ship, and a
+changing folder."""
 
 import os
 import re
@@ -40,13 +41,18 @@ training: {max_epochs: 1}
 def shipped(name: str) -> Path:
     import skimage
     import sklearn
-    folders = (Path(skimage.__file__).parent / "data", Path(sklearn.__file__).parent / "datasets" / "images")
+
+    folders = (
+        Path(skimage.__file__).parent / "data",
+        Path(sklearn.__file__).parent / "datasets" / "images",
+    )
     return next(folder / name for folder in folders if (folder / name).exists())
 
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory) -> Path:
-    """The photos in a user's folders, those to be cut out with a mask or an alpha channel; one is converted to CMYK."""
+    """The photos in a user's folders, those to be cut out with a mask or an alpha channel; one is
+    converted to CMYK."""
     mirror, generator = tmp_path_factory.mktemp("mirror"), np.random.default_rng(0)
     for pool, names in SHIPPED.items():
         place = mirror / "cars" / pool
@@ -54,7 +60,9 @@ def mirror(tmp_path_factory) -> Path:
         for name in names:
             shutil.copyfile(shipped(name), place / name)
             with Image.open(place / name) as photo:
-                mask = Image.fromarray(blob(photo.height, photo.width, generator).astype(np.uint8) * 255)
+                mask = Image.fromarray(
+                    blob(photo.height, photo.width, generator).astype(np.uint8) * 255
+                )
                 if name == "logo.png":
                     photo.putalpha(mask)
                     photo.save(place / name)
@@ -81,7 +89,9 @@ def test_real_photos_become_images(mirror, tmp_path, capsys):
 
 def planned(folder: Path) -> set[str]:
     """The stages with a job to do, up to the recipes."""
-    return set(re.findall(r"^Job \d+: (\w+)", toy(folder, "--dry-run", "--", "recipes", cores=1), re.M))
+    return set(
+        re.findall(r"^Job \d+: (\w+)", toy(folder, "--dry-run", "--", "recipes", cores=1), re.M)
+    )
 
 
 def test_a_photo_less_runs_again_what_it_must(tmp_path):
@@ -91,7 +101,10 @@ def test_a_photo_less_runs_again_what_it_must(tmp_path):
     (cars / "notes.txt").write_text("no photo")
     assert planned(folder) == {"fetch", "prepare", "draw"}
     toy(folder, "--", "recipes", cores=1)
-    assert "photos/cars/cars/urban/notes.txt: left out" in (folder / "out/logs/fetch/cars.log").read_text()
+    assert (
+        "photos/cars/cars/urban/notes.txt: left out"
+        in (folder / "out/logs/fetch/cars.log").read_text()
+    )
     (cars / ".hidden").touch()
     assert planned(folder) == set()
     os.utime(cars / "notes.txt", (0, 0))

@@ -1,4 +1,5 @@
-"""The plan: numbers from the configuration, times from measurements, and no time where there is no measurement."""
+"""The plan: numbers from the configuration, times from measurements, and no time where there is no
+measurement."""
 
 import json
 from pathlib import Path
@@ -14,8 +15,14 @@ from diagvib.settings.baselines import complete
 from diagvib.settings.config import load_config
 
 # Two datasets of 180 images, two samples of each; four epochs.
-SMALL = ["studies=[zgo]", "bindings=[shape-hue, hue-shape]", "samples=2",
-         "counts={train: 100, val: 20, id: 20, ood: 40}", "training.max_epochs=4", "baselines=[small_cnn]"]
+SMALL = [
+    "studies=[zgo]",
+    "bindings=[shape-hue, hue-shape]",
+    "samples=2",
+    "counts={train: 100, val: 20, id: 20, ood: 40}",
+    "training.max_epochs=4",
+    "baselines=[small_cnn]",
+]
 
 
 def small_config(*overrides: str) -> dict:
@@ -27,15 +34,26 @@ def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
 
 
 def result_file(path: Path, *rows: dict, kind: str = "train", date: str = "2026-01-01") -> Path:
-    path.write_text(json.dumps({"kind": kind, "device": rows[0]["device"], "date": date, "rows": rows,
-                                "machine": {"cpu": "Some", "cores": 4, "gpu": "A GPU"}}))
+    path.write_text(
+        json.dumps(
+            {
+                "kind": kind,
+                "device": rows[0]["device"],
+                "date": date,
+                "rows": rows,
+                "machine": {"cpu": "Some", "cores": 4, "gpu": "A GPU"},
+            }
+        )
+    )
     return path
 
 
 @pytest.fixture
 def unmeasured(monkeypatch, tmp_path):
     """As on a machine without any measurements."""
-    monkeypatch.setattr(plan_module, "measured_rates", lambda device: measured_rates(device, tmp_path / "none"))
+    monkeypatch.setattr(
+        plan_module, "measured_rates", lambda device: measured_rates(device, tmp_path / "none")
+    )
 
 
 def test_the_papers_numbers():
@@ -62,11 +80,24 @@ def test_kept_weights_take_their_size():
 
 def test_the_newest_measurement_of_a_device_counts(tmp_path):
     parquet = "render to Parquet"
-    result_file(tmp_path / "a.json", row(parquet, 1, "cpu"), row("old", 2, "cpu"), kind="render", date="2026-01-01")
+    result_file(
+        tmp_path / "a.json",
+        row(parquet, 1, "cpu"),
+        row("old", 2, "cpu"),
+        kind="render",
+        date="2026-01-01",
+    )
     result_file(tmp_path / "b.json", row(parquet, 5, "cpu"), kind="render", date="2026-02-01")
     result_file(tmp_path / "c.json", row(parquet, 9), kind="render", date="2026-03-01")
-    result_file(tmp_path / "d.json", row("train x", 3, "cpu"), row("train x", 4, "cpu", threads=2), date="2025-01-01")
-    result_file(tmp_path / "e.json", {"what": "run", "device": "cpu", "seconds": 1}, kind="workflow")
+    result_file(
+        tmp_path / "d.json",
+        row("train x", 3, "cpu"),
+        row("train x", 4, "cpu", threads=2),
+        date="2025-01-01",
+    )
+    result_file(
+        tmp_path / "e.json", {"what": "run", "device": "cpu", "seconds": 1}, kind="workflow"
+    )
     cpu = measured_rates("cpu", tmp_path)
     assert cpu.files == ("b.json", "d.json") and cpu.machines == ("4 cores of Some",)
     assert cpu.best(parquet)["images_per_second"] == 5
@@ -84,8 +115,10 @@ def test_no_time_is_invented(unmeasured):
 
 def test_times_follow_from_rates(tmp_path):
     rows = [row("train small_cnn", 10, startup_seconds=3), row("predict small_cnn", 20)]
-    files = [result_file(tmp_path / "a.json", row("render to Parquet", 90), kind="render"),
-             result_file(tmp_path / "b.json", *rows)]
+    files = [
+        result_file(tmp_path / "a.json", row("render to Parquet", 90), kind="render"),
+        result_file(tmp_path / "b.json", *rows),
+    ]
     plan = estimate(small_config(), rate_files=files)
     job = 3 + 2 * (4 * (100 / 10 + 20 / 20) + 60 / 20)
     assert plan["device"] == "cuda"
@@ -103,29 +136,45 @@ def test_every_phase_counts_its_own_epochs(tmp_path):
 
 
 def test_a_rate_of_other_settings_is_none(tmp_path):
-    rows = [row("train small_cnn", 10, batch_size=32, precision="bf16"),
-            row("train small_cnn", 99, batch_size=256, precision="bf16"), row("predict small_cnn", 20)]
+    rows = [
+        row("train small_cnn", 10, batch_size=32, precision="bf16"),
+        row("train small_cnn", 99, batch_size=256, precision="bf16"),
+        row("predict small_cnn", 20),
+    ]
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config()
     assert estimate(config, rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
     config["baselines"][0]["settings"]["batch_size"] = 64
     assert estimate(config, rate_files=[file])["not_measured"] == ["render", "train small_cnn"]
-    file = result_file(tmp_path / "b.json", row("train small_cnn", 10, "cpu", precision="fp32"),
-                       row("predict small_cnn", 20, "cpu", precision="fp32"))
-    assert estimate(small_config(), rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
-    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == ["render", "train small_cnn"]
+    file = result_file(
+        tmp_path / "b.json",
+        row("train small_cnn", 10, "cpu", precision="fp32"),
+        row("predict small_cnn", 20, "cpu", precision="fp32"),
+    )
+    assert estimate(small_config(), rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (
+        4 * 11 + 3
+    )
+    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == [
+        "render",
+        "train small_cnn",
+    ]
 
 
 def test_several_gpus_share_the_jobs():
     assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0], []], 1) == {"at_least": 16, "at_most": 16}
-    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0]], 4) == {"at_least": 6, "at_most": 16 / 4 + 6 * 3 / 4}
+    assert wall_seconds([[2.0, 2.0], [4.0, 4.0, 4.0]], 4) == {
+        "at_least": 6,
+        "at_most": 16 / 4 + 6 * 3 / 4,
+    }
     assert wall_seconds([[], []], 4) == {"at_least": 0, "at_most": 0}
     with pytest.raises(DiagvibError, match="--gpus 2.*--device cuda"):
         estimate(small_config(), "cpu", gpus=2)
 
 
 def test_the_table_says_what_is_left_out(tmp_path, capsys):
-    file = result_file(tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20))
+    file = result_file(
+        tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20)
+    )
     config = small_config("baselines=[small_cnn, resnet18]")
     print_plan(estimate(config, gpus=2, rate_files=[file]), config)
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -133,10 +182,16 @@ def test_the_table_says_what_is_left_out(tmp_path, capsys):
     assert "on 2 GPUs 94 s" in said or "on 2 GPUs 2 min" in said
 
 
-@pytest.mark.parametrize(("content", "says"), [
-    ({"kind": "workflow", "device": "cpu", "rows": []}, "not a result file"),
-    ({"kind": "train", "device": "cpu", "rows": [row("train x", 1, "cpu")]}, "no rates for cuda; its rows are for cpu"),
-])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ({"kind": "workflow", "device": "cpu", "rows": []}, "not a result file"),
+        (
+            {"kind": "train", "device": "cpu", "rows": [row("train x", 1, "cpu")]},
+            "no rates for cuda; its rows are for cpu",
+        ),
+    ],
+)
 def test_a_file_without_rates_is_named(tmp_path, content, says):
     (tmp_path / "a.json").write_text(json.dumps(content))
     with pytest.raises(DiagvibError, match=f"a.json: {says}"):
@@ -155,10 +210,19 @@ def make(n_classes, image_size):
 
 
 def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a_model_of_ones_own.py").write_text("import torch\nfrom pathlib import Path\n" + OWN)
+    (tmp_path / "a_model_of_ones_own.py").write_text(
+        "import torch\nfrom pathlib import Path\n" + OWN
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    own = complete({"model": "a_model_of_ones_own:make", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
-                    "batch_size": 32, "origin": "test"})
+    own = complete(
+        {
+            "model": "a_model_of_ones_own:make",
+            "method": "erm",
+            "optimiser": {"name": "adam", "lr": 1e-3},
+            "batch_size": 32,
+            "origin": "test",
+        }
+    )
     config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
     config["baselines"][0] |= {"name": "my_net", "settings": own}
     plan = estimate(config)
@@ -168,7 +232,11 @@ def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
     alone = estimate(small_config("keep_weights=true", "baselines=[resnet18]"))
     assert plan["disk"]["weights"] == alone["disk"]["weights"] > 0
     assert "weights of my_net, which a plan does not" in capsys.readouterr().out
-    assert estimate({**config, "keep_weights": False})["weights_not_known"] == alone["weights_not_known"] == []
+    assert (
+        estimate({**config, "keep_weights": False})["weights_not_known"]
+        == alone["weights_not_known"]
+        == []
+    )
 
 
 def printed(plan: dict, config: dict, capsys) -> str:
@@ -180,16 +248,27 @@ def printed(plan: dict, config: dict, capsys) -> str:
 def test_without_a_time_of_training_there_is_no_total(unmeasured, capsys):
     config = small_config("images=render", "samples=1")
     said = printed(estimate(config, "cuda", gpus=8), config, capsys)
-    assert "train small_cnn no GPU measured yet" in said and "`diagvib bench train --device cuda`" in said
+    assert (
+        "train small_cnn no GPU measured yet" in said
+        and "`diagvib bench train --device cuda`" in said
+    )
     assert "in all" not in said and "on 8 GPUs" not in said
     assert "2 (2 pairs of study and binding x 1 dataset sample)" in said
 
 
 def test_a_table_names_the_measurement_that_is_missing(tmp_path, capsys):
-    file = result_file(tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20))
+    file = result_file(
+        tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20)
+    )
     config = small_config("image_size=64")
     said = printed(estimate(config, rate_files=[file]), config, capsys)
-    assert "GPU: train small_cnn not measured at 64 pixels, only at 128" in said and "in all" not in said
+    assert (
+        "GPU: train small_cnn not measured at 64 pixels, only at 128" in said
+        and "in all" not in said
+    )
     config = small_config("baselines=[resnet18]")
     said = printed(estimate(config, rate_files=[file]), config, capsys)
-    assert "GPU: render not measured GPU: train resnet18 not measured: this baseline with its batch size" in said
+    assert (
+        "GPU: render not measured GPU: train resnet18 not measured: this baseline with its batch size"
+        in said
+    )

@@ -17,11 +17,27 @@ def test_a_cue_speaks_for_the_class_of_its_index(study):
 
 
 def test_what_a_cue_mostly_accompanies_comes_before_its_index():
-    rows = [{"splits": ["train", "val"], "group": "seen", "weight": 8.0, "cells": [[0, 1], [1, 0]]},
-            {"splits": ["train", "val", "test"], "group": "seen", "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]]}]
-    study = parse_study("mine", {"title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 5},
-                                 "rows": rows})
-    assert spoken_for(study, "cue") == (1, 0, None, 1, None), "class 2 is with both equally often, class 4 with none"
+    rows = [
+        {"splits": ["train", "val"], "group": "seen", "weight": 8.0, "cells": [[0, 1], [1, 0]]},
+        {
+            "splits": ["train", "val", "test"],
+            "group": "seen",
+            "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]],
+        },
+    ]
+    study = parse_study(
+        "mine",
+        {
+            "title": "t",
+            "meaning": "m",
+            "metrics": "accuracy",
+            "roles": {"target": 2, "cue": 5},
+            "rows": rows,
+        },
+    )
+    assert spoken_for(study, "cue") == (1, 0, None, 1, None), (
+        "class 2 is with both equally often, class 4 with none"
+    )
 
 
 def test_names_are_those_of_the_dataset_sample():
@@ -32,6 +48,12 @@ def test_names_are_those_of_the_dataset_sample():
 
 
 def test_shares_of_predictions_that_follow_a_cue():
-    prediction, followed = torch.tensor([0, 1, 2, 2]), torch.tensor([[0, 1], [1, 1], [0, -1], [2, -1]])
-    assert cue_preferences(prediction, followed) == {"val_follows_cue_1": 0.75, "val_follows_cue_2": 0.25}
+    prediction, followed = (
+        torch.tensor([0, 1, 2, 2]),
+        torch.tensor([[0, 1], [1, 1], [0, -1], [2, -1]]),
+    )
+    assert cue_preferences(prediction, followed) == {
+        "val_follows_cue_1": 0.75,
+        "val_follows_cue_2": 0.25,
+    }
     assert cue_preferences(prediction, None) == {}

@@ -1,4 +1,5 @@
-"""The prepared folder: made completely and always the same, read fast, and never trusted when damaged."""
+"""The prepared folder: made completely and always the same, read fast, and never trusted when
+damaged."""
 
 import gzip
 import shutil
@@ -36,7 +37,9 @@ def copy(embedded, tmp_path):
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 @pytest.fixture
@@ -70,7 +73,11 @@ def test_no_digit_is_in_two_splits(embedded):
 def test_catalogue_agrees_with_everything(embedded):
     catalogue, prepared = load_catalogue(embedded), load_prepared(embedded)
     assert (catalogue.label == prepared.label).all() and (catalogue.split == prepared.split).all()
-    assert (catalogue.digest, catalogue.sources, catalogue.comparable) == (prepared.digest, "embedded", False)
+    assert (catalogue.digest, catalogue.sources, catalogue.comparable) == (
+        prepared.digest,
+        "embedded",
+        False,
+    )
 
 
 def test_preparing_again_gives_the_same_bytes(embedded, tmp_path):
@@ -87,7 +94,9 @@ def test_official_folder(raw, definitions, tmp_path):
     prepare(raw, tmp_path / "prepared", "official", definitions)
     prepared = load_prepared(tmp_path / "prepared")
     assert prepared.comparable and prepared.sources == "official"
-    assert set(read_json(tmp_path / "prepared/sources.json")["files"]) == {source.path for source in load_sources()}
+    assert set(read_json(tmp_path / "prepared/sources.json")["files"]) == {
+        source.path for source in load_sources()
+    }
     assert (prepared.digits[0] == prepare_digit(read_mnist(raw / "mnist")[0].images[0])).all()
     for texture in prepared.textures:
         assert_flat(texture)
@@ -95,7 +104,9 @@ def test_official_folder(raw, definitions, tmp_path):
 
 def test_official_without_files_says_fetch(raw, definitions, tmp_path):
     (raw / "textures/wood.png").unlink()
-    with pytest.raises(DiagvibError, match=r"textures/wood\.png: no such file; run `diagvib fetch` first"):
+    with pytest.raises(
+        DiagvibError, match=r"textures/wood\.png: no such file; run `diagvib fetch` first"
+    ):
         prepare(raw, tmp_path / "prepared", "official", definitions)
     assert not (tmp_path / "prepared").exists()
 
@@ -124,14 +135,22 @@ def test_a_file_that_is_not_the_listed_one_is_refused(raw, definitions, tmp_path
 def test_one_changed_label_of_the_real_digits_is_refused(mirror, tmp_path):
     path = fetch(tmp_path / "raw", mirror)[3]
     _change_a_label(path)
-    with pytest.raises(DiagvibError, match=r"t10k-labels-idx1-ubyte\.gz: not the published file: .*expected f7ae60f9"):
+    with pytest.raises(
+        DiagvibError,
+        match=r"t10k-labels-idx1-ubyte\.gz: not the published file: .*expected f7ae60f9",
+    ):
         prepare(tmp_path / "raw", tmp_path / "prepared", "official")
 
 
 def test_small_texture_names_its_file(raw, tmp_path):
     Image.fromarray(np.zeros((200, 300, 3), np.uint8)).save(raw / "textures/lava.png")
     with pytest.raises(DiagvibError, match=r"textures/lava\.png: the texture is 200 x 300"):
-        prepare(raw, tmp_path / "prepared", "official", write_definitions(tmp_path / "sources.yaml", raw))
+        prepare(
+            raw,
+            tmp_path / "prepared",
+            "official",
+            write_definitions(tmp_path / "sources.yaml", raw),
+        )
 
 
 def test_unknown_sources(tmp_path):
@@ -177,8 +196,19 @@ def _break_sources(folder):
     write_json(folder / "sources.json", {"sources": "embedded"})
 
 
-@pytest.mark.parametrize("damage", [_swap_texture, _shrink_texture, _break_texture, _swap_digits, _shorten_digit,
-                                    _truncate_digits, _change_sources, _break_sources])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _swap_texture,
+        _shrink_texture,
+        _break_texture,
+        _swap_digits,
+        _shorten_digit,
+        _truncate_digits,
+        _change_sources,
+        _break_sources,
+    ],
+)
 def test_damaged_folder_is_noticed_and_named(copy, damage):
     damage(copy)
     with pytest.raises(DiagvibError, match="prepared") as error:
@@ -188,11 +218,17 @@ def test_damaged_folder_is_noticed_and_named(copy, damage):
 
 def _swap_labels(folder):
     table = read_table(folder / "digits.parquet")
-    pq.write_table(table.set_column(1, table.schema.field("label"), table["label"].take(list(range(1797))[::-1])),
-                   folder / "digits.parquet")
+    pq.write_table(
+        table.set_column(
+            1, table.schema.field("label"), table["label"].take(list(range(1797))[::-1])
+        ),
+        folder / "digits.parquet",
+    )
 
 
-@pytest.mark.parametrize("damage", [_truncate_digits, _change_sources, _break_sources, _swap_labels])
+@pytest.mark.parametrize(
+    "damage", [_truncate_digits, _change_sources, _break_sources, _swap_labels]
+)
 def test_damaged_catalogue_is_noticed_and_named(copy, damage):
     damage(copy)
     with pytest.raises(DiagvibError, match="prepared"):
@@ -208,6 +244,7 @@ def test_missing_folder_says_prepare(tmp_path):
 def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
+
     monkeypatch.setattr("diagvib.scenes.digits.prepare.write_table", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare(Path("nowhere"), copy, "embedded")

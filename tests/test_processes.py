@@ -19,13 +19,15 @@ def square_and_process(number: int) -> tuple[int, int]:
         raise DiagvibError(f"{number} is negative")
     if number == 13:
         os.kill(os.getpid(), signal.SIGKILL)
-    return number ** 2, os.getpid()
+    return number**2, os.getpid()
 
 
-@pytest.mark.parametrize(("most", "worth", "elsewhere"), [(1, 1, False), (2, 5, False), (2, 4, True)])
+@pytest.mark.parametrize(
+    ("most", "worth", "elsewhere"), [(1, 1, False), (2, 5, False), (2, 4, True)]
+)
 def test_results_keep_the_order_and_few_things_stay_in_this_process(most, worth, elsewhere):
     found = list(in_processes(square_and_process, range(9), most, worth))
-    assert [square for square, _ in found] == [number ** 2 for number in range(9)]
+    assert [square for square, _ in found] == [number**2 for number in range(9)]
     processes = {process for _, process in found}
     assert (os.getpid() not in processes) if elsewhere else processes == {os.getpid()}
 
@@ -36,7 +38,9 @@ def test_an_error_is_raised_here_as_it_was():
 
 
 def test_a_killed_process_is_named():
-    with pytest.raises(DiagvibError, match="one of 2 processes was killed, perhaps for lack of memory"):
+    with pytest.raises(
+        DiagvibError, match="one of 2 processes was killed, perhaps for lack of memory"
+    ):
         list(in_processes(square_and_process, [1, 13, 2], 2, 1))
 
 
@@ -48,8 +52,11 @@ def wait(number):
     print(os.getpid(), flush=True)
     time.sleep(0.2)
 """)
-    parent = subprocess.Popen([sys.executable, script_of(tmp_path, "list(in_processes(work.wait, range(1000), 2, 1))")],
-                              stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, script_of(tmp_path, "list(in_processes(work.wait, range(1000), 2, 1))")],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     children = {int(parent.stdout.readline())}
     while len(children) < 2:
         children.add(int(parent.stdout.readline()))
@@ -63,20 +70,26 @@ def wait(number):
 
 def test_a_script_needs_no_guard_and_runs_once(tmp_path):
     (tmp_path / "work.py").write_text("import os\n\ndef process(number):\n    return os.getpid()\n")
-    script = script_of(tmp_path, "print(len({*in_processes(work.process, range(9), 2, 4), os.getpid()}) > 1)")
+    script = script_of(
+        tmp_path, "print(len({*in_processes(work.process, range(9), 2, 4), os.getpid()}) > 1)"
+    )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     assert done.stdout == "True\n"
 
 
 def script_of(folder: Path, line: str) -> Path:
-    """A script next to a module `work`. It has no `if __name__ == "__main__"`, as a user's may not."""
+    """A script next to a module `work`. It has no `if __name__ == "__main__"`, as a user's may
+    not."""
     script = folder / "script.py"
-    script.write_text(f"import os, work\nfrom diagvib.foundation.parallel import in_processes\n{line}\n")
+    script.write_text(
+        f"import os, work\nfrom diagvib.foundation.parallel import in_processes\n{line}\n"
+    )
     return script
 
 
 def runs(process: int) -> bool:
-    """Whether a process is alive; a dead one may still be listed until its parent asks how it ended."""
+    """Whether a process is alive; a dead one may still be listed until its parent asks how it
+    ended."""
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

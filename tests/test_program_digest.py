@@ -1,4 +1,5 @@
-"""An edit counts if and only if a run could depend on it; what is kept of a file is what the file says."""
+"""An edit counts if and only if a run could depend on it; what is kept of a file is what the file
+says."""
 
 import ast
 import json
@@ -35,20 +36,37 @@ def digest(folder: Path, text: str, name: str = "net.py") -> str:
     return program_digest(folder / name)
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ('"""What it does."""\n', ""), ("What it does.", "What it does,\nin two lines: é."), ("  # for the folder", ""),
-    ("for the folder", "for its folder"), ("        # Twice is enough.\n", ""), ("\n\n\n", "\n"),
-    ('    """Of two layers."""\n\n', ""), ("x: images.", "x: images, float32[B, 3, H, W]."),
-    ("\n\n    def", "\n    def")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"""What it does."""\n', ""),
+        ("What it does.", "What it does,\nin two lines: é."),
+        ("  # for the folder", ""),
+        ("for the folder", "for its folder"),
+        ("        # Twice is enough.\n", ""),
+        ("\n\n\n", "\n"),
+        ('    """Of two layers."""\n\n', ""),
+        ("x: images.", "x: images, float32[B, 3, H, W]."),
+        ("\n\n    def", "\n    def"),
+    ],
+)
 def test_what_only_readers_see_does_not_count(tmp_path, old, new):
     assert old in PROGRAM
     assert digest(tmp_path, PROGRAM.replace(old, new)) == digest(tmp_path, PROGRAM)
 
 
-@pytest.mark.parametrize(("old", "new"), [
-    ("1)", "2)"), ('"#"', '"# "'), ("{x}\n\n", "{x}\n"), ("# no comment", "# a comment"),
-    ("import os", "import re"),
-    ("        return", "    return"), ("(x +\n                1)", "(x + 1)")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("1)", "2)"),
+        ('"#"', '"# "'),
+        ("{x}\n\n", "{x}\n"),
+        ("# no comment", "# a comment"),
+        ("import os", "import re"),
+        ("        return", "    return"),
+        ("(x +\n                1)", "(x + 1)"),
+    ],
+)
 def test_what_a_run_could_depend_on_counts(tmp_path, old, new):
     assert old in PROGRAM
     assert digest(tmp_path, PROGRAM.replace(old, new)) != digest(tmp_path, PROGRAM)
@@ -56,18 +74,21 @@ def test_what_a_run_could_depend_on_counts(tmp_path, old, new):
 
 def test_comments_behind_formatted_strings_do_not_count_unless_a_brace_is_quoted(tmp_path):
     for text, counts in (('a = f"{x:>{n}} {{#}}"', False), ("""a = f"{'}'}#" """, True)):
-        assert (digest(tmp_path, f"{text}  # one\n") != digest(tmp_path, f"{text}  # two\n")) == counts
+        assert (
+            digest(tmp_path, f"{text}  # one\n") != digest(tmp_path, f"{text}  # two\n")
+        ) == counts
         assert digest(tmp_path, text) != digest(tmp_path, text.replace("#", "-"))
 
 
 def test_a_string_beside_other_code_counts(tmp_path):
-    assert digest(tmp_path, 'def f(): "one"; return 1\n') != digest(tmp_path, 'def f(): "one"; return 2\n')
+    assert digest(tmp_path, 'def f(): "one"; return 1\n') != digest(
+        tmp_path, 'def f(): "one"; return 2\n'
+    )
 
 
 @pytest.mark.parametrize("name", ["net.py", "sources.yaml"])
 def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
     assert digest(tmp_path, "def (  # one\n", name) != digest(tmp_path, "def (  # two\n", name)
-
 
 
 @pytest.fixture
@@ -96,7 +117,7 @@ def test_what_is_kept_is_what_the_files_say(kept, monkeypatch):
 @pytest.mark.parametrize("damaged", ["", '{"imports": [[0, "os"', "[]", "{}", "\0\0\0\0"])
 def test_what_is_damaged_is_found_again(kept, tmp_path, damaged):
     before = digest(tmp_path, PROGRAM)
-    entry, = kept.iterdir()
+    (entry,) = kept.iterdir()
     whole = entry.read_text()
     entry.write_text(damaged)
     new_process()
@@ -113,7 +134,9 @@ def test_a_file_that_is_no_python_is_read_every_time(kept, tmp_path):
 
 
 def test_nothing_need_be_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "net.py"))  # a file, so that nothing can be written there
+    monkeypatch.setenv(
+        "DIAGVIB_CACHE", str(tmp_path / "net.py")
+    )  # a file, so that nothing can be written there
     before = digest(tmp_path, PROGRAM)
     new_process()
     assert digest(tmp_path, PROGRAM) == before
@@ -121,9 +144,11 @@ def test_nothing_need_be_kept(tmp_path, monkeypatch):
 
 def test_where_it_is_kept(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
-    for variables, folder in (({"DIAGVIB_CACHE": "~/mine"}, "/home/someone/mine"),
-                              ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": "/scratch"}, "/scratch/diagvib"),
-                              ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/diagvib")):
+    for variables, folder in (
+        ({"DIAGVIB_CACHE": "~/mine"}, "/home/someone/mine"),
+        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": "/scratch"}, "/scratch/diagvib"),
+        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/diagvib"),
+    ):
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
         assert str(cache_folder()) == folder

@@ -40,8 +40,10 @@ def test_what_was_set_before_comes_back_also_behind_an_error(tf32_everywhere):
     assert tf32() == [True] * 3
 
 
-@pytest.mark.parametrize(("avx512", "amx", "used"), [
-    (True, False, "bf16"), (False, True, "bf16"), (False, False, "fp32")])
+@pytest.mark.parametrize(
+    ("avx512", "amx", "used"),
+    [(True, False, "bf16"), (False, True, "bf16"), (False, False, "fp32")],
+)
 def test_bf16_is_for_cpus_that_have_it(monkeypatch, avx512, amx, used):
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: avx512)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx)

@@ -1,4 +1,5 @@
-"""Random search: what each trial draws, which trial each rule chooses, and real training at toy size, also killed."""
+"""Random search: what each trial draws, which trial each rule chooses, and real training at toy
+size, also killed."""
 
 import json
 import textwrap
@@ -26,23 +27,46 @@ from diagvib.training.trainer import Trainer
 from test_tuning import kill, sharing
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
-TOY = ["sources=embedded", "image_size=64", "samples=1", f"studies=[{STUDY}]", f"bindings=[{BINDING}]",
-       "counts={train: 96, val: 32, id: 32, ood: 32}", "baselines=[erm_env, coral]", "training.max_epochs=2",
-       "training.track_test=true"]
+TOY = [
+    "sources=embedded",
+    "image_size=64",
+    "samples=1",
+    f"studies=[{STUDY}]",
+    f"bindings=[{BINDING}]",
+    "counts={train: 96, val: 32, id: 32, ood: 32}",
+    "baselines=[erm_env, coral]",
+    "training.max_epochs=2",
+    "training.track_test=true",
+]
 SEARCH = [*TOY, f"tuning.study={STUDY}"]
-OWN = ("{all: {optimiser.lr: {log10: [-4, -2]}, batch_size: {log2: [3, 4]}}, coral: {method.gamma: {log10: [-1, 1]}}, "
-       "fish: {method.meta_lr: {choice: [0.05, 0.1, 0.5]}}}")
-RULES = ["val_loss", "val_accuracy", "val_worst_group", "val_environment_accuracy", "last", "oracle"]
+OWN = (
+    "{all: {optimiser.lr: {log10: [-4, -2]}, batch_size: {log2: [3, 4]}}, coral: {method.gamma: {log10: [-1, 1]}}, "
+    "fish: {method.meta_lr: {choice: [0.05, 0.1, 0.5]}}}"
+)
+RULES = [
+    "val_loss",
+    "val_accuracy",
+    "val_worst_group",
+    "val_environment_accuracy",
+    "last",
+    "oracle",
+]
 
 
 def searching(**changed) -> str:
     given = {"bindings": f"[{BINDING}]", "trials": 3, "ranges": OWN, **changed}
-    return "tuning.random_search={" + ", ".join(f"{key}: {value}" for key, value in given.items()) + "}"
+    return (
+        "tuning.random_search={"
+        + ", ".join(f"{key}: {value}" for key, value in given.items())
+        + "}"
+    )
 
 
 @cache
 def space(baseline: str, ranges: str = OWN) -> dict:
-    return search_space(load_settings(baseline), read_ranges(yaml.safe_load(ranges), "r"), "r", baseline)
+    return search_space(
+        load_settings(baseline), read_ranges(yaml.safe_load(ranges), "r"), "r", baseline
+    )
 
 
 def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
@@ -51,8 +75,11 @@ def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
 
 def test_the_first_trial_has_the_baselines_own_settings():
     settings = load_settings("coral")
-    assert drawn("coral", 0) == {"optimiser.lr": settings["optimiser"]["lr"], "batch_size": settings["batch_size"],
-                                 "method.gamma": settings["method"]["gamma"]}
+    assert drawn("coral", 0) == {
+        "optimiser.lr": settings["optimiser"]["lr"],
+        "batch_size": settings["batch_size"],
+        "method.gamma": settings["method"]["gamma"],
+    }
 
 
 def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
@@ -60,45 +87,70 @@ def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
     assert one == drawn("coral", 7)
     shared = drawn("erm_env", 7)
     assert shared.items() < one.items(), "all methods share what all of them draw"
-    assert drawn("coral", 7, "{coral: {method.gamma: {log10: [-1, 1]}}}") == {"method.gamma": one["method.gamma"]}
+    assert drawn("coral", 7, "{coral: {method.gamma: {log10: [-1, 1]}}}") == {
+        "method.gamma": one["method.gamma"]
+    }
     for other in (drawn("coral", 8), drawn("coral", 7, seed=1)):
         assert all(other[key] != one[key] for key in ("optimiser.lr", "method.gamma"))
 
 
 def test_draws_fill_their_range():
-    coral, fish = ([trial_values(load_settings(name), space(name), 0, trial) for trial in range(1, 401)]
-                   for name in ("coral", "fish"))
+    coral, fish = (
+        [trial_values(load_settings(name), space(name), 0, trial) for trial in range(1, 401)]
+        for name in ("coral", "fish")
+    )
     many = pd.DataFrame(coral).assign(m=[one["method.meta_lr"] for one in fish])
     for key, low, high in (("optimiser.lr", -4, -2), ("method.gamma", -1, 1)):
         exponent = np.log10(many[key])
         assert exponent.between(low - 1e-4, high + 1e-4).all()
-        assert exponent.mean() == pytest.approx((low + high) / 2, abs=0.1), "uniform in the exponent"
+        assert exponent.mean() == pytest.approx((low + high) / 2, abs=0.1), (
+            "uniform in the exponent"
+        )
         assert exponent.std() == pytest.approx((high - low) / 12**0.5, rel=0.1)
     assert set(many["batch_size"]) == set(range(8, 16)), "whole numbers, rounded down"
     assert set(many["m"]) == {0.05, 0.1, 0.5} and many["m"].value_counts().min() > 100
 
 
 # DomainBed's registry of hyper-parameters, and W2D's authors'.
-PUBLISHED = {"irm": {"weight": (-1, 5), "anneal_steps": (0, 4)}, "vrex": {"weight": (-1, 5), "anneal_steps": (0, 4)},
-             "group_dro": {"step_size": (-3, -1)}, "coral": {"gamma": (-1, 1)}, "mmd": {"gamma": (-1, 1)},
-             "causirl_coral": {"gamma": (-1, 1)}, "causirl_mmd": {"gamma": (-1, 1)}, "env_mixup": {"alpha": (-1, 1)},
-             "sd": {"weight": (-5, -1)}}
+PUBLISHED = {
+    "irm": {"weight": (-1, 5), "anneal_steps": (0, 4)},
+    "vrex": {"weight": (-1, 5), "anneal_steps": (0, 4)},
+    "group_dro": {"step_size": (-3, -1)},
+    "coral": {"gamma": (-1, 1)},
+    "mmd": {"gamma": (-1, 1)},
+    "causirl_coral": {"gamma": (-1, 1)},
+    "causirl_mmd": {"gamma": (-1, 1)},
+    "env_mixup": {"alpha": (-1, 1)},
+    "sd": {"weight": (-5, -1)},
+}
 
 
 def test_the_shipped_ranges_are_the_published_ones_and_fit_every_baseline():
     ranges = read_ranges("domainbed", "r")
-    logarithmic = {method: {key.removeprefix("method."): tuple(own["log10"]) for key, own in its.items()}
-                   for method, its in ranges.items() if method not in ("all", "fish", "w2d")}
+    logarithmic = {
+        method: {key.removeprefix("method."): tuple(own["log10"]) for key, own in its.items()}
+        for method, its in ranges.items()
+        if method not in ("all", "fish", "w2d")
+    }
     assert logarithmic == PUBLISHED and set(ranges) - {"all"} <= set(METHODS)
-    assert ranges["all"] == {"optimiser.lr": {"log10": [-5, -3.5]}, "optimiser.weight_decay": {"log10": [-6, -2]},
-                             "batch_size": {"log2": [3, 5.5]}}
+    assert ranges["all"] == {
+        "optimiser.lr": {"log10": [-5, -3.5]},
+        "optimiser.weight_decay": {"log10": [-6, -2]},
+        "batch_size": {"log2": [3, 5.5]},
+    }
     entries = read_yaml(definition_path("baselines/domain_generalisation.yaml"))
     for name in entries:
         for known in ("domainbed", "domainbed-small"):
             space = search_space(load_settings(name), read_ranges(known, "r"), "r", name)
             assert len(space) >= 2
             settings = load_settings(name)
-            complete({"origin": "x", **settings, "batch_size": trial_values(settings, space, 0, 5)["batch_size"]})
+            complete(
+                {
+                    "origin": "x",
+                    **settings,
+                    "batch_size": trial_values(settings, space, 0, 5)["batch_size"],
+                }
+            )
 
 
 def test_a_setting_that_only_some_have_is_drawn_for_these():
@@ -111,23 +163,65 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
         assert search_space(settings["baseline"], own, "r", baseline) == space(baseline)
 
 
-@pytest.mark.parametrize(("changed", "says"), [
-    ({"ranges": "{all: {method.gamma: {log10: [-1, 1]}}}"},
-     r"ranges: all: method.gamma: method erm has no option gamma; give it to those that have it \(.*coral, mmd.*\)"),
-    ({"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"}, "method coral has no option gama; it has gamma"),
-    ({"ranges": "{corl: {method.gamma: {log10: [-1, 1]}}}"}, "unknown method 'corl'; did you mean coral"),
-    ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
-    ({"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"}, "coral.method.gamma: -1.0 is less than the minimum"),
-    ({"ranges": "{coral: {method.gamma: {log10: [1, -1]}}}"}, r"gamma.log10: \[1.0, -1.0\] is in descending order"),
-    ({"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"}, "gamma: exactly one of log10, .*not 2"),
-    ({"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"}, "unknown key .*gamma.log9'; did you mean .*log10"),
-    ({"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"}, "erm_env.batch_size: must be greater than or equal to 2"),
-    ({"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"}, "unknown key 'erm_env.optimiser.momentum'"),
-    ({"ranges": "{all: {lr: {log10: [-4, -2]}}}"}, "ranges.all.lr: 'lr' cannot be used; batch_size, optimiser.KEY"),
-    ({"bindings": "[shape]"}, r"bindings: study o2o-easy: 'shape' names 1 factors for 2 roles \(target, cue\)"),
-    ({"bindings": "[shape-scale]"}, "bindings: study o2o-easy: cue has 6 classes, but scale has only 5"),
-    ({"trials": 0}, "random_search.trials: must be greater than or equal to 1"),
-    ({"trial": 3}, "unknown key 'tuning.random_search.trial'; did you mean tuning.random_search.trials")])
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"ranges": "{all: {method.gamma: {log10: [-1, 1]}}}"},
+            r"ranges: all: method.gamma: method erm has no option gamma; give it to those that have it \(.*coral, mmd.*\)",
+        ),
+        (
+            {"ranges": "{coral: {method.gama: {log10: [-1, 1]}}}"},
+            "method coral has no option gama; it has gamma",
+        ),
+        (
+            {"ranges": "{corl: {method.gamma: {log10: [-1, 1]}}}"},
+            "unknown method 'corl'; did you mean coral",
+        ),
+        ({"ranges": "domain"}, "unknown set of ranges 'domain'; did you mean domainbed"),
+        (
+            {"ranges": "{coral: {method.gamma: {uniform: [-1, 1]}}}"},
+            "coral.method.gamma: -1.0 is less than the minimum",
+        ),
+        (
+            {"ranges": "{coral: {method.gamma: {log10: [1, -1]}}}"},
+            r"gamma.log10: \[1.0, -1.0\] is in descending order",
+        ),
+        (
+            {"ranges": "{coral: {method.gamma: {log10: [0, 1], choice: [1]}}}"},
+            "gamma: exactly one of log10, .*not 2",
+        ),
+        (
+            {"ranges": "{coral: {method.gamma: {log9: [0, 1]}}}"},
+            "unknown key .*gamma.log9'; did you mean .*log10",
+        ),
+        (
+            {"ranges": "{all: {batch_size: {uniform: [1, 4]}}}"},
+            "erm_env.batch_size: must be greater than or equal to 2",
+        ),
+        (
+            {"ranges": "{all: {optimiser.momentum: {uniform: [0, 1]}}}"},
+            "unknown key 'erm_env.optimiser.momentum'",
+        ),
+        (
+            {"ranges": "{all: {lr: {log10: [-4, -2]}}}"},
+            "ranges.all.lr: 'lr' cannot be used; batch_size, optimiser.KEY",
+        ),
+        (
+            {"bindings": "[shape]"},
+            r"bindings: study o2o-easy: 'shape' names 1 factors for 2 roles \(target, cue\)",
+        ),
+        (
+            {"bindings": "[shape-scale]"},
+            "bindings: study o2o-easy: cue has 6 classes, but scale has only 5",
+        ),
+        ({"trials": 0}, "random_search.trials: must be greater than or equal to 1"),
+        (
+            {"trial": 3},
+            "unknown key 'tuning.random_search.trial'; did you mean tuning.random_search.trials",
+        ),
+    ],
+)
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):
     with pytest.raises(DiagvibError, match=says) as error:
         load_config(None, [*SEARCH, searching(**changed)])
@@ -135,28 +229,70 @@ def test_what_cannot_be_searched_is_named_at_planning(changed, says):
 
 
 def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
-    with pytest.raises(DiagvibError, match="random_search: coral: study zgo: method: coral is told environments, but"):
+    with pytest.raises(
+        DiagvibError,
+        match="random_search: coral: study zgo: method: coral is told environments, but",
+    ):
         load_config(None, [*SEARCH, searching(), "tuning.study=zgo"])
-    config = load_config(None, [*SEARCH, searching(), "studies=[o2o-easy, zgo]",
-                                "baselines=[{name: coral, studies: [o2o-easy]}, {name: small_cnn, studies: [zgo]}]"])
-    assert tuned_baselines(config) == ["coral"], "a baseline not trained on the study is not tuned on it"
+    config = load_config(
+        None,
+        [
+            *SEARCH,
+            searching(),
+            "studies=[o2o-easy, zgo]",
+            "baselines=[{name: coral, studies: [o2o-easy]}, {name: small_cnn, studies: [zgo]}]",
+        ],
+    )
+    assert tuned_baselines(config) == ["coral"], (
+        "a baseline not trained on the study is not tuned on it"
+    )
     config["tuning"]["random_search"] = None
     assert tuned_baselines(config) == ["coral", "small_cnn"], "the grid is for all"
-    with pytest.raises(DiagvibError, match="counts: the group common of study whac-95 has no number of images"):
-        load_config(None, [*TOY, "baselines=[small_cnn]", "tuning.study=whac-95", searching(
-            bindings="[shape-hue-scale]")])
+    with pytest.raises(
+        DiagvibError, match="counts: the group common of study whac-95 has no number of images"
+    ):
+        load_config(
+            None,
+            [
+                *TOY,
+                "baselines=[small_cnn]",
+                "tuning.study=whac-95",
+                searching(bindings="[shape-hue-scale]"),
+            ],
+        )
 
 
 def history(*epochs: tuple) -> list[dict]:
-    names = ("val_loss", "val_accuracy", "val_worst_group", "val_environment_accuracy", "id_accuracy", "ood_accuracy")
-    return [{"epoch": number, "phase": "classify", "train_loss": 1.0, "train_accuracy": 0.5,
-             **dict(zip(names, values, strict=True))} for number, values in enumerate(epochs, 1)]
+    names = (
+        "val_loss",
+        "val_accuracy",
+        "val_worst_group",
+        "val_environment_accuracy",
+        "id_accuracy",
+        "ood_accuracy",
+    )
+    return [
+        {
+            "epoch": number,
+            "phase": "classify",
+            "train_loss": 1.0,
+            "train_accuracy": 0.5,
+            **dict(zip(names, values, strict=True)),
+        }
+        for number, values in enumerate(epochs, 1)
+    ]
 
 
 # Each rule has a different epoch; the last is the fifth.
-EPOCHS = history((0.1, 0.5, 0.1, 0.5, 0.9, 0.3), (0.5, 0.9, 0.2, 0.6, 0.9, 0.4), (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
-                 (0.7, 0.7, 0.3, 0.8, 0.9, 0.6), (0.8, 0.4, 0.1, 0.4, 0.9, 0.2), (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
-                 (0.9, 0.2, 0.0, 0.3, 0.8, 0.1))
+EPOCHS = history(
+    (0.1, 0.5, 0.1, 0.5, 0.9, 0.3),
+    (0.5, 0.9, 0.2, 0.6, 0.9, 0.4),
+    (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
+    (0.7, 0.7, 0.3, 0.8, 0.9, 0.6),
+    (0.8, 0.4, 0.1, 0.4, 0.9, 0.2),
+    (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
+    (0.9, 0.2, 0.0, 0.3, 0.8, 0.1),
+)
 
 
 def test_each_rule_keeps_its_epoch():
@@ -169,14 +305,23 @@ def test_each_rule_keeps_its_epoch():
 
 
 def test_of_equals_the_higher_validation_accuracy_then_the_earlier():
-    columns = {"val_loss": np.array([0.2, 0.1, 0.1, 0.1]), "val_accuracy": np.array([0.5, 0.5, 0.7, 0.7]),
-               "test_accuracy": np.full(4, np.nan)}
+    columns = {
+        "val_loss": np.array([0.2, 0.1, 0.1, 0.1]),
+        "val_accuracy": np.array([0.5, 0.5, 0.7, 0.7]),
+        "test_accuracy": np.full(4, np.nan),
+    }
     assert kept_epochs(columns) == {"val_loss": 2, "val_accuracy": 2, "last": 3}
 
 
 def test_without_environments_the_validation_accuracy_stands_for_the_training_domains():
-    rows = [{key: value for key, value in row.items() if key not in ("val_worst_group", "val_environment_accuracy")}
-            for row in EPOCHS]
+    rows = [
+        {
+            key: value
+            for key, value in row.items()
+            if key not in ("val_worst_group", "val_environment_accuracy")
+        }
+        for row in EPOCHS
+    ]
     found = pd.DataFrame(rule_rows(rows)).set_index("rule")
     assert list(found.index) == ["val_loss", "val_accuracy", "last", "oracle"]
     assert found.loc["last", "score"] == 0.2
@@ -187,22 +332,46 @@ def test_without_environments_the_validation_accuracy_stands_for_the_training_do
 
 
 def rows(*scores: tuple) -> pd.DataFrame:
-    """scores: trial, status, then score and test accuracy of val_loss and of val_environment_accuracy."""
-    return pd.DataFrame([{"trial": trial, "status": status, "rule": rule, "score": score, "test_accuracy": tested}
-                         for trial, status, *given in scores
-                         for rule, score, tested in (("val_loss", *given[:2]),
-                                                     ("val_environment_accuracy", *given[2:]))])
+    """scores: trial, status, then score and test accuracy of val_loss and of
+    val_environment_accuracy."""
+    return pd.DataFrame(
+        [
+            {
+                "trial": trial,
+                "status": status,
+                "rule": rule,
+                "score": score,
+                "test_accuracy": tested,
+            }
+            for trial, status, *given in scores
+            for rule, score, tested in (
+                ("val_loss", *given[:2]),
+                ("val_environment_accuracy", *given[2:]),
+            )
+        ]
+    )
 
 
 def test_rules_choose_trials_by_their_mean_scores():
-    table = rows((0, "ok", 0.3, 0.5, 0.7, 0.6), (0, "ok", 0.5, 0.7, 0.9, 0.8), (1, "ok", 0.1, 0.1, 0.7, 0.2),
-                 (1, "ok", 0.5, 0.3, 0.8, 0.4), (2, "ok", 0.0, 0.9, 1.0, 0.9), (2, "diverged", 0.0, 0.9, 1.0, 0.9),
-                 (3, "ok", 0.4, 0.0, 0.8, 0.0), (3, "ok", 0.4, 0.0, 0.8, 0.0))
+    table = rows(
+        (0, "ok", 0.3, 0.5, 0.7, 0.6),
+        (0, "ok", 0.5, 0.7, 0.9, 0.8),
+        (1, "ok", 0.1, 0.1, 0.7, 0.2),
+        (1, "ok", 0.5, 0.3, 0.8, 0.4),
+        (2, "ok", 0.0, 0.9, 1.0, 0.9),
+        (2, "diverged", 0.0, 0.9, 1.0, 0.9),
+        (3, "ok", 0.4, 0.0, 0.8, 0.0),
+        (3, "ok", 0.4, 0.0, 0.8, 0.0),
+    )
     found = choose(table, "net")
-    assert found["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, "0 and 3 are equal: the former"
+    assert found["trial"].to_dict() == {"val_loss": 1, "val_environment_accuracy": 0}, (
+        "0 and 3 are equal: the former"
+    )
     assert found["score"].to_list() == pytest.approx([0.3, 0.8])
     assert found["test_accuracy"].to_list() == pytest.approx([0.2, 0.7])
-    with pytest.raises(DiagvibError, match="tune net: no trial ends with a score on every dataset; narrow tuning"):
+    with pytest.raises(
+        DiagvibError, match="tune net: no trial ends with a score on every dataset; narrow tuning"
+    ):
         choose(table[table["trial"] == 2], "net")
 
 
@@ -243,9 +412,25 @@ def searched(images, tmp_path_factory) -> Path:
 
 def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
     table = pd.read_csv(searched / "results/tuning/coral.csv")
-    assert list(table) == ["baseline", "study", "binding", "sample", "trial", "batch_size", "optimiser.lr",
-                           "method.gamma", "status", "epochs", "rule", "epoch", "score", "test_accuracy", "id_accuracy",
-                           "ood_accuracy", "chosen"]
+    assert list(table) == [
+        "baseline",
+        "study",
+        "binding",
+        "sample",
+        "trial",
+        "batch_size",
+        "optimiser.lr",
+        "method.gamma",
+        "status",
+        "epochs",
+        "rule",
+        "epoch",
+        "score",
+        "test_accuracy",
+        "id_accuracy",
+        "ood_accuracy",
+        "chosen",
+    ]
     assert table["rule"].to_list() == RULES * 3 and set(table["epochs"]) == {2}
     assert (table["test_accuracy"] == table["ood_accuracy"]).all()
     for trial, own in table.groupby("trial"):
@@ -256,11 +441,19 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
         assert own.loc[own["chosen"], "trial"].to_list() == [best["trial"]]
     best = table[(table["rule"] == "val_environment_accuracy") & table["chosen"]].iloc[0]
     path = searched / "results/tuning/coral.yaml"
-    entry, values = complete(read_yaml(path)["coral"], "coral", str(path)), drawn("coral", best["trial"])
-    assert (entry["optimiser"]["lr"], entry["batch_size"], entry["method"]["gamma"]) == tuple(values.values())
-    for said in (f"trial {best['trial']} of a random search of 3 (seed 0; batch_size 2^U(3, 4); ",
-                 "method.gamma 10^U(-1, 1)", "on O2O-EASY (shape-hue; dataset sample 0)",
-                 "96 training images of 64 pixels from embedded sources and 2 epochs"):
+    entry, values = (
+        complete(read_yaml(path)["coral"], "coral", str(path)),
+        drawn("coral", best["trial"]),
+    )
+    assert (entry["optimiser"]["lr"], entry["batch_size"], entry["method"]["gamma"]) == tuple(
+        values.values()
+    )
+    for said in (
+        f"trial {best['trial']} of a random search of 3 (seed 0; batch_size 2^U(3, 4); ",
+        "method.gamma 10^U(-1, 1)",
+        "on O2O-EASY (shape-hue; dataset sample 0)",
+        "96 training images of 64 pixels from embedded sources and 2 epochs",
+    ):
         assert said in entry["origin"]
 
 
@@ -269,13 +462,22 @@ def test_a_trial_is_what_a_run_with_its_settings_would_be(searched, images, root
     config = load_config(None, [*SEARCH, searching()])
     settings = stage_settings(config, "train", study=STUDY, baseline="coral")
     values = drawn("coral", 2)
-    settings["baseline"] |= {"batch_size": values["batch_size"],
-                             "optimiser": {**settings["baseline"]["optimiser"], "lr": values["optimiser.lr"]},
-                             "method": {**settings["baseline"]["method"], "gamma": values["method.gamma"]}}
+    settings["baseline"] |= {
+        "batch_size": values["batch_size"],
+        "optimiser": {**settings["baseline"]["optimiser"], "lr": values["optimiser.lr"]},
+        "method": {**settings["baseline"]["method"], "gamma": values["method.gamma"]},
+    }
     jobs.train(Layout(root), settings, "coral", STUDY, BINDING, "cpu")
-    own = table[(table["trial"] == 2) & (table["rule"] == settings["baseline"]["selection"])].iloc[0]
-    run = yaml.safe_load((root / f"results/runs/coral/{STUDY}/{BINDING}/0/metrics.json").read_text())
-    assert (own["epoch"], own["ood_accuracy"]) == (run["selected_epoch"], run["groups"]["ood"]["accuracy"])
+    own = table[(table["trial"] == 2) & (table["rule"] == settings["baseline"]["selection"])].iloc[
+        0
+    ]
+    run = yaml.safe_load(
+        (root / f"results/runs/coral/{STUDY}/{BINDING}/0/metrics.json").read_text()
+    )
+    assert (own["epoch"], own["ood_accuracy"]) == (
+        run["selected_epoch"],
+        run["groups"]["ood"]["accuracy"],
+    )
 
 
 def test_more_trials_train_what_is_new_and_the_table_is_printed(root, monkeypatch, capsys):
@@ -290,17 +492,28 @@ def test_more_trials_train_what_is_new_and_the_table_is_printed(root, monkeypatc
     tune(root, trials=1)
     assert fitted == [load_settings("coral")["optimiser"]["lr"]]
     untested = tune(root, "training.track_test=false", trials=2, baseline="erm_env")
-    assert len(fitted) == 3 and "oracle" not in set(untested["rule"]) and untested["test_accuracy"].isna().all()
+    assert (
+        len(fitted) == 3
+        and "oracle" not in set(untested["rule"])
+        and untested["test_accuracy"].isna().all()
+    )
     capsys.readouterr()
     table = tune(root, trials=2)
     assert len(fitted) == 4 and len(table) == 12 and fitted[-1] == drawn("coral", 1)["optimiser.lr"]
     before, said = results(root), capsys.readouterr().out
     tune(root, trials=2)
     assert len(fitted) == 4 and results(root) == before and capsys.readouterr().out == said
-    for part in ("coral: random search on O2O-EASY", "0 (now)", "What each rule would choose", "oracle", "chosen:"):
+    for part in (
+        "coral: random search on O2O-EASY",
+        "0 (now)",
+        "What each rule would choose",
+        "oracle",
+        "chosen:",
+    ):
         assert part in said
-    assert len(tune(root, ranges="{coral: {method.gamma: {choice: [1.0]}}}", baseline="erm_env")) == 6, \
-        "of which nothing is drawn has one trial"
+    assert (
+        len(tune(root, ranges="{coral: {method.gamma: {choice: [1.0]}}}", baseline="erm_env")) == 6
+    ), "of which nothing is drawn has one trial"
 
 
 def test_killed_it_continues_to_the_same_bytes(searched, root):
@@ -323,17 +536,24 @@ def test_a_trial_that_diverges_is_not_chosen(root, capsys):
 
 
 def test_a_batch_of_more_images_than_there_are_is_named(root):
-    with pytest.raises(DiagvibError, match="batch size 128 is more than the 96 training images; lower the range of"):
+    with pytest.raises(
+        DiagvibError, match="batch size 128 is more than the 96 training images; lower the range of"
+    ):
         tune(root, ranges="{all: {batch_size: {choice: [128]}}}")
     assert not (root / "results").exists()
 
 
 def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
-    """From scratch; a baseline not trained on the study is not tuned on it, and the next tables include the search."""
-    pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
+    """From scratch; a baseline not trained on the study is not tuned on it, and the next tables
+    include the search."""
+    pytest.importorskip(
+        "snakemake", reason="the workflow needs snakemake, which is not installed here"
+    )
     from test_workflow import copy_of_the_repository, count, snakemake
+
     repository = copy_of_the_repository(tmp_path)
-    (repository / "toy.yaml").write_text(textwrap.dedent(f"""
+    (repository / "toy.yaml").write_text(
+        textwrap.dedent(f"""
         root: toy
         sources: embedded
         studies: [{STUDY}, zgo]
@@ -344,14 +564,24 @@ def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
         baselines: [{{name: coral, studies: [{STUDY}]}}, {{name: small_cnn, studies: [zgo]}}]
         training: {{max_epochs: 1, track_test: true}}
         tuning: {{study: {STUDY}, random_search: {{bindings: [{BINDING}], trials: 2}}}}
-        """))
+        """)
+    )
     done = count(snakemake(repository, "tuned", "--configfile", "toy.yaml"))
-    assert done.items() >= {"prepare": 1, "draw": 1, "render": 1, "tune": 1}.items() and "train" not in done
-    assert {path.name for path in (repository / "toy/results/tuning").iterdir()} == {"coral.csv", "coral.yaml"}
+    assert (
+        done.items() >= {"prepare": 1, "draw": 1, "render": 1, "tune": 1}.items()
+        and "train" not in done
+    )
+    assert {path.name for path in (repository / "toy/results/tuning").iterdir()} == {
+        "coral.csv",
+        "coral.yaml",
+    }
     assert "chosen: trial" in (repository / "toy/logs/tune/coral.log").read_text()
     snakemake(repository, "tables", "--configfile", "toy.yaml")
     ranks = pd.read_csv(repository / "toy/results/tables/selection_ranks.csv")
     assert set(ranks["over"]) == {"runs", "trials"} and set(ranks["baseline"]) == {"coral"}
     (repository / "toy/results/tuning/coral.csv").unlink()
-    assert count(snakemake(repository, "tables", "-n", "--quiet", "host", "--configfile", "toy.yaml")).keys() == {
-        "tabulate", "tables"}, "other searches are other tables, and a plain run makes none"
+    assert count(
+        snakemake(repository, "tables", "-n", "--quiet", "host", "--configfile", "toy.yaml")
+    ).keys() == {"tabulate", "tables"}, (
+        "other searches are other tables, and a plain run makes none"
+    )

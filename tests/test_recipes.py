@@ -1,4 +1,5 @@
-"""Drawn frequencies match every study's cells; values lie within their class; the draw depends only on names."""
+"""Drawn frequencies match every study's cells; values lie within their class; the draw depends only
+on names."""
 
 import hashlib
 
@@ -21,13 +22,14 @@ from diagvib.studies.recipes import draw_recipes, draw_split, read_recipes, writ
 from diagvib.studies.study import load_studies, load_study, parse_study
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
-# Random draws fail a test at this level once in a million; the draws are seeded, so it either always or never happens.
+# Random draws fail a test at this level once in a million; the draws are seeded, so it either
+# always or never happens.
 LEVEL = 1e-6
 
 
 DIGITS = load_scene("digits")
-# The digit number of every image that the first version's generator drew: hue with texture (ZSO: hue alone),
-# dataset samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
+# The digit number of every image that the first version's generator drew: hue with texture (ZSO:
+# hue alone), dataset samples 0, 3 and 11, 60 train, 20 val, 20 id and 20 ood images.
 FORMER = {
     "zso": "85dfcd24797a1fe437ecd43d320c076137a911b93ead89671f6917eb2364262f",
     "zgo": "259b3c5d5e665044c4355e4b2b3e1a6715b799d38168b8ea94f8e9eb884fe7c6",
@@ -37,7 +39,8 @@ FORMER = {
     "chgo": "1d0f3ab4acaeff5c39a7b8d12b0eeaac77dc98aabf7adbe10e3870ba1a8da1c9",
     "fgo-5": "5d8913a6102bfb180baac0e153f6e3018a3c87d69bdb54d6f2b47d778dc3075a",
     "fgo-10": "da324fdb54ea1d2a85d027905e3b6f2997d5f5fc7e6f86e56d437d436e7c93c0",
-    "fgo-20": "bb00440238ffb7350fd17918d0ac4c033b2356d0e16186b9084a812f1b399cbb"}
+    "fgo-20": "bb00440238ffb7350fd17918d0ac4c033b2356d0e16186b9084a812f1b399cbb",
+}
 
 
 def catalogue_of(label: np.ndarray, split: np.ndarray) -> Catalogue:
@@ -46,7 +49,9 @@ def catalogue_of(label: np.ndarray, split: np.ndarray) -> Catalogue:
 
 @pytest.fixture(scope="module")
 def pool() -> Catalogue:
-    return catalogue_of(np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200]))
+    return catalogue_of(
+        np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200])
+    )
 
 
 def dataset_sample(number: int) -> DatasetSample:
@@ -55,11 +60,19 @@ def dataset_sample(number: int) -> DatasetSample:
 
 def recipes_of(study: str, binding: str, pool: Catalogue, numbers=(0,), counts=COUNTS) -> pa.Table:
     definition = load_study(study)
-    return draw_recipes(definition, bind(definition, binding, DIGITS.factors), [dataset_sample(n) for n in numbers],
-                        counts, DIGITS, pool)
+    return draw_recipes(
+        definition,
+        bind(definition, binding, DIGITS.factors),
+        [dataset_sample(n) for n in numbers],
+        counts,
+        DIGITS,
+        pool,
+    )
 
 
-def draw(study: str, binding: str, pool: Catalogue, samples: int = 1, counts=COUNTS) -> pd.DataFrame:
+def draw(
+    study: str, binding: str, pool: Catalogue, samples: int = 1, counts=COUNTS
+) -> pd.DataFrame:
     return recipes_of(study, binding, pool, range(samples), counts).to_pandas()
 
 
@@ -69,9 +82,16 @@ def paired_studies() -> list[str]:
 
 @pytest.mark.parametrize("study", FORMER)
 def test_recipes_are_those_of_the_first_version(study, pool):
-    drawn = recipes_of(study, "hue-texture" if load_study(study).cues else "hue", pool, (0, 3, 11),
-                       {"train": 60, "val": 20, "id": 20, "ood": 20})
-    assert hashlib.sha256(drawn.to_pandas().to_csv(index=False).encode()).hexdigest() == FORMER[study]
+    drawn = recipes_of(
+        study,
+        "hue-texture" if load_study(study).cues else "hue",
+        pool,
+        (0, 3, 11),
+        {"train": 60, "val": 20, "id": 20, "ood": 20},
+    )
+    assert (
+        hashlib.sha256(drawn.to_pandas().to_csv(index=False).encode()).hexdigest() == FORMER[study]
+    )
 
 
 @pytest.mark.parametrize("study", paired_studies())
@@ -79,17 +99,29 @@ def test_frequencies_match_the_studys_cells(study, pool):
     recipes, sample = draw(study, "shape-hue", pool), dataset_sample(0)
     for split in ("train", "val", "test"):
         cells = load_study(study).cells(split, sample.added_cue)
-        cells = cells.groupby(["target_class", "cue_class", "group"], as_index=False)["weight"].sum()
+        cells = cells.groupby(["target_class", "cue_class", "group"], as_index=False)[
+            "weight"
+        ].sum()
         rows = recipes[recipes["split"] == split]
         for group, expected in cells.groupby("group") if split == "test" else [(None, cells)]:
             drawn = rows if group is None else rows[rows["group"] == group]
-            named = {factor: sample.chosen(factor, load_study(study).roles[role], DIGITS.factors[factor])
-                     for role, factor in (("target", "shape"), ("cue", "hue"))}
-            names = [(named["shape"][t], named["hue"][c], g) for t, c, g in
-                     zip(expected["target_class"], expected["cue_class"], expected["group"], strict=True)]
+            named = {
+                factor: sample.chosen(factor, load_study(study).roles[role], DIGITS.factors[factor])
+                for role, factor in (("target", "shape"), ("cue", "hue"))
+            }
+            names = [
+                (named["shape"][t], named["hue"][c], g)
+                for t, c, g in zip(
+                    expected["target_class"], expected["cue_class"], expected["group"], strict=True
+                )
+            ]
             found = drawn.groupby(["shape", "hue", "group"]).size()
-            assert set(found.index) == set(names), "cells outside the study were drawn, or cells of it were not"
-            assert chisquare([found[n] for n in names], expected["weight"] * len(drawn)).pvalue > LEVEL
+            assert set(found.index) == set(names), (
+                "cells outside the study were drawn, or cells of it were not"
+            )
+            assert (
+                chisquare([found[n] for n in names], expected["weight"] * len(drawn)).pvalue > LEVEL
+            )
             assert len(drawn) == COUNTS[group or split]
 
 
@@ -122,7 +154,9 @@ def test_other_factors_are_uniform_and_independent(pool):
 def test_realizations_are_uniform_in_their_class(factor, pool):
     train = draw("zso", factor, pool).query("split == 'train'")
     for name, rows in train.groupby(factor):
-        for column, (low, high) in zip(REALIZATION_COLUMNS[factor], REGIONS[factor][name], strict=True):
+        for column, (low, high) in zip(
+            REALIZATION_COLUMNS[factor], REGIONS[factor][name], strict=True
+        ):
             values = rows[column].to_numpy()
             values = np.where(values < low, values + 360, values) if factor == "hue" else values
             assert low <= values.min() and values.max() <= high
@@ -150,23 +184,66 @@ def test_counts_of_one_split_do_not_move_another(pool):
 
 
 def test_two_cues_can_be_drawn(pool):
-    study = parse_study("two-cues", {
-        "title": "Two cues", "meaning": "m", "metrics": "accuracy", "roles": {"target": 3, "cue": 3, "second_cue": 3},
-        "rows": [{"splits": ["train", "val", "test"], "group": "seen", "cells": [[0, 0, 0], [1, 1, 1], [2, 2, 2]]}]})
+    study = parse_study(
+        "two-cues",
+        {
+            "title": "Two cues",
+            "meaning": "m",
+            "metrics": "accuracy",
+            "roles": {"target": 3, "cue": 3, "second_cue": 3},
+            "rows": [
+                {
+                    "splits": ["train", "val", "test"],
+                    "group": "seen",
+                    "cells": [[0, 0, 0], [1, 1, 1], [2, 2, 2]],
+                }
+            ],
+        },
+    )
     binding = bind(study, "shape-hue-texture", DIGITS.factors)
-    frame = draw_split(study, binding, dataset_sample(0), "train", COUNTS, DIGITS, pool, named_generator("two-cues"))
+    frame = draw_split(
+        study,
+        binding,
+        dataset_sample(0),
+        "train",
+        COUNTS,
+        DIGITS,
+        pool,
+        named_generator("two-cues"),
+    )
     assert frame.groupby(["shape", "hue", "texture"]).size().to_list() == [3000] * 3
 
 
 def test_environments_are_drawn_by_their_weight(pool):
-    study = parse_study("environments", {
-        "title": "t", "meaning": "m", "metrics": "accuracy", "roles": {"target": 3, "cue": 6}, "rows": [
-            {"splits": ["train", "val"], "group": "seen", "weight": 2.0, "environment": "a",
-             "cells": [[0, 0], [1, 1], [2, 2]]},
-            {"splits": ["train", "val"], "group": "seen", "environment": "b", "cells": [[0, 3], [1, 4], [2, 5]]},
-            {"splits": ["test"], "group": "new", "cells": [[0, 1], [1, 2], [2, 0]]}]})
+    study = parse_study(
+        "environments",
+        {
+            "title": "t",
+            "meaning": "m",
+            "metrics": "accuracy",
+            "roles": {"target": 3, "cue": 6},
+            "rows": [
+                {
+                    "splits": ["train", "val"],
+                    "group": "seen",
+                    "weight": 2.0,
+                    "environment": "a",
+                    "cells": [[0, 0], [1, 1], [2, 2]],
+                },
+                {
+                    "splits": ["train", "val"],
+                    "group": "seen",
+                    "environment": "b",
+                    "cells": [[0, 3], [1, 4], [2, 5]],
+                },
+                {"splits": ["test"], "group": "new", "cells": [[0, 1], [1, 2], [2, 0]]},
+            ],
+        },
+    )
     counts = {"train": 900, "val": 90, "new": 60}
-    recipes = draw_recipes(study, bind(study, "shape-hue", DIGITS.factors), [dataset_sample(0)], counts, DIGITS, pool)
+    recipes = draw_recipes(
+        study, bind(study, "shape-hue", DIGITS.factors), [dataset_sample(0)], counts, DIGITS, pool
+    )
     assert recipes.column_names[:4] == ["sample", "split", "group", "environment"]
     frame = recipes.to_pandas()
     hues = dataset_sample(0).chosen("hue", 6, DIGITS.factors["hue"])
@@ -177,19 +254,32 @@ def test_environments_are_drawn_by_their_weight(pool):
         **{("train", "b", shapes[c], hues[c + 3]): 100 for c in range(3)},
         **{("val", "a", shapes[c], hues[c]): 20 for c in range(3)},
         **{("val", "b", shapes[c], hues[c + 3]): 10 for c in range(3)},
-        **{("test", "main", shapes[c], hues[(c + 1) % 3]): 20 for c in range(3)}}
+        **{("test", "main", shapes[c], hues[(c + 1) % 3]): 20 for c in range(3)},
+    }
 
 
 def test_file_round_trip_and_holes(tmp_path, pool):
     recipes = recipes_of("zgo", "hue-shape", pool)
     path = tmp_path / "recipes.parquet"
     definition = load_study("zgo").model_dump(exclude={"name"})
-    write_recipes(path, recipes, {"samples": 1, "study": "zgo", "binding": "hue-shape", "scene": "digits",
-                                  "roles": {"target": "hue", "cue": "shape"}, "definition": definition})
+    write_recipes(
+        path,
+        recipes,
+        {
+            "samples": 1,
+            "study": "zgo",
+            "binding": "hue-shape",
+            "scene": "digits",
+            "roles": {"target": "hue", "cue": "shape"},
+            "definition": definition,
+        },
+    )
     rows, noted = read_recipes(path, 0, "val")
     assert rows.equals(recipes.filter(pc.field("split") == "val"))
     assert noted["study"] == "zgo" and noted["code_version"]
-    with pytest.raises(DiagvibError, match="no recipes for dataset sample 3, split val; it holds samples 0 to 0"):
+    with pytest.raises(
+        DiagvibError, match="no recipes for dataset sample 3, split val; it holds samples 0 to 0"
+    ):
         read_recipes(path, 3, "val")
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DiagvibError, match="recipes.parquet: damaged or not a Parquet file"):
@@ -211,7 +301,8 @@ def test_crops_start_at_0_to_215_as_the_published_ones(pool):
 
 
 def largest_remainder(count: int, shares: dict) -> dict:
-    """Whole numbers that sum to count; among equal remainders any may be rounded up, so only sizes are compared."""
+    """Whole numbers that sum to count; among equal remainders any may be rounded up, so only sizes
+    are compared."""
     exact = {cell: count * share for cell, share in shares.items()}
     left = count - sum(int(value + 1e-9) for value in exact.values())
     first = sorted(exact, key=lambda cell: -round(exact[cell] - int(exact[cell] + 1e-9), 9))[:left]
@@ -219,24 +310,48 @@ def largest_remainder(count: int, shares: dict) -> dict:
 
 
 # 14,400 images are 4332, 114, 114 and 3 per cell of whac-95; most other numbers leave a remainder.
-@pytest.mark.parametrize(("study", "counts"), [
-    ("whac-95", {"train": 14400, "val": 270, "test": 540}), ("whac-95", {"train": 4374, "val": 540, "test": 1000}),
-    ("whac-100", {"train": 900, "val": 54, "test": 27}), ("cue-1-95", {"train": 1000, "val": 60, "test": 100}),
-    ("cue-2-95", {"train": 3600, "val": 54, "test": 54})])
-@pytest.mark.parametrize("binding", ["shape-hue-texture", "shape-texture-hue", "position-scale-lightness"])
+@pytest.mark.parametrize(
+    ("study", "counts"),
+    [
+        ("whac-95", {"train": 14400, "val": 270, "test": 540}),
+        ("whac-95", {"train": 4374, "val": 540, "test": 1000}),
+        ("whac-100", {"train": 900, "val": 54, "test": 27}),
+        ("cue-1-95", {"train": 1000, "val": 60, "test": 100}),
+        ("cue-2-95", {"train": 3600, "val": 54, "test": 54}),
+    ],
+)
+@pytest.mark.parametrize(
+    "binding", ["shape-hue-texture", "shape-texture-hue", "position-scale-lightness"]
+)
 def test_two_cues_get_their_exact_quotas(pool, study, counts, binding):
-    frame, definition = recipes_of(study, binding, pool, counts=counts).to_pandas(), load_study(study)
+    frame, definition = (
+        recipes_of(study, binding, pool, counts=counts).to_pandas(),
+        load_study(study),
+    )
     roles = ("target", "cue-1", "cue-2")
-    index = {factor: {name: i for i, name in enumerate(dataset_sample(0).classes[factor])} for factor in FACTORS}
+    index = {
+        factor: {name: i for i, name in enumerate(dataset_sample(0).classes[factor])}
+        for factor in FACTORS
+    }
     for split, count in counts.items():
         own = frame[frame["split"] == split]
         cells = definition.cells(split)
         if split == "test":
             cells["weight"] = 1 / 27
-        shares = dict(zip(cells[[f"{role}_class" for role in roles]].itertuples(index=False, name=None),
-                          cells["weight"], strict=True))
-        wanted, named = largest_remainder(count, shares), dict(zip(shares, cells["group"], strict=True))
-        cell = list(zip(*(own[factor].map(index[factor]) for factor in binding.split("-")), strict=True))
+        shares = dict(
+            zip(
+                cells[[f"{role}_class" for role in roles]].itertuples(index=False, name=None),
+                cells["weight"],
+                strict=True,
+            )
+        )
+        wanted, named = (
+            largest_remainder(count, shares),
+            dict(zip(shares, cells["group"], strict=True)),
+        )
+        cell = list(
+            zip(*(own[factor].map(index[factor]) for factor in binding.split("-")), strict=True)
+        )
         assert [named[one] for one in cell] == own["group"].to_list()
         found = {one: cell.count(one) for one in shares}
         assert set(cell) <= set(shares) and sum(found.values()) == count
@@ -248,7 +363,17 @@ def test_two_cues_get_their_exact_quotas(pool, study, counts, binding):
 
 
 def test_counts_of_groups_go_before_the_rows_weights(pool):
-    counts = {"train": 900, "val": 27, **dict.fromkeys(("common", "no-cue-1", "no-cue-2", "neither"), 36)}
-    frame = recipes_of("whac-95", "shape-hue-texture", pool, counts=counts).to_pandas().query("split == 'test'")
-    assert frame["group"].value_counts().to_dict() == dict.fromkeys(("common", "no-cue-1", "no-cue-2", "neither"), 36)
+    counts = {
+        "train": 900,
+        "val": 27,
+        **dict.fromkeys(("common", "no-cue-1", "no-cue-2", "neither"), 36),
+    }
+    frame = (
+        recipes_of("whac-95", "shape-hue-texture", pool, counts=counts)
+        .to_pandas()
+        .query("split == 'test'")
+    )
+    assert frame["group"].value_counts().to_dict() == dict.fromkeys(
+        ("common", "no-cue-1", "no-cue-2", "neither"), 36
+    )
     assert set(frame.groupby(["shape", "hue", "texture"]).size()) == {3, 6, 12}

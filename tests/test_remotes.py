@@ -1,8 +1,9 @@
-"""Remotes: what is pushed is pulled completely, by anyone with access; after an interruption, the same command
-finishes.
+"""Remotes: what is pushed is pulled completely, by anyone with access; after an interruption, the
+same command finishes.
 
-A folder, a real SSH server and a real S3 server (tests/services) are each tested, with results in the shape that
-dvc.yaml declares. DVC's messages that docs/remotes.md explains are checked here as well.
+A folder, a real SSH server and a real S3 server (tests/services) are each tested, with results in
+the shape that dvc.yaml declares. DVC's messages that docs/remotes.md explains are checked here as
+well.
 """
 
 import base64
@@ -36,11 +37,24 @@ from loopback import ADDRESS, Line, wait_for_port  # noqa: E402
 
 pytest.importorskip("dvc", reason="dvc is not installed (pip install '.[workflow]')")
 
-SOURCES = ("dvc.yaml", ".dvc/config", ".dvc/.gitignore", ".dvcignore", ".gitignore", "config", "rules", "src")
-FILES = {"data/images": (40, 100_000), "results/runs": (80, 2_000)}  # number and bytes each; of other outs, one small
+SOURCES = (
+    "dvc.yaml",
+    ".dvc/config",
+    ".dvc/.gitignore",
+    ".dvcignore",
+    ".gitignore",
+    "config",
+    "rules",
+    "src",
+)
+FILES = {
+    "data/images": (40, 100_000),
+    "results/runs": (80, 2_000),
+}  # number and bytes each; of other outs, one small
 BIG, BIG_BYTES = "data/images/zgo/shape-hue/big.parquet", 10_000_000
 IN_BETWEEN = 2_000_000  # bytes that the line passes on before it is held or cut
-# A copy to or from a folder is killed at this file size: in the big file, or before, in DVC's own database.
+# A copy to or from a folder is killed at this file size: in the big file, or before, in DVC's own
+# database.
 IN_BIG_FILE, IN_DATABASE = 8_000_000, 200_000
 JOBS = ("--jobs", "2")
 
@@ -58,6 +72,7 @@ sys.exit(main(sys.argv[2:]))
 @dataclass
 class Remote:
     """A place to push to: how DVC reaches it, and what is really there."""
+
     objects: Callable[[], dict[str, bytes]]  # by path
     settings: dict[str, str]  # of .dvc/config
     own: dict[str, str] = field(default_factory=dict)  # of .dvc/config.local
@@ -66,22 +81,48 @@ class Remote:
 
 
 class Repository:
-    """A git and DVC repository with a separate home; nothing of the machine's DVC, SSH or AWS settings is seen."""
+    """A git and DVC repository with a separate home; nothing of the machine's DVC, SSH or AWS
+    settings is seen."""
 
     def __init__(self, folder: Path, home: Path):
         self.folder, self.home = folder, home
         home.mkdir(exist_ok=True)
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("AWS_", "DVC_", "GIT_", "SSH_"))
-                and not k.lower().endswith("_proxy")}
-        author = {f"GIT_{who}_{what}": "me@localhost" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("AWS_", "DVC_", "GIT_", "SSH_"))
+            and not k.lower().endswith("_proxy")
+        }
+        author = {
+            f"GIT_{who}_{what}": "me@localhost"
+            for who in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
         self.environment = {
-            **kept, **author, "HOME": str(home), "GIT_CONFIG_GLOBAL": os.devnull, "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_DEFAULT_REGION": s3_service.REGION, "AWS_MAX_ATTEMPTS": "1", "DVC_NO_ANALYTICS": "1",
-            **{f"DVC_{name}_DIR": str(home / name) for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")}}
+            **kept,
+            **author,
+            "HOME": str(home),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_DEFAULT_REGION": s3_service.REGION,
+            "AWS_MAX_ATTEMPTS": "1",
+            "DVC_NO_ANALYTICS": "1",
+            **{
+                f"DVC_{name}_DIR": str(home / name)
+                for name in ("SITE_CACHE", "GLOBAL_CONFIG", "SYSTEM_CONFIG")
+            },
+        }
 
     def start(self, *command: str | Path) -> subprocess.Popen:
-        return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return subprocess.Popen(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
 
     def run(self, *command: str | Path) -> tuple[int, str]:
         process = self.start(*command)
@@ -119,7 +160,12 @@ class Repository:
     def artifacts(self) -> dict[str, bytes]:
         """Every file that DVC should transfer."""
         outs = [self.folder / out for out in _outs(self.folder)]
-        files = [path for out in outs for path in ([out] if out.is_file() else out.rglob("*")) if path.is_file()]
+        files = [
+            path
+            for out in outs
+            for path in ([out] if out.is_file() else out.rglob("*"))
+            if path.is_file()
+        ]
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in files}
 
 
@@ -133,7 +179,11 @@ def _write_config(path: Path, settings: dict[str, str]) -> None:
 
 def _outs(folder: Path) -> list[str]:
     stages = read_yaml(folder / "dvc.yaml")["stages"].values()
-    return [out if isinstance(out, str) else next(iter(out)) for stage in stages for out in stage["outs"]]
+    return [
+        out if isinstance(out, str) else next(iter(out))
+        for stage in stages
+        for out in stage["outs"]
+    ]
 
 
 def _fill(folder: Path) -> None:
@@ -142,8 +192,16 @@ def _fill(folder: Path) -> None:
     for out in _outs(folder):
         count, size = FILES.get(out, (1, 100))
         for number in range(count):
-            name = f"data/raw/{number}" if out == ".snakemake/metadata" else f"zgo/shape-hue/{number}.parquet"
-            name = base64.urlsafe_b64encode(name.encode()).decode() if out == ".snakemake/metadata" else name
+            name = (
+                f"data/raw/{number}"
+                if out == ".snakemake/metadata"
+                else f"zgo/shape-hue/{number}.parquet"
+            )
+            name = (
+                base64.urlsafe_b64encode(name.encode()).decode()
+                if out == ".snakemake/metadata"
+                else name
+            )
             path = folder / out if Path(out).suffix else folder / out / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(generator.bytes(size))
@@ -208,15 +266,26 @@ def ssh_remote(ssh_server, tmp_path) -> Iterator[Remote]:
     storage = Path(ssh_server.storage) / tmp_path.name
     with Line(ssh_server.port) as line:
         url = f"ssh://{ssh_server.user}@{ADDRESS}:{line.port}{storage}"
-        yield Remote(functools.partial(_contents, storage), {"url": url}, {"keyfile": ssh_server.key}, line=line)
+        yield Remote(
+            functools.partial(_contents, storage),
+            {"url": url},
+            {"keyfile": ssh_server.key},
+            line=line,
+        )
 
 
 @pytest.fixture
 def s3_remote(s3_server) -> Iterator[Remote]:
     s3_server.empty()
     with Line(s3_server.port) as line:
-        settings = {"url": f"s3://{s3_server.bucket}/dvc", "endpointurl": f"http://{ADDRESS}:{line.port}"}
-        environment = {"AWS_ACCESS_KEY_ID": s3_server.key_id, "AWS_SECRET_ACCESS_KEY": s3_server.secret}
+        settings = {
+            "url": f"s3://{s3_server.bucket}/dvc",
+            "endpointurl": f"http://{ADDRESS}:{line.port}",
+        }
+        environment = {
+            "AWS_ACCESS_KEY_ID": s3_server.key_id,
+            "AWS_SECRET_ACCESS_KEY": s3_server.secret,
+        }
         yield Remote(s3_server.objects, settings, environment=environment, line=line)
 
 
@@ -226,14 +295,21 @@ def remote(request) -> Remote:
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def _finished(objects: dict[str, bytes]) -> int:
-    """The number of objects with their final name; each must be complete, as its name, the hash of its content,
-    shows."""
-    found = {match[1] + match[2]: content for path, content in objects.items()
-             if (match := re.search(r"(?:^|/)md5/(..)/([0-9a-f]{30}(?:\.dir)?)$", path))}
+    """The number of objects with their final name; each must be complete, as its name, the hash of
+    its content, shows."""
+    found = {
+        match[1] + match[2]: content
+        for path, content in objects.items()
+        if (match := re.search(r"(?:^|/)md5/(..)/([0-9a-f]{30}(?:\.dir)?)$", path))
+    }
     for name, content in found.items():
         assert hashlib.md5(content).hexdigest() == name.removesuffix(".dir")
     return len(found)
@@ -247,7 +323,9 @@ def _moved(said: str) -> int:
 def _kill_in_between(repository: Repository, remote: Remote, command: str) -> None:
     """Kill -9 of a push or pull when half of it has been transferred."""
     if remote.line is None:
-        code, said = repository.run(programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command)
+        code, said = repository.run(
+            programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command
+        )
         assert code == -signal.SIGXFSZ, said
         return
     remote.line.hold_after(IN_BETWEEN)
@@ -304,11 +382,16 @@ def test_a_killed_or_cut_transfer_is_completed_by_the_same_command(repository, r
     assert _finished(_contents(cache)) == whole
 
 
-def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(repository, folder_remote, tmp_path):
-    """DVC takes the half-written index of what to push for complete, reports nothing, and pushes less."""
+def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(
+    repository, folder_remote, tmp_path
+):
+    """DVC takes the half-written index of what to push for complete, reports nothing, and pushes
+    less."""
     repository.use(folder_remote)
     whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
-    code, said = repository.run(programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
+    code, said = repository.run(
+        programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push"
+    )
     assert code == -signal.SIGXFSZ, said
     repository.dvc("push")
     repository.environment["DVC_SITE_CACHE_DIR"] = str(tmp_path / "fresh")
@@ -320,8 +403,11 @@ def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(repos
 def test_verify_refuses_what_was_changed_on_the_remote(repository, folder_remote, tmp_path):
     repository.use(folder_remote)
     repository.dvc("push", "tabulate")
-    table = next(path for path in Path(folder_remote.settings["url"]).rglob("*") if path.is_file()
-                 and path.suffix != ".dir" and path.stat().st_size == 100)
+    table = next(
+        path
+        for path in Path(folder_remote.settings["url"]).rglob("*")
+        if path.is_file() and path.suffix != ".dir" and path.stat().st_size == 100
+    )
     table.chmod(0o644)
     table.write_bytes(bytes(100))
     folder_remote.settings["verify"] = "true"
@@ -331,18 +417,26 @@ def test_verify_refuses_what_was_changed_on_the_remote(repository, folder_remote
     assert _finished(_contents(clone.folder / ".dvc" / "cache")) > 0
 
 
-def test_a_stage_alone_is_pushed_and_read_over_http_without_an_account(repository, folder_remote, tmp_path):
+def test_a_stage_alone_is_pushed_and_read_over_http_without_an_account(
+    repository, folder_remote, tmp_path
+):
     repository.use(folder_remote)
     repository.dvc("push", "tabulate")
     assert len(folder_remote.objects()) < 10
     handler = functools.partial(_Quiet, directory=folder_remote.settings["url"])
     with http.server.ThreadingHTTPServer((ADDRESS, 0), handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        ).start()
         public = Remote(folder_remote.objects, {"url": f"http://{ADDRESS}:{server.server_port}"})
         clone = repository.clone(tmp_path / "clone", public)
         clone.dvc("pull", "tabulate")
         server.shutdown()
-    tables = {path: content for path, content in repository.artifacts().items() if path.startswith("results/tables/")}
+    tables = {
+        path: content
+        for path, content in repository.artifacts().items()
+        if path.startswith("results/tables/")
+    }
     assert tables and tables.items() <= clone.artifacts().items()
     assert not (clone.folder / "data" / "images").exists()
 
@@ -356,7 +450,11 @@ def test_credentials_stay_out_of_git(repository):
     """The commands of docs/remotes.md, then everything that git would ever see."""
     repository.dvc("remote", "add", "--default", "bucket", "s3://bucket/dvc")
     repository.dvc("remote", "add", "lab", "ssh://lab.example.org/srv/dvc")
-    for remote, name in (("bucket", "access_key_id"), ("bucket", "secret_access_key"), ("lab", "keyfile")):
+    for remote, name in (
+        ("bucket", "access_key_id"),
+        ("bucket", "secret_access_key"),
+        ("lab", "keyfile"),
+    ):
         repository.dvc("remote", "modify", "--local", remote, name, f"hidden-{name}")
     assert (repository.folder / ".dvc" / "config.local").read_text().count("hidden-") == 3
     repository.git("add", "--all")
@@ -365,14 +463,35 @@ def test_credentials_stay_out_of_git(repository):
     assert repository.run("git", "grep", "--cached", "hidden-") == (1, "")
 
 
-def test_a_tunnel_checks_the_host_key_which_dvc_does_not(repository, ssh_server, ssh_remote, tmp_path):
+def test_a_tunnel_checks_the_host_key_which_dvc_does_not(
+    repository, ssh_server, ssh_remote, tmp_path
+):
     ssh_remote.line.cut()
-    tunnel = ["ssh", "-F", "none", "-N", "-i", ssh_server.key, "-p", str(ssh_server.port), "-o", "IdentityAgent=none",
-              "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-L",
-              f"{ADDRESS}:{ssh_remote.line.port}:{ADDRESS}:{ssh_server.port}", ADDRESS]
+    tunnel = [
+        "ssh",
+        "-F",
+        "none",
+        "-N",
+        "-i",
+        ssh_server.key,
+        "-p",
+        str(ssh_server.port),
+        "-o",
+        "IdentityAgent=none",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "ExitOnForwardFailure=yes",
+        "-L",
+        f"{ADDRESS}:{ssh_remote.line.port}:{ADDRESS}:{ssh_server.port}",
+        ADDRESS,
+    ]
     strangers = tmp_path / "known_hosts"
-    strangers.write_text(Path(ssh_server.known_hosts).read_text().split()[0] + " "
-                         + Path(f"{ssh_server.key}.pub").read_text())
+    strangers.write_text(
+        Path(ssh_server.known_hosts).read_text().split()[0]
+        + " "
+        + Path(f"{ssh_server.key}.pub").read_text()
+    )
     code, said = repository.run(*tunnel, "-o", f"UserKnownHostsFile={strangers}")
     assert code != 0 and "Host key verification failed" in said
     repository.use(ssh_remote)
@@ -400,7 +519,9 @@ def test_what_dvc_says_where_ssh_fails(repository, ssh_remote):
 def test_what_dvc_says_where_s3_fails(repository, s3_remote):
     repository.use(replace(s3_remote, environment={}))
     assert "Unable to locate credentials" in repository.dvc_fails("push")
-    repository.use(replace(s3_remote, environment={**s3_remote.environment, "AWS_SECRET_ACCESS_KEY": "wrong"}))
+    repository.use(
+        replace(s3_remote, environment={**s3_remote.environment, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    )
     assert "Forbidden" in repository.dvc_fails("push")
     repository.use(replace(s3_remote, settings={**s3_remote.settings, "url": "s3://another/dvc"}))
     assert "The specified bucket does not exist" in repository.dvc_fails("push")

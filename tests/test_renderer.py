@@ -1,4 +1,5 @@
-"""The renderer compared with the published generator's images and with a plain implementation, and its edge cases."""
+"""The renderer compared with the published generator's images and with a plain implementation, and
+its edge cases."""
 
 import os
 import subprocess
@@ -20,15 +21,26 @@ from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
 OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 
 
-PATHS = [False, True]  # plain torch, and the CPU's kernel; Triton's kernel has tests of its own below
+PATHS = [
+    False,
+    True,
+]  # plain torch, and the CPU's kernel; Triton's kernel has tests of its own below
 on_every_path = pytest.mark.parametrize("fused", PATHS, ids=["plain", "numba"])
 
 
-def random_recipes(n: int, seed: int = 0, digits: int = 7, textures: int = 3) -> dict[str, np.ndarray]:
+def random_recipes(
+    n: int, seed: int = 0, digits: int = 7, textures: int = 3
+) -> dict[str, np.ndarray]:
     g = np.random.default_rng(seed)
-    return {"digit": g.integers(0, digits, n), "texture": g.integers(0, textures, n),
-            "crop": g.integers(0, 25, (n, 2)), "hue": g.uniform(0, 360, n), "lightness": g.uniform(0, 1, (n, 2)),
-            "position": g.uniform(1 / 7, 6 / 7, (n, 2)), "scale": g.uniform(1 / 1.45, 1.45, n)}
+    return {
+        "digit": g.integers(0, digits, n),
+        "texture": g.integers(0, textures, n),
+        "crop": g.integers(0, 25, (n, 2)),
+        "hue": g.uniform(0, 360, n),
+        "lightness": g.uniform(0, 1, (n, 2)),
+        "position": g.uniform(1 / 7, 6 / 7, (n, 2)),
+        "scale": g.uniform(1 / 1.45, 1.45, n),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +52,8 @@ def stacks() -> tuple[np.ndarray, np.ndarray]:
 
 
 def assert_golden_contract(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """At least 99.9 % of all pixels and 95 % of object pixels identical, none further off than 2 levels."""
+    """At least 99.9 % of all pixels and 95 % of object pixels identical, none further off than 2
+    levels."""
     difference = np.abs(ours.astype(int) - theirs)
     assert difference.max() <= 2
     assert (difference == 0).mean() >= 0.999
@@ -52,9 +65,14 @@ def test_published_renders(golden, mirror, fused):
     names = classes("texture")
     textures = np.stack([imread(mirror / "textures" / f"{name}.png") for name in names])
     ours = Renderer(golden["prepared_digit"], textures, fused=fused).render(
-        digit=np.arange(len(golden["images"])), texture=[names.index(t) for t in golden["texture"]],
-        crop=golden["texture_crop"], hue=golden["hue_degrees"], lightness=golden["lightness"],
-        position=golden["position"], scale=golden["scale"])
+        digit=np.arange(len(golden["images"])),
+        texture=[names.index(t) for t in golden["texture"]],
+        crop=golden["texture_crop"],
+        hue=golden["hue_degrees"],
+        lightness=golden["lightness"],
+        position=golden["position"],
+        scale=golden["scale"],
+    )
     assert_golden_contract(ours.numpy(), golden["images"].transpose(0, 2, 3, 1))
 
 
@@ -65,8 +83,11 @@ def test_own_golden_renders(fused):
         case = dict(file)
     n = len(case["images"])
     ours = Renderer(case["digits"], case["crops"], fused=fused).render(
-        digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
-        **{k: case[k] for k in ("hue", "lightness", "position", "scale")})
+        digit=np.arange(n),
+        texture=np.arange(n),
+        crop=np.zeros((n, 2), int),
+        **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
+    )
     assert_golden_contract(ours.numpy(), case["images"])
 
 
@@ -84,9 +105,16 @@ def test_every_image_size_agrees_with_plain(stacks, size, fused):
     ours = Renderer(digits, textures, size=size, fused=fused).render(**recipes).numpy().astype(int)
     for i in range(24):
         row, column = recipes["crop"][i]
-        crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
-        plain = render_plain(digits[recipes["digit"][i]], crop, recipes["hue"][i], recipes["lightness"][i],
-                             recipes["position"][i], recipes["scale"][i], size)
+        crop = textures[recipes["texture"][i], row : row + 40, column : column + 40]
+        plain = render_plain(
+            digits[recipes["digit"][i]],
+            crop,
+            recipes["hue"][i],
+            recipes["lightness"][i],
+            recipes["position"][i],
+            recipes["scale"][i],
+            size,
+        )
         assert np.abs(ours[i] - plain).max() <= 2
         assert (ours[i] == plain).mean() > 0.99
 
@@ -97,7 +125,10 @@ def test_batch_order_and_threads_change_nothing(stacks, fused):
     whole = renderer.render(**recipes)
     order = np.random.default_rng(2).permutation(300)
     assert torch.equal(renderer.render(**{k: v[order] for k, v in recipes.items()}), whole[order])
-    parts = [renderer.render(**{k: v[at:at + 7] for k, v in recipes.items()}) for at in range(0, 300, 7)]
+    parts = [
+        renderer.render(**{k: v[at : at + 7] for k, v in recipes.items()})
+        for at in range(0, 300, 7)
+    ]
     assert torch.equal(torch.cat(parts), whole)
     threads = torch.get_num_threads()
     try:
@@ -109,7 +140,9 @@ def test_batch_order_and_threads_change_nothing(stacks, fused):
 
 
 def test_placing_by_gather_equals_placing_by_slices(stacks, monkeypatch):
-    recipes = random_recipes(200) | {"position": np.random.default_rng(3).uniform(-0.3, 1.3, (200, 2))}
+    recipes = random_recipes(200) | {
+        "position": np.random.default_rng(3).uniform(-0.3, 1.3, (200, 2))
+    }
     by_slices = Renderer(*stacks, fused=False).render(**recipes)
     monkeypatch.setattr(renderer_module, "_place_by_slices", renderer_module._place_by_gather)
     assert torch.equal(Renderer(*stacks, fused=False).render(**recipes), by_slices)
@@ -117,9 +150,13 @@ def test_placing_by_gather_equals_placing_by_slices(stacks, monkeypatch):
 
 @pytest.mark.parametrize("size", [64, 65, 128, 200, 256])
 def test_the_paths_agree(stacks, size):
-    """Within one level on 99.9 % of pixels, also at the border and for objects from one pixel to the largest."""
+    """Within one level on 99.9 % of pixels, also at the border and for objects from one pixel to
+    the largest."""
     g = np.random.default_rng(size)
-    recipes = random_recipes(200) | {"position": g.uniform(-0.3, 1.3, (200, 2)), "scale": g.uniform(0.02, 3.1, 200)}
+    recipes = random_recipes(200) | {
+        "position": g.uniform(-0.3, 1.3, (200, 2)),
+        "scale": g.uniform(0.02, 3.1, 200),
+    }
     plain, fused = (Renderer(*stacks, size=size, fused=f).render(**recipes).short() for f in PATHS)
     difference = (plain - fused).abs()
     assert (plain != CANVAS).any(dim=(1, 2, 3)).sum() > 100
@@ -148,16 +185,21 @@ def test_digits_anywhere_in_their_square_are_drawn(stacks, used, fused):
     ours = Renderer(digits, textures, fused=fused).render(**recipes).numpy().astype(int)
     for i, image in enumerate(ours):
         row, column = recipes["crop"][i]
-        crop = textures[recipes["texture"][i], row:row + 40, column:column + 40]
-        plain = render_plain(digits[recipes["digit"][i]], crop, *(recipes[k][i] for k in (
-            "hue", "lightness", "position", "scale")))
+        crop = textures[recipes["texture"][i], row : row + 40, column : column + 40]
+        plain = render_plain(
+            digits[recipes["digit"][i]],
+            crop,
+            *(recipes[k][i] for k in ("hue", "lightness", "position", "scale")),
+        )
         assert np.abs(image - plain).max() <= 2
         assert (image == plain).mean() > 0.95
 
 
 @on_every_path
 def test_empty_digits_leave_the_canvas(stacks, fused):
-    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1], fused=fused).render(**random_recipes(9))
+    images = Renderer(np.full((7, 40, 40), 150, np.uint8), stacks[1], fused=fused).render(
+        **random_recipes(9)
+    )
     assert (images == CANVAS).all()
 
 
@@ -203,29 +245,56 @@ print("agrees")
 
 
 def test_the_kernel_agrees_in_tritons_interpreter():
-    """The CUDA kernel, run on the CPU by Triton's interpreter, which must be chosen before Triton is imported."""
-    pytest.importorskip("triton", reason="triton is not installed (it comes with CUDA builds of torch)")
-    done = subprocess.run([sys.executable, "-c", INTERPRETED, str(Path(__file__).parent)], capture_output=True,
-                          text=True, env={**os.environ, "TRITON_INTERPRET": "1"})
+    """The CUDA kernel, run on the CPU by Triton's interpreter, which must be chosen before Triton
+    is imported."""
+    pytest.importorskip(
+        "triton", reason="triton is not installed (it comes with CUDA builds of torch)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", INTERPRETED, str(Path(__file__).parent)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "agrees"
 
 
 def test_the_kernel_compiles_for_hopper(tmp_path, monkeypatch):
-    """Compiled ahead of time, without a GPU: wide stores, a barrier between canvas and object, no register spills."""
-    triton = pytest.importorskip("triton", reason="triton is not installed (it comes with CUDA builds of torch)")
+    """Compiled ahead of time, without a GPU: wide stores, a barrier between canvas and object, no
+    register spills."""
+    triton = pytest.importorskip(
+        "triton", reason="triton is not installed (it comes with CUDA builds of torch)"
+    )
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
     from diagvib.scenes.digits.triton_kernel import FILL, PIXELS, WARPS, render_image
+
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    constants = {"size": 128, "sides": 129, "object_side": 40, "canvas": CANVAS, "guard": 1e-4, "fill": FILL,
-                 "pixels": PIXELS}
-    types = ["*u8"] * 3 + ["*fp32", "*i32", "*i32"] + ["*i32"] * 6 + ["i32"] * 2 + ["constexpr"] * len(constants)
+    constants = {
+        "size": 128,
+        "sides": 129,
+        "object_side": 40,
+        "canvas": CANVAS,
+        "guard": 1e-4,
+        "fill": FILL,
+        "pixels": PIXELS,
+    }
+    types = (
+        ["*u8"] * 3
+        + ["*fp32", "*i32", "*i32"]
+        + ["*i32"] * 6
+        + ["i32"] * 2
+        + ["constexpr"] * len(constants)
+    )
     names = render_image.arg_names
-    source = ASTSource(fn=render_image, signature=dict(zip(names, types, strict=True)),
-                       constexprs={(names.index(k),): v for k, v in constants.items()},
-                       attrs={(i,): [["tt.divisibility", 16]] for i in range(14)})
+    source = ASTSource(
+        fn=render_image,
+        signature=dict(zip(names, types, strict=True)),
+        constexprs={(names.index(k),): v for k, v in constants.items()},
+        attrs={(i,): [["tt.divisibility", 16]] for i in range(14)},
+    )
     options = {"num_warps": WARPS, "enable_fp_fusion": True}
     code = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
     assert ".target sm_90" in code
@@ -251,10 +320,17 @@ def test_objects_leaving_the_image_are_clipped(stacks, fused):
     assert (images[2, 40:, 40:] == CANVAS).all()
 
 
-@pytest.mark.parametrize(("name", "value", "says"), [
-    ("digit", 7, "digit 7 is out of range"), ("digit", -1, "digit -1"), ("texture", 3, "texture 3 is out of range"),
-    ("crop", (0, 25), r"crop \[0, 25\] is out of range"), ("scale", np.nan, "scale nan is not a finite number"),
-    ("lightness", (0.5, np.inf), r"lightness \[0.5, inf\] is not a finite number")])
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("digit", 7, "digit 7 is out of range"),
+        ("digit", -1, "digit -1"),
+        ("texture", 3, "texture 3 is out of range"),
+        ("crop", (0, 25), r"crop \[0, 25\] is out of range"),
+        ("scale", np.nan, "scale nan is not a finite number"),
+        ("lightness", (0.5, np.inf), r"lightness \[0.5, inf\] is not a finite number"),
+    ],
+)
 def test_a_wrong_value_is_named_with_its_row(stacks, name, value, says):
     recipes = random_recipes(10)
     recipes[name][4] = value

@@ -31,18 +31,31 @@ def config(tmp_path_factory) -> dict:
     for study in studies["studies"].values():
         study["scene"] = "test_replicates:Seeded"
     (folder / "studies.yaml").write_text(yaml.safe_dump(studies, sort_keys=False))
-    return resolve({
-        "root": str(folder), "sources": "embedded", "studies": [JOB[1]], "studies_from": [str(folder / "studies.yaml")],
-        "bindings": [JOB[2]], "samples": 3, "image_size": 64, "baselines": [JOB[0]], "training": {"max_epochs": 1},
-        "counts": {"train": 60, "val": 24, "common": 12, "neither": 12}}, "seeded.yaml")
+    return resolve(
+        {
+            "root": str(folder),
+            "sources": "embedded",
+            "studies": [JOB[1]],
+            "studies_from": [str(folder / "studies.yaml")],
+            "bindings": [JOB[2]],
+            "samples": 3,
+            "image_size": 64,
+            "baselines": [JOB[0]],
+            "training": {"max_epochs": 1},
+            "counts": {"train": 60, "val": 24, "common": 12, "neither": 12},
+        },
+        "seeded.yaml",
+    )
 
 
 @pytest.fixture(scope="module")
 def layout(config, tmp_path_factory) -> Layout:
     """Everything up to the runs."""
     layout = Layout(tmp_path_factory.getbasetemp() / "replicates")
-    settings = {stage: stage_settings(config, stage, JOB[1], JOB[0])
-                for stage in ("prepare", "draw", "render", "train")}
+    settings = {
+        stage: stage_settings(config, stage, JOB[1], JOB[0])
+        for stage in ("prepare", "draw", "render", "train")
+    }
     stages.prepare(layout, settings["prepare"], "test_replicates:Seeded")
     stages.draw(layout, settings["draw"], *JOB[1:])
     stages.render(layout, settings["render"], *JOB[1:], "cpu", 1)
@@ -58,11 +71,16 @@ def test_all_replicates_share_one_dataset(config, layout):
 
 
 def test_each_replicate_is_trained_with_a_seed_of_its_own(config, layout):
-    made = [json.loads((layout.runs(*JOB) / str(number) / "run.json").read_text()) for number in range(3)]
+    made = [
+        json.loads((layout.runs(*JOB) / str(number) / "run.json").read_text())
+        for number in range(3)
+    ]
     seeds = [run["seed"] for run in made]
     assert seeds[0] == config["training"]["seed"] and len(set(seeds)) == 3
     assert seeds == [run["training"]["seed"] for run in made]
-    histories = {(layout.runs(*JOB) / str(number) / "history.jsonl").read_text() for number in range(3)}
+    histories = {
+        (layout.runs(*JOB) / str(number) / "history.jsonl").read_text() for number in range(3)
+    }
     assert len(histories) == 3
 
 
@@ -70,13 +88,30 @@ def test_only_replicates_of_one_dataset_have_seeds_of_their_own():
     for number in range(3):
         assert run_seed(make_run(*JOB, number), 7) == 7
         shared = make_run(*JOB, number, shared=True)
-        assert (run_seed(shared, 7) == 7) == (number == 0) and shared.dataset == 0 and shared.sample == number
+        assert (
+            (run_seed(shared, 7) == 7) == (number == 0)
+            and shared.dataset == 0
+            and shared.sample == number
+        )
 
 
 def test_scenes_of_both_kinds_need_configurations_of_their_own(config):
     both = {key: config[key] for key in ("sources", "studies_from", "samples")} | {
-        "studies": [JOB[1], "whac-95"], "bindings": [JOB[2], "shape-hue-texture"], "baselines": ["erm"],
-        "counts": {"train": 60, "val": 24, "common": 12, "neither": 12, "no-cue-1": 12, "no-cue-2": 12}}
-    with pytest.raises(DiagvibError, match="both.yaml: studies: a replicate of digits is a dataset sample, one of "
-                                           "test_replicates:Seeded a seed"):
+        "studies": [JOB[1], "whac-95"],
+        "bindings": [JOB[2], "shape-hue-texture"],
+        "baselines": ["erm"],
+        "counts": {
+            "train": 60,
+            "val": 24,
+            "common": 12,
+            "neither": 12,
+            "no-cue-1": 12,
+            "no-cue-2": 12,
+        },
+    }
+    with pytest.raises(
+        DiagvibError,
+        match="both.yaml: studies: a replicate of digits is a dataset sample, one of "
+        "test_replicates:Seeded a seed",
+    ):
         resolve(both, "both.yaml")

@@ -1,4 +1,5 @@
-"""The ledger of a root other than the current folder: recorded, pulled, checked and pruned as that of `.` is."""
+"""The ledger of a root other than the current folder: recorded, pulled, checked and pruned as that
+of `.` is."""
 
 import json
 import shlex
@@ -26,10 +27,16 @@ RUN = f"{ROOT}/results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory) -> Path:
-    """A repository with a configuration of its own root, run once, committed, pushed. Not to be changed."""
-    text = TOY.replace("root: .", f"root: {ROOT}").replace("zso, zgo", "zgo").replace(
-        "[small_cnn, {name: other, studies: [zgo]}]", "[{name: small_cnn, max_epochs: 1}]")
-    folder = dvc_repository(tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"), "mine.yaml", text)
+    """A repository with a configuration of its own root, run once, committed, pushed. Not to be
+    changed."""
+    text = (
+        TOY.replace("root: .", f"root: {ROOT}")
+        .replace("zso, zgo", "zgo")
+        .replace("[small_cnn, {name: other, studies: [zgo]}]", "[{name: small_cnn, max_epochs: 1}]")
+    )
+    folder = dvc_repository(
+        tmp_path_factory.mktemp("recorded"), tmp_path_factory.mktemp("remote"), "mine.yaml", text
+    )
     (folder / "said.txt").write_text(mine(folder))
     git(folder, "add", ROOT)
     git(folder, "commit", "-m", "results")
@@ -52,14 +59,22 @@ def test_a_complete_run_is_recorded_in_its_root(recorded):
     assert f"in {ROOT}/dvc.lock; `git add {ROOT}`" in (recorded / "said.txt").read_text()
     assert not (recorded / ROOT / "SHA256SUMS").exists() and not (recorded / "dvc.lock").exists()
     assert git(recorded, "ls-files", ROOT).split() == [
-        f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")]
+        f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")
+    ]
     assert git(recorded, "status", "--porcelain", "--", ROOT) == ""
-    stages, main = (yaml.safe_load((recorded / folder / "dvc.yaml").read_text())["stages"] for folder in (ROOT, "."))
+    stages, main = (
+        yaml.safe_load((recorded / folder / "dvc.yaml").read_text())["stages"]
+        for folder in (ROOT, ".")
+    )
     assert list(stages) == list(main)
     for name, stage in stages.items():
-        outs = {path for out in (*main[name]["outs"], *main[name].get("metrics", [])) for path in out}
+        outs = {
+            path for out in (*main[name]["outs"], *main[name].get("metrics", [])) for path in out
+        }
         assert {path for out in stage["outs"] for path in out} == {
-            f"{ROOT}/provenance.zip" if path.startswith(".snakemake") else f"{ROOT}/{path}" for path in outs}
+            f"{ROOT}/provenance.zip" if path.startswith(".snakemake") else f"{ROOT}/{path}"
+            for path in outs
+        }
 
 
 def test_a_clone_that_pulls_the_root_has_nothing_to_do(pulled):
@@ -83,14 +98,19 @@ def test_damage_is_found_and_restored(pulled):
     (pulled / ROOT / "provenance.zip").write_bytes(b"no archive")
     shutil.rmtree(pulled / ".snakemake")
     said = mine(pulled, "-n", fails=True)
-    assert f"error: {ROOT}/provenance.zip: damaged" in said and f"`dvc checkout {ROOT}/provenance.zip` restores" in said
+    assert (
+        f"error: {ROOT}/provenance.zip: damaged" in said
+        and f"`dvc checkout {ROOT}/provenance.zip` restores" in said
+    )
 
 
 def test_what_dvc_repro_makes_it_records_with_its_provenance(pulled):
     replace(pulled / f"{ROOT}/config.yaml", "ood: 18", "ood: 27")
     dvc(pulled, "repro", f"{ROOT}/dvc.yaml")
     assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
-    assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(pulled, "verify", "--root", ROOT)
+    assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(
+        pulled, "verify", "--root", ROOT
+    )
     assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
     git(pulled, "commit", "-am", "more images")
     # The records go with the files: the commit before is complete again, too.
@@ -103,7 +123,10 @@ def test_what_is_pruned_is_recorded_without_it(pulled):
     beyond = pulled / RUN.replace("/0/", "/1/")
     beyond.parent.mkdir()
     shutil.copy(pulled / RUN, beyond)
-    assert "deleted 1 files" in diagvib(pulled, "prune", "--config", "mine.yaml", "--yes") and not beyond.exists()
+    assert (
+        "deleted 1 files" in diagvib(pulled, "prune", "--config", "mine.yaml", "--yes")
+        and not beyond.exists()
+    )
     lock = (pulled / ROOT / "dvc.lock").read_text()
     assert f"in {ROOT}/dvc.lock" in diagvib(pulled, "record", "--root", ROOT)
     assert (pulled / ROOT / "dvc.lock").read_text() == lock
@@ -112,10 +135,18 @@ def test_what_is_pruned_is_recorded_without_it(pulled):
 def test_what_is_not_complete_is_not_recorded(pulled):
     lock = (pulled / ROOT / "dvc.lock").read_text()
     shutil.rmtree((pulled / RUN).parent)
-    for option, value, named in (("--root", ROOT, f"{ROOT}/config.yaml"), ("--config", "mine.yaml", "mine.yaml")):
+    for option, value, named in (
+        ("--root", ROOT, f"{ROOT}/config.yaml"),
+        ("--config", "mine.yaml", "mine.yaml"),
+    ):
         said = diagvib(pulled, "record", option, value, fails=True)
-        assert f"error: {ROOT} is not complete; `snakemake -n --configfile {named}` lists 4 jobs that are left" in said
-    assert (pulled / ROOT / "dvc.lock").read_text() == lock and not (pulled / ROOT / "SHA256SUMS").exists()
+        assert (
+            f"error: {ROOT} is not complete; `snakemake -n --configfile {named}` lists 4 jobs that are left"
+            in said
+        )
+    assert (pulled / ROOT / "dvc.lock").read_text() == lock and not (
+        pulled / ROOT / "SHA256SUMS"
+    ).exists()
 
 
 def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, monkeypatch):
@@ -124,12 +155,19 @@ def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, m
     monkeypatch.chdir(folder)
     said = record("outputs/demo", config={**load_config("mine.yaml"), "root": "outputs/demo"})
     assert "in outputs/demo/SHA256SUMS" in said and said.endswith(
-        "DVC tracks none of it: git ignores outputs/demo/dvc.yaml")
+        "DVC tracks none of it: git ignores outputs/demo/dvc.yaml"
+    )
 
 
-@pytest.mark.parametrize("name", sorted(
-    path.name for path in (REPOSITORY / "config").glob("*.yaml")
-    if "studies" in path.read_text() and not path.name.startswith(("imagenet_w", "sources", "dataset", "search"))))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        path.name
+        for path in (REPOSITORY / "config").glob("*.yaml")
+        if "studies" in path.read_text()
+        and not path.name.startswith(("imagenet_w", "sources", "dataset", "search"))
+    ),
+)
 def test_the_written_configuration_is_the_one_that_was_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     config = load_config(f"config/{name}")
@@ -147,7 +185,11 @@ def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch
         return place
 
     own = [note(f"a/data/{'deep/' * 60}{number}", "first") for number in range(3)]
-    others = [note("ab/data/0", "other"), note("a/results/tuning/x.csv", "tuned"), note("a/other", "other")]
+    others = [
+        note("ab/data/0", "other"),
+        note("a/results/tuning/x.csv", "tuned"),
+        note("a/other", "other"),
+    ]
     provenance.pack("a")
     archive = Path("a/provenance.zip").read_bytes()
     provenance.pack("a")
@@ -171,10 +213,18 @@ def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
     monkeypatch.chdir(pulled)
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     from publish import publish
+
     about = publish(Path(ROOT), tmp_path / "shown")
-    assert about["runs"] == about["expected"] == 1 and about["training_hours"] == 0, "it took seconds"
+    assert about["runs"] == about["expected"] == 1 and about["training_hours"] == 0, (
+        "it took seconds"
+    )
     shown = {path.name for path in (tmp_path / "shown").iterdir()}
-    assert {"about.json", "config.yaml", "dvc.lock", "p_matrix.csv"} <= shown and "report.html" not in shown
+    assert {
+        "about.json",
+        "config.yaml",
+        "dvc.lock",
+        "p_matrix.csv",
+    } <= shown and "report.html" not in shown
     assert "p_matrix_zgo_small_cnn.png" in shown
     assert "gaps.csv" not in shown, "it has no rows"
     flip_a_bit(pulled / RUN)
@@ -184,21 +234,34 @@ def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
         publish(Path("nowhere"), tmp_path / "shown")
 
 
-def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(recorded, tmp_path, monkeypatch):
-    """Without records nothing says that what is there was made with the settings that are asked for."""
+def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(
+    recorded, tmp_path, monkeypatch
+):
+    """Without records nothing says that what is there was made with the settings that are asked
+    for."""
     folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
     (folder / ROOT).rename(folder / "outputs/moved there")
     moved = ["-n", "--config", "root=outputs/moved there"]
-    assert "provenance.zip: holds records of files outside outputs/moved there; write root as" in mine(
-        folder, *moved, fails=True)
+    assert (
+        "provenance.zip: holds records of files outside outputs/moved there; write root as"
+        in mine(folder, *moved, fails=True)
+    )
     (folder / "outputs/moved there/provenance.zip").unlink()
     said = mine(folder, *moved)
-    assert count(said) == dict.fromkeys(("prepare", "draw", "render", "train", "tabulate", "plot", "all"), 1)
+    assert count(said) == dict.fromkeys(
+        ("prepare", "draw", "render", "train", "tabulate", "plot", "all"), 1
+    )
     assert "Nothing to be done" in mine(folder, *moved, "--rerun-triggers", "mtime")
     monkeypatch.chdir(folder)
-    write_root_stages("outputs/moved there", {**load_config("mine.yaml"), "root": "outputs/moved there"})
+    write_root_stages(
+        "outputs/moved there", {**load_config("mine.yaml"), "root": "outputs/moved there"}
+    )
     stages = yaml.safe_load(Path("outputs/moved there/dvc.yaml").read_text())["stages"]
-    assert shlex.split(stages["train"]["cmd"])[-3:] == ["outputs/moved there/config.yaml", "--", "runs"]
+    assert shlex.split(stages["train"]["cmd"])[-3:] == [
+        "outputs/moved there/config.yaml",
+        "--",
+        "runs",
+    ]
 
 
 @pytest.mark.parametrize("linked", [ROOT, f"{ROOT}/data"])
@@ -211,4 +274,6 @@ def test_a_root_behind_a_link_keeps_its_checksums_alone(recorded, tmp_path, monk
     Path(linked).symlink_to(tmp_path / "disk")
     Path(ROOT, "dvc.lock").unlink()
     said = record(ROOT, config=load_config("mine.yaml"))
-    assert f"in {ROOT}/SHA256SUMS" in said and said.endswith(f"{linked} is a link, which DVC and git do not follow")
+    assert f"in {ROOT}/SHA256SUMS" in said and said.endswith(
+        f"{linked} is a link, which DVC and git do not follow"
+    )

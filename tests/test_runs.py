@@ -33,16 +33,40 @@ TRAINING = {"max_epochs": 3, "patience": None, "seed": 1, "precision": "bf16", "
 SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
 
 
-def train(root, out, study="zgo", binding="hue-shape", samples=(0, 1), *, settings=SETTINGS, training=TRAINING,
-          device="cpu", curves=None, **changed):
-    job = Job(settings, Protocol(**training), resolve_device(device), ImageFiles(root / "images"), **changed)
-    train_runs(job, [make_run("small_cnn", study, binding, sample) for sample in samples],
-               Folders(root / out, root / "checkpoints", curves))
+def train(
+    root,
+    out,
+    study="zgo",
+    binding="hue-shape",
+    samples=(0, 1),
+    *,
+    settings=SETTINGS,
+    training=TRAINING,
+    device="cpu",
+    curves=None,
+    **changed,
+):
+    job = Job(
+        settings,
+        Protocol(**training),
+        resolve_device(device),
+        ImageFiles(root / "images"),
+        **changed,
+    )
+    train_runs(
+        job,
+        [make_run("small_cnn", study, binding, sample) for sample in samples],
+        Folders(root / out, root / "checkpoints", curves),
+    )
     return root / out
 
 
 def contents(folder, samples=(0, 1)):
-    return {(sample, name): (folder / str(sample) / name).read_bytes() for sample in samples for name in SAME_ALWAYS}
+    return {
+        (sample, name): (folder / str(sample) / name).read_bytes()
+        for sample in samples
+        for name in SAME_ALWAYS
+    }
 
 
 @pytest.fixture
@@ -55,16 +79,45 @@ def root(tmp_path):
 def test_run_folder(root, capsys):
     out = train(root, "runs")
     metrics = read_json(out / "0" / "metrics.json")
-    assert {key: metrics[key] for key in ("baseline", "study", "binding", "target", "cue", "sample", "sources",
-                                          "comparable", "epochs")} == {
-        "baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "target": "hue", "cue": "shape", "sample": 0,
-        "sources": "embedded", "comparable": False, "epochs": 3}
+    assert {
+        key: metrics[key]
+        for key in (
+            "baseline",
+            "study",
+            "binding",
+            "target",
+            "cue",
+            "sample",
+            "sources",
+            "comparable",
+            "epochs",
+        )
+    } == {
+        "baseline": "small_cnn",
+        "study": "zgo",
+        "binding": "hue-shape",
+        "target": "hue",
+        "cue": "shape",
+        "sample": 0,
+        "sources": "embedded",
+        "comparable": False,
+        "epochs": 3,
+    }
     assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
     assert set(metrics["groups"]["id"]["per_class"]) <= {"red", "yellow", "green"}
 
     predictions = read_table(out / "0" / "predictions.parquet").to_pandas()
-    assert list(predictions) == ["group", "position", "hue", "lightness", "scale", "shape", "texture", "prediction",
-                                 "confidence"]
+    assert list(predictions) == [
+        "group",
+        "position",
+        "hue",
+        "lightness",
+        "scale",
+        "shape",
+        "texture",
+        "prediction",
+        "confidence",
+    ]
     assert len(predictions) == 24 and predictions.confidence.dtype == "float32"
     ood = predictions[predictions.group == "ood"]
     per_class = (ood.prediction == ood.hue).groupby(ood.hue).mean()
@@ -81,11 +134,14 @@ def test_run_folder(root, capsys):
 
     assert not (root / "checkpoints").exists(), "a job that succeeded leaves no checkpoint"
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == [f"small_cnn/zgo/hue-shape/{s}" for s in (0, 1)]
+    assert [line.split(":")[0] for line in lines] == [
+        f"small_cnn/zgo/hue-shape/{s}" for s in (0, 1)
+    ]
 
 
 def test_accuracy_on_the_test_groups_in_every_epoch(root):
-    """Only the history differs from a run that does not track; its selected epoch has the run's own accuracies."""
+    """Only the history differs from a run that does not track; its selected epoch has the run's own
+    accuracies."""
     out = train(root, "tracked", training={**TRAINING, "track_test": True}, samples=[0])
     history = [json.loads(line) for line in (out / "0" / "history.jsonl").read_text().splitlines()]
     metrics = read_json(out / "0" / "metrics.json")
@@ -97,8 +153,11 @@ def test_accuracy_on_the_test_groups_in_every_epoch(root):
     tracked = contents(out, [0])
     assert tracked[0, "metrics.json"] == plain[0, "metrics.json"]
     assert tracked[0, "predictions.parquet"] == plain[0, "predictions.parquet"]
-    without = "".join(json.dumps({k: v for k, v in row.items() if k not in ("id_accuracy", "ood_accuracy")}) + "\n"
-                      for row in history)
+    without = "".join(
+        json.dumps({k: v for k, v in row.items() if k not in ("id_accuracy", "ood_accuracy")})
+        + "\n"
+        for row in history
+    )
     assert without.encode() == plain[0, "history.jsonl"]
 
 
@@ -119,11 +178,20 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     first = (out / "0/run.json").read_bytes()
     alone = contents(train(root, "runs"))
     assert (out / "0/run.json").read_bytes() == first
-    assert capsys.readouterr().out.count("0: kept, because it was made with the same settings, images and code") == 1
+    assert (
+        capsys.readouterr().out.count(
+            "0: kept, because it was made with the same settings, images and code"
+        )
+        == 1
+    )
     assert contents(train(root, "whole")) == alone
     history = out / "0/history.jsonl"
-    for change in (lambda: history.write_text("damaged\n"), history.unlink, (out / "0/run.json").unlink,
-                   lambda: (out / "0/run.json").write_text("{")):
+    for change in (
+        lambda: history.write_text("damaged\n"),
+        history.unlink,
+        (out / "0/run.json").unlink,
+        lambda: (out / "0/run.json").write_text("{"),
+    ):
         change()
         train(root, "runs")
         assert contents(out) == alone
@@ -150,7 +218,8 @@ def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
 
 
 def test_killed_job_continues_to_the_same_bytes(root):
-    """SIGKILL in the second sample's second epoch, with other threads outside; then the same command again."""
+    """SIGKILL in the second sample's second epoch, with other threads outside; then the same
+    command again."""
     script = textwrap.dedent("""
         import os, pathlib, signal, sys
         import test_runs
@@ -172,9 +241,18 @@ def test_killed_job_continues_to_the_same_bytes(root):
         test_runs.train(pathlib.Path(sys.argv[1]), "runs")
         """)
     here = Path(__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "3", "PYTHONPATH": f"{here}:{here.parent / 'src'}"}
-    killed = subprocess.run([sys.executable, "-c", script, str(root)], env=environment, capture_output=True, text=True,
-                            check=False)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "3",
+        "PYTHONPATH": f"{here}:{here.parent / 'src'}",
+    }
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(root)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert sorted(path.name for path in (root / "checkpoints").iterdir()) == ["0.pt", "1.pt"]
     assert not (root / "runs" / "1").exists()
@@ -194,8 +272,16 @@ def test_killed_job_continues_to_the_same_bytes(root):
     assert contents(train(root, "whole")) == continued
 
 
-@pytest.mark.parametrize(("key", "value"), [
-    ("study", "zso"), ("sample", 4), ("sources_digest", "other"), ("image_shape", [32, 32, 3]), ("split", "val")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("study", "zso"),
+        ("sample", 4),
+        ("sources_digest", "other"),
+        ("image_shape", [32, 32, 3]),
+        ("split", "val"),
+    ],
+)
 def test_files_that_do_not_belong_together(root, key, value):
     write_dataset(root / "images", "zgo", "hue-shape", 1, {key: value})
     with pytest.raises(DiagvibError, match="render again") as caught:
@@ -236,17 +322,25 @@ def test_other_settings_do_not_continue_the_checkpoint(root, monkeypatch, capsys
     assert "made with other settings" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("error", [
-    torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
-    RuntimeError("CUDA error: out of memory")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        RuntimeError("CUDA error: out of memory"),
+    ],
+)
 @pytest.mark.parametrize("place", ["Batches", "Trainer", "predict"])
 def test_too_little_gpu_memory(root, monkeypatch, error, place):
     def out_of_memory(*arguments):
         raise error
 
     monkeypatch.setattr(runs, place, out_of_memory)
-    with pytest.raises(DiagvibError, match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower the "
-                                           r"batch_size of small_cnn \(now"):
+    with pytest.raises(
+        DiagvibError,
+        match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower the "
+        r"batch_size of small_cnn \(now",
+    ):
         train(root, "runs")
 
 
@@ -268,7 +362,9 @@ def test_recorded_steps_and_reading_ahead_change_nothing(root, monkeypatch):
         return recordings[-1]
 
     monkeypatch.setattr(runs, "cuda_graphs", recorded)
-    monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
+    monkeypatch.setattr(
+        runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples)
+    )
     assert contents(train(root, "recorded")) == plain
     assert [one.repetitions for one in recordings] == 2 * [[3 * 3 - WARM_UP]]
 
@@ -295,7 +391,9 @@ def test_a_damaged_file_is_named_when_read_ahead(root, monkeypatch):
     path = root / "images" / "1" / "val.parquet"
     path.write_bytes(path.read_bytes()[:-200] + b"x" * 200)
     monkeypatch.setattr(runs, "dataset_metadata", lambda *arguments: {"train": {"scene": "digits"}})
-    monkeypatch.setattr(runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples))
+    monkeypatch.setattr(
+        runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples)
+    )
     with pytest.raises(DiagvibError, match=r"1/val.parquet: damaged"):
         train(root, "runs")
     assert (root / "runs" / "0" / "run.json").exists() and not (root / "runs" / "1").exists()
@@ -304,8 +402,14 @@ def test_a_damaged_file_is_named_when_read_ahead(root, monkeypatch):
 def scalars(folder):
     """{name: [(step, value), ...]} of all event files of a folder, as they are in the files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    events = EventAccumulator(str(folder), purge_orphaned_data=False, size_guidance={"scalars": 0}).Reload()
-    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+
+    events = EventAccumulator(
+        str(folder), purge_orphaned_data=False, size_guidance={"scalars": 0}
+    ).Reload()
+    return {
+        name: [(event.step, event.value) for event in events.Scalars(name)]
+        for name in events.Tags()["scalars"]
+    }
 
 
 def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
@@ -316,10 +420,12 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
     @contextmanager
     def interrupting(name, curves):
         with original(name, curves) as callback:
+
             def stop(row):
                 original_on_epoch(row)
                 if name.endswith("/1") and row["epoch"] == 2:
                     raise KeyboardInterrupt
+
             original_on_epoch, callback.on_epoch = callback.on_epoch, stop
             yield callback
 
@@ -331,9 +437,17 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
     out = train(root, "runs", curves=root / "curves")
     assert contents(out) == plain, "watching changes nothing"
     for sample in ("0", "1"):
-        history = [json.loads(line) for line in (out / sample / "history.jsonl").read_text().splitlines()]
+        history = [
+            json.loads(line) for line in (out / sample / "history.jsonl").read_text().splitlines()
+        ]
         shown = scalars(root / "curves" / sample)
-        assert set(shown) == {"train_loss", "train_accuracy", "val_loss", "val_accuracy", "val_worst_group"}
+        assert set(shown) == {
+            "train_loss",
+            "train_accuracy",
+            "val_loss",
+            "val_accuracy",
+            "val_worst_group",
+        }
         for name, points in shown.items():
             assert [step for step, _ in points] == [1, 2, 3]
             assert [value for _, value in points] == pytest.approx([row[name] for row in history])

@@ -23,7 +23,12 @@ from diagvib.studies.rows import SPLITS
 
 NAMES = [*SCENES, "squares:Squares"]
 # Of the recipe columns, those that say which source an image is made from.
-SOURCE_COLUMNS = {"digits": "digit", "squares:Squares": "shade", "cars": "car_photo", "dogs": "photo"}
+SOURCE_COLUMNS = {
+    "digits": "digit",
+    "squares:Squares": "shade",
+    "cars": "car_photo",
+    "dogs": "photo",
+}
 # Scenes that use a source once cannot draw more, for any classes, than the smallest split has.
 MOST = {"cars": 40}
 # The factor that the object itself shows.
@@ -57,9 +62,14 @@ def prepared(scene, tmp_path_factory) -> Path:
 
 def recipes(scene, prepared: Path, split: str, n: int = 40, seed: str = "x") -> pa.Table:
     generator = named_generator(scene.name, split, seed)
-    classes = {factor: generator.choice(np.array(known, dtype=object), n) for factor, known in scene.factors.items()}
+    classes = {
+        factor: generator.choice(np.array(known, dtype=object), n)
+        for factor, known in scene.factors.items()
+    }
     realized = scene.realize(classes, split, scene.catalogue(prepared), generator)
-    assert set(realized) == set(scene.columns.names), "realize gives every column of the scene and no other"
+    assert set(realized) == set(scene.columns.names), (
+        "realize gives every column of the scene and no other"
+    )
     schema = pa.schema([*((factor, pa.string()) for factor in scene.factors), *scene.columns])
     return pa.table({**classes, **realized}, schema=schema)
 
@@ -76,7 +86,9 @@ def test_factors_and_columns_are_names_apart(scene):
 
 def test_folders_are_named_after_the_scene(name, scene):
     layout = Layout(Path("x"))
-    assert layout.prepared(name) == layout.prepared(scene.name) == Path("x/data/prepared") / scene.name
+    assert (
+        layout.prepared(name) == layout.prepared(scene.name) == Path("x/data/prepared") / scene.name
+    )
     assert layout.raw(name) == layout.raw(scene.name)
 
 
@@ -86,7 +98,9 @@ def test_published_samples_are_of_its_classes(scene):
         for factor, known in scene.factors.items():
             chosen = sample.classes[factor]
             assert len(set(chosen)) == len(chosen) and set(chosen) <= set(known)
-            assert len(chosen) == min(3, len(known)) or chosen == known, "all are in the order of their indices"
+            assert len(chosen) == min(3, len(known)) or chosen == known, (
+                "all are in the order of their indices"
+            )
 
 
 def test_embedded_sources_need_no_files(scene, prepared, tmp_path):
@@ -100,7 +114,9 @@ def test_embedded_sources_need_no_files(scene, prepared, tmp_path):
 
 def test_the_catalogue_says_where_images_come_from(scene, prepared):
     catalogue = scene.catalogue(prepared)
-    assert (catalogue.sources, catalogue.comparable) == ("embedded", False) and len(catalogue.digest) == 64
+    assert (catalogue.sources, catalogue.comparable) == ("embedded", False) and len(
+        catalogue.digest
+    ) == 64
 
 
 def test_what_is_absent_or_unknown_is_refused(scene, tmp_path):
@@ -126,7 +142,12 @@ def test_a_preparation_that_lacks_a_file_is_refused(scene, prepared, tmp_path):
 
 def test_values_lie_within_their_limits(scene, prepared):
     for split in SPLITS:
-        check_recipes(recipes(scene, prepared, split), "x", scene.factors, scene.largest(scene.catalogue(prepared)))
+        check_recipes(
+            recipes(scene, prepared, split),
+            "x",
+            scene.factors,
+            scene.largest(scene.catalogue(prepared)),
+        )
 
 
 def test_realizations_come_from_the_generator(scene, prepared):
@@ -136,10 +157,17 @@ def test_realizations_come_from_the_generator(scene, prepared):
 
 def test_splits_share_no_source(name, scene, prepared):
     if hasattr(scene, "share_out"):
-        parts = [recipes(scene, prepared, split).to_pandas()[list(scene.factors)].assign(split=split)
-                 for split in SPLITS]
-        shared = scene.share_out(pd.concat(parts), scene.catalogue(prepared), named_generator("sources"))
-        assert set(shared) == set(scene.columns.names) and len(set(shared[SOURCE_COLUMNS[name]])) == 120
+        parts = [
+            recipes(scene, prepared, split).to_pandas()[list(scene.factors)].assign(split=split)
+            for split in SPLITS
+        ]
+        shared = scene.share_out(
+            pd.concat(parts), scene.catalogue(prepared), named_generator("sources")
+        )
+        assert (
+            set(shared) == set(scene.columns.names)
+            and len(set(shared[SOURCE_COLUMNS[name]])) == 120
+        )
         return
     drawn = [recipes(scene, prepared, split, MOST.get(name, 2000)) for split in SPLITS]
     used = [set(table[SOURCE_COLUMNS[name]].to_pylist()) for table in drawn]
@@ -219,21 +247,44 @@ number = 3
 """
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("digit", "unknown scene 'digit'; did you mean digits"),
-    ("own_scene:Absent", "own_scene:Absent cannot be imported"),
-    ("absent_module:Scene", "No module named 'absent_module'"), ("own_scene:Raising", "ZeroDivisionError"),
-    ("own_scene:number", "own_scene:number is not a function or class"),
-    ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
-    ("own_scene:Clashing", "a factor cannot be named 'group'"), ("own_scene:Dashed", "'two-words'"),
-    ("own_scene:OneClass", "only needs at least two classes"), ("own_scene:Listed", "factors must be a Mapping"),
-    ("own_scene:Spelt", "the classes of letter must be a tuple of names, not 'abc'"),
-    ("own_scene:Grouped", "a column cannot be named 'group'"), ("own_scene:Constant", "largest is not a method"),
-    ("own_scene:Five", "published_samples[1] must be a mapping of each factor to its classes, and of added_cue, not 5"),
-    ("own_scene:Pink", "published_samples[0]: colour must be three of its classes, or all of them, not ('red',"),
-    ("own_scene:Twice", "colour must be three of its classes, or all of them, not ('red', 'blue', 'red')"),
-    ("own_scene:Without", "published_samples[0]: extent must be three of its classes, or all of them, not None"),
-    ("own_scene:Diagonal", "added_cue must be a cue class from 0 to 2 for each of three target classes, and another")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("digit", "unknown scene 'digit'; did you mean digits"),
+        ("own_scene:Absent", "own_scene:Absent cannot be imported"),
+        ("absent_module:Scene", "No module named 'absent_module'"),
+        ("own_scene:Raising", "ZeroDivisionError"),
+        ("own_scene:number", "own_scene:number is not a function or class"),
+        ("own_scene:Bare", "own_scene:Bare lacks catalogue, columns"),
+        ("own_scene:Clashing", "a factor cannot be named 'group'"),
+        ("own_scene:Dashed", "'two-words'"),
+        ("own_scene:OneClass", "only needs at least two classes"),
+        ("own_scene:Listed", "factors must be a Mapping"),
+        ("own_scene:Spelt", "the classes of letter must be a tuple of names, not 'abc'"),
+        ("own_scene:Grouped", "a column cannot be named 'group'"),
+        ("own_scene:Constant", "largest is not a method"),
+        (
+            "own_scene:Five",
+            "published_samples[1] must be a mapping of each factor to its classes, and of added_cue, not 5",
+        ),
+        (
+            "own_scene:Pink",
+            "published_samples[0]: colour must be three of its classes, or all of them, not ('red',",
+        ),
+        (
+            "own_scene:Twice",
+            "colour must be three of its classes, or all of them, not ('red', 'blue', 'red')",
+        ),
+        (
+            "own_scene:Without",
+            "published_samples[0]: extent must be three of its classes, or all of them, not None",
+        ),
+        (
+            "own_scene:Diagonal",
+            "added_cue must be a cue class from 0 to 2 for each of three target classes, and another",
+        ),
+    ],
+)
 def test_a_scene_that_does_not_hold_to_it_is_named(tmp_path, monkeypatch, name, says):
     (tmp_path / "own_scene.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -254,10 +305,14 @@ def test_a_factor_is_exchanged_and_nothing_else(scene, prepared):
     for factor in scene.factors:
         changed = scene.exchange(own, factor, donors)
         assert changed.schema.equals(own.schema)
-        moved.append({column for column in own.column_names if not changed[column].equals(own[column])})
+        moved.append(
+            {column for column in own.column_names if not changed[column].equals(own[column])}
+        )
         assert all(changed[column].equals(donors[column]) for column in moved[-1])
         assert factor in moved[-1]
-    assert sum(map(len, moved)) == len(set.union(*moved)) == len(own.column_names), "each column belongs to one factor"
+    assert sum(map(len, moved)) == len(set.union(*moved)) == len(own.column_names), (
+        "each column belongs to one factor"
+    )
     for factor in scene.factors:
         own = scene.exchange(own, factor, donors)
     assert own.equals(donors)
@@ -269,40 +324,68 @@ def test_objects_lie_in_their_boxes(name, scene, prepared):
         pytest.skip(f"{scene.name} does not say where objects are")
     rows, donors = (recipes(scene, prepared, "train", 200, seed) for seed in "ab")
     exchanged, size = scene.exchange(rows, OBJECTS[name], donors), 96
-    render, inside = scene.renderer(prepared, size, torch.device("cpu")), np.zeros((200, size, size), bool)
+    render, inside = (
+        scene.renderer(prepared, size, torch.device("cpu")),
+        np.zeros((200, size, size), bool),
+    )
     for boxes in (scene.object_boxes(rows, size), scene.object_boxes(exchanged, size)):
         assert boxes.shape == (200, 4) and (boxes >= 0).all() and (boxes <= size).all()
         for image, (top, left, bottom, right) in zip(inside, boxes, strict=True):
             image[top:bottom, left:right] = True
     differ = (render(rows) != render(exchanged)).any(3).numpy()
     assert not differ[~inside].any()
-    another = np.array([one != other for one, other in zip(rows[OBJECTS[name]].to_pylist(),
-                                                           donors[OBJECTS[name]].to_pylist(), strict=True)])
+    another = np.array(
+        [
+            one != other
+            for one, other in zip(
+                rows[OBJECTS[name]].to_pylist(), donors[OBJECTS[name]].to_pylist(), strict=True
+            )
+        ]
+    )
     assert differ[another].any((1, 2)).all()
 
 
-@pytest.mark.parametrize(("changes", "says"), [
-    ({"catalogue": None}, "catalogue gives a Catalogue whose comparable is 'no'; bool is needed"),
-    ({"side": lambda side: side[1:]}, "realize gives side of shape (8,)"),
-    ({"side": lambda side: side * np.nan}, "realize gives nan for side of image 0"),
-    ({"shade": lambda shade: ["dark"] * len(shade)}, "realize gives shade that is not int16"),
-    ({"side": lambda side: side.absent}, "realize failed ({}/own_scene.py, line "),
-    ({"renderer": lambda images: images.float()}, "gives images of torch.float32 and shape [9, 64, 64, 3]"),
-    ({"renderer": lambda images: images[1:]}, "and shape [8, 64, 64, 3]; torch.uint8[9, 64, 64, 3] is needed"),
-    ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
-    ({"renderer": lambda images: 1 / 0}, "line "), ({}, None)])
-def test_a_scene_of_ones_own_that_makes_something_else_is_named(tmp_path, monkeypatch, changes, says):
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"catalogue": None},
+            "catalogue gives a Catalogue whose comparable is 'no'; bool is needed",
+        ),
+        ({"side": lambda side: side[1:]}, "realize gives side of shape (8,)"),
+        ({"side": lambda side: side * np.nan}, "realize gives nan for side of image 0"),
+        ({"shade": lambda shade: ["dark"] * len(shade)}, "realize gives shade that is not int16"),
+        ({"side": lambda side: side.absent}, "realize failed ({}/own_scene.py, line "),
+        (
+            {"renderer": lambda images: images.float()},
+            "gives images of torch.float32 and shape [9, 64, 64, 3]",
+        ),
+        (
+            {"renderer": lambda images: images[1:]},
+            "and shape [8, 64, 64, 3]; torch.uint8[9, 64, 64, 3] is needed",
+        ),
+        ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
+        ({"renderer": lambda images: 1 / 0}, "line "),
+        ({}, None),
+    ],
+)
+def test_a_scene_of_ones_own_that_makes_something_else_is_named(
+    tmp_path, monkeypatch, changes, says
+):
     """Images of another type or number would be read as other images, without any other sign."""
     (tmp_path / "own_scene.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_scene", raising=False)
-    scene = CheckedScene(importlib.import_module("own_scene").Broken(changes), "scene: own_scene:Broken")
+    scene = CheckedScene(
+        importlib.import_module("own_scene").Broken(changes), "scene: own_scene:Broken"
+    )
     classes = {factor: np.array(names[:3] * 3) for factor, names in scene.factors.items()}
 
     def use():
         catalogue = scene.catalogue(tmp_path)
         made = scene.realize(classes, "train", catalogue, np.random.default_rng(0))
         return scene.renderer(tmp_path, 64, torch.device("cpu"))(pa.table({**classes, **made}))
+
     if says is None:
         assert use().shape == (9, 64, 64, 3)
         return

@@ -1,4 +1,5 @@
-"""Snakemake's own process under the real Snakefile and rules; only the command that the jobs call is a stand-in."""
+"""Snakemake's own process under the real Snakefile and rules; only the command that the jobs call
+is a stand-in."""
 
 import os
 import subprocess
@@ -16,7 +17,9 @@ from diagvib.studies.study import load_study
 from stand_in import python, repository_with_stand_in
 from test_workflow import environment
 
-BINDINGS = [binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)][:15]
+BINDINGS = [
+    binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)
+][:15]
 # 60 quick jobs, then two trainings that take turns on one core.
 CONFIG = f"""
 root: toy
@@ -41,7 +44,8 @@ from snakemake.cli import main
 main(sys.argv[1:])
 """
 
-# A limit that holds jobs back when they are selected, and has ended when the scheduler thinks about a timer.
+# A limit that holds jobs back when they are selected, and has ended when the scheduler thinks about
+# a timer.
 ENDED = """
 from snakemake.scheduling.job_scheduler import JobRateLimiter as limiter
 limiter.get_free_jobs = lambda self, first=iter([{}]), usual=limiter.get_free_jobs: next(first, usual(self))
@@ -66,9 +70,23 @@ def repository(tmp_path) -> Path:
 @contextmanager
 def snakemake(repository: Path, *arguments: str, changed: str = ""):
     with (repository / "said.txt").open("w") as said:
-        command = [python(repository), "-c", changed + WATCHED, "--cores", "1", *arguments, "--configfile", "toy.yaml"]
-        running = subprocess.Popen(command, cwd=repository, env=environment(repository), stdout=said,
-                                   stderr=subprocess.STDOUT)
+        command = [
+            python(repository),
+            "-c",
+            changed + WATCHED,
+            "--cores",
+            "1",
+            *arguments,
+            "--configfile",
+            "toy.yaml",
+        ]
+        running = subprocess.Popen(
+            command,
+            cwd=repository,
+            env=environment(repository),
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
         try:
             yield running
         finally:
@@ -102,25 +120,42 @@ def test_what_a_rate_limit_held_back_is_started_after_its_time(repository):
         assert running.wait(timeout=300) == 0, (repository / "said.txt").read_text()
     assert "rate limit reached" in (repository / "said.txt").read_text()
     assert recipes(repository) == 30
-    assert int((repository / "timers.txt").read_text()) <= 2, "one, and perhaps the one before, on its way out"
+    assert int((repository / "timers.txt").read_text()) <= 2, (
+        "one, and perhaps the one before, on its way out"
+    )
 
 
 def test_a_limit_that_ends_while_nothing_runs_stops_nothing(repository):
     with snakemake(repository, "recipes", changed=ENDED.format(0)) as running:
         assert running.wait(timeout=60) == 0, (repository / "said.txt").read_text()
-    assert (repository / "said.txt").read_text().count("rate limit reached") == 1 and recipes(repository) == 30
+    assert (repository / "said.txt").read_text().count("rate limit reached") == 1 and recipes(
+        repository
+    ) == 30
 
 
 def test_a_job_that_a_limit_held_back_starts_while_another_runs(tmp_path):
     (tmp_path / "Snakefile").write_text(TWO)
     code = ENDED.format(1) + "from snakemake.cli import main; main(['--cores', '2'])"
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60,
-                   env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")})
-    assert [(tmp_path / name).read_text() for name in ("one", "two")] == ["started.one\nstarted.two\n"] * 2
+    subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        check=True,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+    )
+    assert [(tmp_path / name).read_text() for name in ("one", "two")] == [
+        "started.one\nstarted.two\n"
+    ] * 2
 
 
 def test_a_snakemake_without_that_scheduler_is_left_alone(repository):
-    code = ("import snakemake.scheduling.job_scheduler as module; del module.JobScheduler._schedule_reevalutation; "
-            "from diagvib.operations.scheduler import wake_only_for_the_limit as mend; mend(); "
-            "assert not hasattr(module.JobScheduler, '_schedule_reevalutation')")
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}, check=True)
+    code = (
+        "import snakemake.scheduling.job_scheduler as module; del module.JobScheduler._schedule_reevalutation; "
+        "from diagvib.operations.scheduler import wake_only_for_the_limit as mend; mend(); "
+        "assert not hasattr(module.JobScheduler, '_schedule_reevalutation')"
+    )
+    subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src")},
+        check=True,
+    )

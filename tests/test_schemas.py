@@ -7,14 +7,21 @@ from jsonschema import Draft202012Validator
 from diagvib.foundation.files import definition_path
 from diagvib.settings.schemas import schema_texts
 
-SHIPPED = [("config", "config.yaml"), ("config", "demo.yaml"), ("config", "ci.yaml"), ("sources", "sources.yaml"),
-           ("studies", "studies/diagvib6.yaml"), ("studies", "studies/spawrious.yaml")]
+SHIPPED = [
+    ("config", "config.yaml"),
+    ("config", "demo.yaml"),
+    ("config", "ci.yaml"),
+    ("sources", "sources.yaml"),
+    ("studies", "studies/diagvib6.yaml"),
+    ("studies", "studies/spawrious.yaml"),
+]
 
 
 @pytest.mark.parametrize("name", schema_texts())
 def test_schemas_are_those_of_the_models(name):
-    assert (definition_path("schema") / name).read_text() == schema_texts()[name], \
+    assert (definition_path("schema") / name).read_text() == schema_texts()[name], (
         "run `python -m diagvib.settings.schemas`"
+    )
 
 
 @pytest.mark.parametrize(("schema", "name"), SHIPPED)

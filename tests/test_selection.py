@@ -7,21 +7,46 @@ import pytest
 from diagvib.results.formats import selection_lines
 from diagvib.results.selection import AS_RUN, HISTORY, RULES, selection_table
 
-# After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best by validation is
-# best on ood. The validation loss is the same in all, so the validation accuracy decides.
+# After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best
+# by validation is best on ood. The validation loss is the same in all, so the validation accuracy
+# decides.
 EPOCHS = [(0.5, 0.6, 0.7), (0.9, 0.8, 0.4), (0.9, 0.9, 0.5), (0.8, 0.7, 0.3)]
 
 
 def history(rows=EPOCHS, more=0.0):
     known = dict.fromkeys(HISTORY, 0.0)
-    return np.array([list({**known, "epoch": epoch, "val_accuracy": val, "id_accuracy": id_ + more,
-                           "ood_accuracy": ood + more}.values()) for epoch, (val, id_, ood) in enumerate(rows, 1)])
+    return np.array(
+        [
+            list(
+                {
+                    **known,
+                    "epoch": epoch,
+                    "val_accuracy": val,
+                    "id_accuracy": id_ + more,
+                    "ood_accuracy": ood + more,
+                }.values()
+            )
+            for epoch, (val, id_, ood) in enumerate(rows, 1)
+        ]
+    )
 
 
 def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
-    return pd.DataFrame([{"baseline": "m", "study": study, "target": "shape", "cue": cue, "sample": sample,
-                          "id_accuracy": as_run, "ood_accuracy": as_run if cue else np.nan}
-                         for cue in cues for sample in range(samples)])
+    return pd.DataFrame(
+        [
+            {
+                "baseline": "m",
+                "study": study,
+                "target": "shape",
+                "cue": cue,
+                "sample": sample,
+                "id_accuracy": as_run,
+                "ood_accuracy": as_run if cue else np.nan,
+            }
+            for cue in cues
+            for sample in range(samples)
+        ]
+    )
 
 
 def means(table, metric):
@@ -30,33 +55,41 @@ def means(table, metric):
 
 def test_each_rule_chooses_its_epoch():
     table = selection_table(runs(), [history()] * 4, {})
-    assert means(table, "faavg") == pytest.approx({AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.3,
-                                                    "oracle": 0.7})
+    assert means(table, "faavg") == pytest.approx(
+        {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.3, "oracle": 0.7}
+    )
     assert list(table["rule"].unique()) == [AS_RUN, *RULES]
     assert table["change"].tolist() == pytest.approx((table["mean"] - 0.45).tolist())
     assert (table["n"] == 2).all() and (table["expected"] == 2).all()
 
 
 def test_the_worst_cue_is_sought_rule_by_rule():
-    table = selection_table(runs(samples=1), [history(), history([(0.5, 0, 0.2), (0.4, 0, 0.6)])], {})
-    assert means(table, "famin") == pytest.approx({AS_RUN: 0.45, "val_loss": 0.2, "val_accuracy": 0.2, "last": 0.3,
-                                                    "oracle": 0.6})
+    table = selection_table(
+        runs(samples=1), [history(), history([(0.5, 0, 0.2), (0.4, 0, 0.6)])], {}
+    )
+    assert means(table, "famin") == pytest.approx(
+        {AS_RUN: 0.45, "val_loss": 0.2, "val_accuracy": 0.2, "last": 0.3, "oracle": 0.6}
+    )
     assert table["stderr"].isna().all()
 
 
 def test_without_a_cue_it_is_the_one_group():
     table = selection_table(runs("zso", [""], as_run=0.75), [history(), history(more=0.1)], {})
-    assert means(table, "faavg") == pytest.approx({AS_RUN: 0.75, "val_loss": 0.85, "val_accuracy": 0.85, "last": 0.75,
-                                                    "oracle": 0.95})
+    assert means(table, "faavg") == pytest.approx(
+        {AS_RUN: 0.75, "val_loss": 0.85, "val_accuracy": 0.85, "last": 0.75, "oracle": 0.95}
+    )
     assert set(table["metric"]) == {"faavg"}
 
 
 def test_only_epochs_that_were_noted_can_be_chosen():
-    """An autoencoder's own epochs classify nothing; the last of them is not the classifier's last epoch."""
+    """An autoencoder's own epochs classify nothing; the last of them is not the classifier's last
+    epoch."""
     epochs = history()
     epochs[[0, 3], HISTORY.index("ood_accuracy")] = np.nan
     found = means(selection_table(runs(cues=["hue"], samples=1), [epochs], {}), "faavg")
-    assert found == pytest.approx({AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5})
+    assert found == pytest.approx(
+        {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5}
+    )
 
 
 def test_all_rules_are_over_the_runs_that_noted():
@@ -68,23 +101,36 @@ def test_all_rules_are_over_the_runs_that_noted():
 
 
 def test_what_was_run_is_named_by_the_baselines_own_rule():
-    """The epoch of lowest validation loss is found in the history, whatever the baseline selects by."""
+    """The epoch of lowest validation loss is found in the history, whatever the baseline selects
+    by."""
     epochs = history()
     epochs[:, HISTORY.index("val_loss")] = [0.1, 0.3, 0.2, 0.4]
     own = ["val_worst_group", "val_worst_group_cue_2", "last", "val_loss", None]
-    frame = pd.concat([runs(cues=["hue"], samples=1).assign(baseline=str(name)) for name in own],
-                      ignore_index=True)
-    table = selection_table(frame, [epochs] * len(own), {name: {"selection": name} for name in own if name})
+    frame = pd.concat(
+        [runs(cues=["hue"], samples=1).assign(baseline=str(name)) for name in own],
+        ignore_index=True,
+    )
+    table = selection_table(
+        frame, [epochs] * len(own), {name: {"selection": name} for name in own if name}
+    )
     of_loss = table[(table["rule"] == "val_loss") & (table["metric"] == "faavg")]
     assert of_loss["mean"].tolist() == pytest.approx([0.7] * len(own))
     assert of_loss["change"].tolist() == pytest.approx([0.25] * len(own))
     lines = selection_lines(table[table["metric"] == "faavg"])[1]
-    named = {baseline: [rule for (_, of, rule), _ in lines if of == baseline] for baseline in map(str, own)}
-    others = ["lowest validation loss", "highest validation accuracy", "last epoch",
-              "best on the test group itself, an oracle"]
+    named = {
+        baseline: [rule for (_, of, rule), _ in lines if of == baseline]
+        for baseline in map(str, own)
+    }
+    others = [
+        "lowest validation loss",
+        "highest validation accuracy",
+        "last epoch",
+        "best on the test group itself, an oracle",
+    ]
     assert named["val_worst_group"] == ["best worst group, as run", *others]
     assert named["val_worst_group_cue_2"] == ["best worst group by cue 2, as run", *others]
     assert named["last"] == ["last epoch, as run", *others[:2], others[3]]
     assert named["val_loss"] == named["None"] == ["lowest validation loss, as run", *others[1:]]
-    assert [(text.split()[0], change) for (_, of, _), ((text, change, _),) in lines if of == "last"] == [
-        ("45.0", ""), ("70.0", "+25.0"), ("40.0", "-5.0"), ("70.0", "+25.0")]
+    assert [
+        (text.split()[0], change) for (_, of, _), ((text, change, _),) in lines if of == "last"
+    ] == [("45.0", ""), ("70.0", "+25.0"), ("40.0", "-5.0"), ("70.0", "+25.0")]

@@ -15,9 +15,16 @@ from diagvib.results.tables import read_tables, tabulate
 from test_average import expected, perfect, write
 from test_random_search import RULES, history
 
-# Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood. Each rule has one.
-EPOCHS = [(0.1, 0.5, 0.1, 0.5, 0.9, 0.3), (0.5, 0.9, 0.2, 0.6, 0.9, 0.4), (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
-          (0.7, 0.7, 0.3, 0.8, 0.9, 0.6), (0.9, 0.3, 0.0, 0.3, 0.9, 0.7), (0.9, 0.2, 0.0, 0.3, 0.8, 0.1)]
+# Validation loss, accuracy, worst group, accuracy of the environments; accuracy on id and on ood.
+# Each rule has one.
+EPOCHS = [
+    (0.1, 0.5, 0.1, 0.5, 0.9, 0.3),
+    (0.5, 0.9, 0.2, 0.6, 0.9, 0.4),
+    (0.6, 0.6, 0.8, 0.7, 0.9, 0.5),
+    (0.7, 0.7, 0.3, 0.8, 0.9, 0.6),
+    (0.9, 0.3, 0.0, 0.3, 0.9, 0.7),
+    (0.9, 0.2, 0.0, 0.3, 0.8, 0.1),
+]
 BY_RULE = dict(zip(RULES, (0.3, 0.4, 0.5, 0.6, 0.1, 0.7), strict=True))
 
 
@@ -30,14 +37,29 @@ def ranks_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
     for run in wanted:
         write(folder / "runs", run, perfect(run))
         if epochs(run):
-            place = folder / "runs" / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
-            write_text(place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in epochs(run)))
-    tabulate(folder / "runs", folder / "tables", wanted, {"sources": "embedded"}, 1, folder / "tuning")
+            place = (
+                folder
+                / "runs"
+                / run["baseline"]
+                / run["study"]
+                / run["binding"]
+                / str(run["sample"])
+            )
+            write_text(
+                place / "history.jsonl", "".join(json.dumps(row) + "\n" for row in epochs(run))
+            )
+    tabulate(
+        folder / "runs", folder / "tables", wanted, {"sources": "embedded"}, 1, folder / "tuning"
+    )
     return read_tables(folder / "tables")["selection_ranks"]
 
 
-def means(ranks: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean") -> dict:
-    own = ranks[(ranks["baseline"] == baseline) & (ranks["study"] == study) & (ranks["over"] == over)]
+def means(
+    ranks: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean"
+) -> dict:
+    own = ranks[
+        (ranks["baseline"] == baseline) & (ranks["study"] == study) & (ranks["over"] == over)
+    ]
     return own.set_index("rule")[value].to_dict()
 
 
@@ -45,28 +67,48 @@ def test_each_rule_ranks_methods_by_what_it_would_have_got(tmp_path):
     # `b` is better if its epoch is the last, and worse by a tenth otherwise. `c` recorded nothing.
     studies = ["o2o-easy", "m2m-hard"]
     wanted = expected(["a", "b", "c"], studies)
-    tables = {"a": lambda run: shifted(0.1 * run["sample"]), "b": lambda run: [
-        *shifted(0.1 * run["sample"] - 0.1)[:-1], shifted(0.1 * run["sample"] + 0.3)[-1]], "c": lambda run: None}
+    tables = {
+        "a": lambda run: shifted(0.1 * run["sample"]),
+        "b": lambda run: [
+            *shifted(0.1 * run["sample"] - 0.1)[:-1],
+            shifted(0.1 * run["sample"] + 0.3)[-1],
+        ],
+        "c": lambda run: None,
+    }
     ranks = ranks_of(tmp_path, wanted, lambda run: tables[run["baseline"]](run))
-    assert set(ranks["baseline"]) == {"a", "b"}, "a baseline without recorded test accuracies is not ranked"
+    assert set(ranks["baseline"]) == {"a", "b"}, (
+        "a baseline without recorded test accuracies is not ranked"
+    )
     for study in (*studies, ""):
-        assert means(ranks, "a", study) == pytest.approx({rule: value + 0.05 for rule, value in BY_RULE.items()})
+        assert means(ranks, "a", study) == pytest.approx(
+            {rule: value + 0.05 for rule, value in BY_RULE.items()}
+        )
         assert means(ranks, "b", study) == pytest.approx(
-            {rule: 0.45 if rule == "last" else value - 0.05 for rule, value in BY_RULE.items()})
-        assert means(ranks, "a", study, value="rank") == {rule: 1 + (rule == "last") for rule in RULES}
+            {rule: 0.45 if rule == "last" else value - 0.05 for rule, value in BY_RULE.items()}
+        )
+        assert means(ranks, "a", study, value="rank") == {
+            rule: 1 + (rule == "last") for rule in RULES
+        }
         assert set(means(ranks, "b", study, value="of").values()) == {2}
     row = ranks.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
-    markdown, latex = ((tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex"))
+    markdown, latex = (
+        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
+    )
     assert "## How methods rank under each selection rule" in markdown
     assert "| O2O-Easy | a | erm | nothing | shape-hue | 35.0 ± 5.0 (1) |" in markdown
-    assert r"35.0 $\pm$ 5.0 (1)" in latex and {"selection_ranks.csv", "selection_ranks.parquet"} <= set(TABLE_FILES)
+    assert r"35.0 $\pm$ 5.0 (1)" in latex and {
+        "selection_ranks.csv",
+        "selection_ranks.parquet",
+    } <= set(TABLE_FILES)
 
 
 def test_only_epochs_of_the_last_phase_can_be_kept(tmp_path):
-    first = [{**row, "phase": "identify", "ood_accuracy": 1.0, "val_accuracy": 1.0, "val_loss": 0.0}
-             for row in shifted(0)[:2]]
+    first = [
+        {**row, "phase": "identify", "ood_accuracy": 1.0, "val_accuracy": 1.0, "val_loss": 0.0}
+        for row in shifted(0)[:2]
+    ]
     last = [{**row, "epoch": row["epoch"] + 2} for row in shifted(0)]
     ranks = ranks_of(tmp_path, expected(["jtt"], samples=1), lambda run: first + last)
     assert means(ranks, "jtt", "o2o-easy") == pytest.approx(BY_RULE)
@@ -74,31 +116,67 @@ def test_only_epochs_of_the_last_phase_can_be_kept(tmp_path):
 
 def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
     wanted = expected(["a"], bindings=("shape-hue", "hue-position"))
-    ranks = ranks_of(tmp_path, wanted, lambda run: None if run["sample"] and run["binding"] == "hue-position" else
-                     shifted(-0.1 * (run["binding"] == "hue-position")))
+    ranks = ranks_of(
+        tmp_path,
+        wanted,
+        lambda run: (
+            None
+            if run["sample"] and run["binding"] == "hue-position"
+            else shifted(-0.1 * (run["binding"] == "hue-position"))
+        ),
+    )
     oracle = ranks[ranks["rule"] == "oracle"].set_index("binding")
-    assert oracle["mean"].to_dict() == pytest.approx({"shape-hue": 0.7, "hue-position": 0.6, "": 0.65})
+    assert oracle["mean"].to_dict() == pytest.approx(
+        {"shape-hue": 0.7, "hue-position": 0.6, "": 0.65}
+    )
     assert oracle[["n", "expected"]].to_dict("index") == {
-        "shape-hue": {"n": 2, "expected": 2}, "hue-position": {"n": 1, "expected": 2}, "": {"n": 1, "expected": 2}}
+        "shape-hue": {"n": 2, "expected": 2},
+        "hue-position": {"n": 1, "expected": 2},
+        "": {"n": 1, "expected": 2},
+    }
 
 
 def test_a_mean_over_fewer_bindings_is_called_that_and_not_ranked_with_the_others(tmp_path):
     three = ("shape-hue", "hue-position", "shape-position")
-    wanted = expected(["a", "b"], bindings=three, samples=1) + expected(["few"], bindings=three[:2], samples=1)
-    ranks = ranks_of(tmp_path, wanted, lambda run: shifted({"a": 0, "b": -0.1, "few": 0.2}[run["baseline"]]))
+    wanted = expected(["a", "b"], bindings=three, samples=1) + expected(
+        ["few"], bindings=three[:2], samples=1
+    )
+    ranks = ranks_of(
+        tmp_path, wanted, lambda run: shifted({"a": 0, "b": -0.1, "few": 0.2}[run["baseline"]])
+    )
     rows = ranks[(ranks["rule"] == "oracle")].set_index(["baseline", "binding"])[["rank", "of"]]
     assert rows.loc["a", ""].to_list() == [1, 2] and rows.loc["b", ""].to_list() == [2, 2]
-    assert rows.loc["few", ""].to_list() == [1, 1] and rows.loc["few", "shape-hue"].to_list() == [1, 3]
+    assert rows.loc["few", ""].to_list() == [1, 1] and rows.loc["few", "shape-hue"].to_list() == [
+        1,
+        3,
+    ]
     text = (tmp_path / "tables/tables.md").read_text()
-    assert text.count("| mean of all |") == 4 and text.count("| mean of 2 of 3 |") == 2, "accuracies and ranks"
+    assert text.count("| mean of all |") == 4 and text.count("| mean of 2 of 3 |") == 2, (
+        "accuracies and ranks"
+    )
 
 
 def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> None:
-    """A table as `diagvib tune` writes it, of three trials; trial t tests as 0.2 + 0.1 t, and 0.1 more in sample 1."""
-    rows = [{"baseline": baseline, "study": "o2o-easy", "binding": "shape-hue", "sample": sample, "trial": trial,
-             "optimiser.lr": 1e-3, "status": "ok", "rule": rule, "score": 0.5,
-             "test_accuracy": 0.2 + 0.1 * trial + 0.1 * sample, "chosen": chosen[rule] == trial}
-            for sample in range(samples) for trial in range(3) for rule in RULES]
+    """A table as `diagvib tune` writes it, of three trials; trial t tests as 0.2 + 0.1 t, and 0.1
+    more in sample 1."""
+    rows = [
+        {
+            "baseline": baseline,
+            "study": "o2o-easy",
+            "binding": "shape-hue",
+            "sample": sample,
+            "trial": trial,
+            "optimiser.lr": 1e-3,
+            "status": "ok",
+            "rule": rule,
+            "score": 0.5,
+            "test_accuracy": 0.2 + 0.1 * trial + 0.1 * sample,
+            "chosen": chosen[rule] == trial,
+        }
+        for sample in range(samples)
+        for trial in range(3)
+        for rule in RULES
+    ]
     write_text(folder / "tuning" / f"{baseline}.csv", pd.DataFrame(rows).to_csv(index=False))
 
 
@@ -107,22 +185,41 @@ def test_random_searches_are_ranked_by_the_trial_that_each_rule_would_choose(tmp
     search(tmp_path, "b", {**dict.fromkeys(RULES, 1), "val_loss": 2, "oracle": 2})
     search(tmp_path, "other", dict.fromkeys(RULES, 2))
     (tmp_path / "tuning/grid.csv").write_text("baseline,batch_size,lr\nc,32,0.001\n")
-    ranks = ranks_of(tmp_path, expected(["a", "b"]), lambda run: shifted(0) if run["baseline"] == "b" else None)
+    ranks = ranks_of(
+        tmp_path, expected(["a", "b"]), lambda run: shifted(0) if run["baseline"] == "b" else None
+    )
     assert set(ranks["over"]) == {"runs", "trials"} and "other" not in set(ranks["baseline"])
     assert means(ranks, "a", "o2o-easy", "trials") == pytest.approx(dict.fromkeys(RULES, 0.45))
-    assert means(ranks, "b", "o2o-easy", "trials", "trial") == {**dict.fromkeys(RULES, 1), "val_loss": 2, "oracle": 2}
-    assert means(ranks, "b", "o2o-easy", "trials", "rank") == {**dict.fromkeys(RULES, 2), "val_loss": 1, "oracle": 1}
-    draw_figures(tmp_path / "tables", tmp_path / "figures", tmp_path / "images", {"sources": "embedded"},
-                 runs=tmp_path / "runs")
-    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"})
+    assert means(ranks, "b", "o2o-easy", "trials", "trial") == {
+        **dict.fromkeys(RULES, 1),
+        "val_loss": 2,
+        "oracle": 2,
+    }
+    assert means(ranks, "b", "o2o-easy", "trials", "rank") == {
+        **dict.fromkeys(RULES, 2),
+        "val_loss": 1,
+        "oracle": 1,
+    }
+    draw_figures(
+        tmp_path / "tables",
+        tmp_path / "figures",
+        tmp_path / "images",
+        {"sources": "embedded"},
+        runs=tmp_path / "runs",
+    )
+    write_report(
+        tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"}
+    )
     page = (tmp_path / "report.html").read_text()
-    section = page[page.index('id="ranks"'):page.index("</section>", page.index('id="ranks"'))]
+    section = page[page.index('id="ranks"') : page.index("</section>", page.index('id="ranks"'))]
     assert "<h4>Runs</h4>" in section and "<h4>Random searches</h4>" in section
     assert "<small>rank 2, trial 1</small>" in section and "training-domain accuracy" in section
 
 
 def test_a_search_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"")
-    with pytest.raises(DiagvibError, match=r"a.csv: not readable .*; delete it and run `snakemake tuned` again"):
+    with pytest.raises(
+        DiagvibError, match=r"a.csv: not readable .*; delete it and run `snakemake tuned` again"
+    ):
         read_searches(tmp_path)
     assert not len(read_searches(None)) and not len(read_searches(tmp_path / "absent"))

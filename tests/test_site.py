@@ -1,4 +1,5 @@
-"""The site builds without warnings, loads nothing from elsewhere, and what pages tell readers to type exists."""
+"""The site builds without warnings, loads nothing from elsewhere, and what pages tell readers to
+type exists."""
 
 import re
 import subprocess
@@ -18,26 +19,39 @@ from test_docs import PAGES
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--site-dir", folder], cwd=REPOSITORY, text=True,
-                          capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--site-dir", folder],
+        cwd=REPOSITORY,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr  # any warning, such as of a broken link, ends it
     return folder
 
 
 def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
     pages = sorted(site.rglob("*.html"))
-    assert {"index.html", "commands.html", "configuration.html", "api.html"} <= {page.name for page in pages}
+    assert {"index.html", "commands.html", "configuration.html", "api.html"} <= {
+        page.name for page in pages
+    }
     for page in pages:
         text = page.read_text()
         loaded = re.findall(r"""<(?:script|img)\b[^>]*?\bsrc=["']([^"']+)""", text)
         loaded += re.findall(r"""<link\b[^>]*?\brel="stylesheet"[^>]*?\bhref=["']([^"']+)""", text)
-        loaded += re.findall(r"""<link\b[^>]*?\bhref=["']([^"']+)["'][^>]*?\brel="stylesheet\"""", text)
+        loaded += re.findall(
+            r"""<link\b[^>]*?\bhref=["']([^"']+)["'][^>]*?\brel="stylesheet\"""", text
+        )
         assert not [target for target in loaded if target.startswith(("http", "//"))], page
         if page.name == "404.html":  # its links are those of a server
             continue
         targets = [*loaded, *re.findall(r"""<a\b[^>]*?\bhref=["']([^"']+)""", text)]
-        missing = [target for target in map(unescape, targets) if not re.match(r"\w+:|#", target)
-                   and not (page.parent / target.partition("#")[0].partition("?")[0]).exists()]
+        missing = [
+            target
+            for target in map(unescape, targets)
+            if not re.match(r"\w+:|#", target)
+            and not (page.parent / target.partition("#")[0].partition("?")[0]).exists()
+        ]
         assert not missing, page
 
 
@@ -50,8 +64,12 @@ def test_the_reference_has_every_command_option_and_key(site):
     text = (site / "commands.html").read_text()
     for name, command in commands().items():
         for one in getattr(command, "commands", {name: command}).values():
-            assert all(option in text for parameter in one.params for option in parameter.opts
-                       if option.startswith("--")), name
+            assert all(
+                option in text
+                for parameter in one.params
+                for option in parameter.opts
+                if option.startswith("--")
+            ), name
         assert f"diagvib {name}" in text
     text = (site / "configuration.html").read_text()
     assert all(f"<code>{key}</code>" in text for key in Configuration.model_fields)
@@ -69,6 +87,9 @@ def test_what_a_page_tells_to_type_exists(page):
     targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.M)
     made = re.findall(r"(?:^|`)make ([\w-]+)", code, re.M)
     assert [name for name in made if name not in targets] == []
-    overridden = [pair.split("=")[0] for line in re.findall(r"--config ((?:'?[\w.]+=[^\s`]+\s?)+)", code)
-                  for pair in line.replace("'", "").split()]
+    overridden = [
+        pair.split("=")[0]
+        for line in re.findall(r"--config ((?:'?[\w.]+=[^\s`]+\s?)+)", code)
+        for pair in line.replace("'", "").split()
+    ]
     assert [key for key in overridden if key.split(".")[0] not in Configuration.model_fields] == []

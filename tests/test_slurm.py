@@ -1,4 +1,5 @@
-"""The workflow on a real Slurm of one node: whatever goes wrong there, it ends as an undisturbed local run does."""
+"""The workflow on a real Slurm of one node: whatever goes wrong there, it ends as an undisturbed
+local run does."""
 
 import os
 import signal
@@ -32,8 +33,16 @@ training: {max_epochs: 20}
 device: cpu
 """
 # The shipped profile, but asking Slurm more often than is polite on a cluster that others use.
-ARGUMENTS = ("--configfile", "toy.yaml", "--profile", "profiles/slurm", "--seconds-between-status-checks", "1",
-             "--slurm-init-seconds-before-status-checks", "1")
+ARGUMENTS = (
+    "--configfile",
+    "toy.yaml",
+    "--profile",
+    "profiles/slurm",
+    "--seconds-between-status-checks",
+    "1",
+    "--slurm-init-seconds-before-status-checks",
+    "1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +73,8 @@ def undisturbed(tmp_path) -> Path:
 
 @pytest.fixture
 def repository(tmp_path) -> Path:
-    """A copy for the cluster, on a head node with a GPU: the trainings must not wait for one another because of it."""
+    """A copy for the cluster, on a head node with a GPU: the trainings must not wait for one
+    another because of it."""
     folder = toy_repository(tmp_path / "cluster")
     common = folder / "rules/common.smk"
     text = common.read_text()
@@ -73,17 +83,30 @@ def repository(tmp_path) -> Path:
     return folder
 
 
-def submit(cluster: slurm.Slurm, repository: Path, *arguments: str, python: Path | None = None,
-           output: int | None = None) -> subprocess.Popen:
+def submit(
+    cluster: slurm.Slurm,
+    repository: Path,
+    *arguments: str,
+    python: Path | None = None,
+    output: int | None = None,
+) -> subprocess.Popen:
     """Start Snakemake with the cluster's profile. python: also that of its jobs."""
     command = [python or programs() / "python", "-m", "snakemake", *ARGUMENTS, *arguments]
-    return subprocess.Popen(command, cwd=repository, start_new_session=True,
-                            env={**cluster.environment, **environment(repository), "PATH": cluster.environment["PATH"]},
-                            stdout=output, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command,
+        cwd=repository,
+        start_new_session=True,
+        env={**cluster.environment, **environment(repository), "PATH": cluster.environment["PATH"]},
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 @contextmanager
-def submitted(cluster: slurm.Slurm, repository: Path, python: Path | None = None) -> Iterator[subprocess.Popen]:
+def submitted(
+    cluster: slurm.Slurm, repository: Path, python: Path | None = None
+) -> Iterator[subprocess.Popen]:
     """As `submit`; killed on leaving if it has not ended. What it says is in head.log."""
     with (repository / "head.log").open("w") as log:
         head = submit(cluster, repository, python=python, output=log.fileno())
@@ -105,8 +128,11 @@ def training_process(job: str) -> int | None:
     for path in Path("/proc").glob("[0-9]*"):
         try:
             words = (path / "cmdline").read_bytes().split(b"\0")
-            if b"train" in words and any(word.endswith(b"/diagvib") for word in words) \
-                    and f"SLURM_JOB_ID={job}".encode() in (path / "environ").read_bytes().split(b"\0"):
+            if (
+                b"train" in words
+                and any(word.endswith(b"/diagvib") for word in words)
+                and f"SLURM_JOB_ID={job}".encode() in (path / "environ").read_bytes().split(b"\0")
+            ):
                 return int(path.name)
         except OSError:
             continue
@@ -123,19 +149,25 @@ def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float 
     return value
 
 
-def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(cluster, repository, undisturbed):
+def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
+    cluster, repository, undisturbed
+):
     with submitted(cluster, repository, Path(sys.executable)) as head:
         wait_for(head, lambda: len(training_jobs(cluster)) == 2)
         second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
         assert "Directory cannot be locked" in second
         orphans = training_jobs(cluster)
-        asked = cluster.run("squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit")
+        asked = cluster.run(
+            "squeue", "-h", "-j", min(orphans), "-O", "tres-per-job,MinMemory,TimeLimit"
+        )
         assert asked.split() == ["gres:gpu:1", "16000M", "1:00:00"]
     cluster.run("scancel", *orphans)
     assert submit(cluster, repository, "--unlock").wait() == 0
 
     with submitted(cluster, repository) as head:
-        killed, cancelled = wait_for(head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs)
+        killed, cancelled = wait_for(
+            head, lambda: len(jobs := training_jobs(cluster)) == 2 and jobs
+        )
         cluster.run("scancel", cancelled)
         os.kill(wait_for(head, lambda: training_process(killed)), signal.SIGKILL)
         cluster.kill_node()
@@ -144,7 +176,11 @@ def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(cluster, repo
         assert cluster.run("squeue", "-h", "-j", retried, "-O", "MinMemory").strip() == "32000M"
         wait_for(head, lambda: training_process(retried))
         cluster.run("scontrol", "requeue", retried)
-        wait_for(head, lambda: "PENDING" in cluster.run("squeue", "-h", "-j", retried, "-O", "State"))
-        cluster.run("scontrol", "update", f"JobId={retried}", "StartTime=now")  # Slurm would wait two minutes
+        wait_for(
+            head, lambda: "PENDING" in cluster.run("squeue", "-h", "-j", retried, "-O", "State")
+        )
+        cluster.run(
+            "scontrol", "update", f"JobId={retried}", "StartTime=now"
+        )  # Slurm would wait two minutes
         assert head.wait(timeout=900) == 0, (repository / "head.log").read_text()
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")

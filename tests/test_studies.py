@@ -13,7 +13,13 @@ from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies import study_cells
 from diagvib.studies.binding import all_bindings, bind, chosen_bindings, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
-from diagvib.studies.study import load_studies, load_study, parse_study, read_study_file, study_files
+from diagvib.studies.study import (
+    load_studies,
+    load_study,
+    parse_study,
+    read_study_file,
+    study_files,
+)
 
 DIGITS = load_scene("digits")
 DIAGONAL = {(0, 0), (1, 1), (2, 2)}
@@ -24,22 +30,48 @@ PAPER = {
     "zso": (dict.fromkeys(EVERY, 1 / 9), set()),
     "zgo": (dict.fromkeys(DIAGONAL, 1 / 3), EVERY - DIAGONAL),
     "cgo-1": (dict.fromkeys(DIAGONAL | {(0, 1)}, 1 / 4), EVERY - DIAGONAL - {(0, 1)}),
-    "cgo-2": (dict.fromkeys(DIAGONAL | {(0, 1), (1, 2)}, 1 / 5), EVERY - DIAGONAL - {(0, 1), (1, 2)}),
-    "cgo-3": (dict.fromkeys(DIAGONAL | {(0, 1), (1, 2), (2, 1)}, 1 / 6), EVERY - DIAGONAL - {(0, 1), (1, 2), (2, 1)}),
-    "chgo": ({(0, 0): 1 / 3, (1, 1): 1 / 6, (1, 2): 1 / 6, (2, 1): 1 / 6, (2, 2): 1 / 6}, {(0, 1), (0, 2)}),
-    **{f"fgo-{f}": ({cell: (1 - f / 100) / 3 if cell in DIAGONAL else f / 600 for cell in EVERY}, EVERY - DIAGONAL)
-       for f in (5, 10, 20)},
+    "cgo-2": (
+        dict.fromkeys(DIAGONAL | {(0, 1), (1, 2)}, 1 / 5),
+        EVERY - DIAGONAL - {(0, 1), (1, 2)},
+    ),
+    "cgo-3": (
+        dict.fromkeys(DIAGONAL | {(0, 1), (1, 2), (2, 1)}, 1 / 6),
+        EVERY - DIAGONAL - {(0, 1), (1, 2), (2, 1)},
+    ),
+    "chgo": (
+        {(0, 0): 1 / 3, (1, 1): 1 / 6, (1, 2): 1 / 6, (2, 1): 1 / 6, (2, 2): 1 / 6},
+        {(0, 1), (0, 2)},
+    ),
+    **{
+        f"fgo-{f}": (
+            {cell: (1 - f / 100) / 3 if cell in DIAGONAL else f / 600 for cell in EVERY},
+            EVERY - DIAGONAL,
+        )
+        for f in (5, 10, 20)
+    },
 }
 
-# Study of two cues -> training share where both agree, cue 1 misleads, cue 2 misleads, both mislead. For an
-# independent cue with three classes, one agrees.
-TRAINED = {"whac-95": (0.9025, 0.0475, 0.0475, 0.0025), "whac-100": (1, 0, 0, 0),
-           "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
-           "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3)}
+# Study of two cues -> training share where both agree, cue 1 misleads, cue 2 misleads, both
+# mislead. For an independent cue with three classes, one agrees.
+TRAINED = {
+    "whac-95": (0.9025, 0.0475, 0.0475, 0.0025),
+    "whac-100": (1, 0, 0, 0),
+    "cue-1-95": (0.95 / 3, 0.05 / 3, 0.95 * 2 / 3, 0.05 * 2 / 3),
+    "cue-2-95": (0.95 / 3, 0.95 * 2 / 3, 0.05 / 3, 0.05 * 2 / 3),
+}
 # Studies with two environments (test_average.py), on digits and on photos.
-ENVIRONMENTS_OF = [f"{scene}{kind}-{level}" for scene in ("", "dogs-") for kind in ("o2o", "m2m")
-                   for level in ("easy", "medium", "hard")]
-QUADRANTS = {"common": (True, True), "no-cue-1": (False, True), "no-cue-2": (True, False), "neither": (False, False)}
+ENVIRONMENTS_OF = [
+    f"{scene}{kind}-{level}"
+    for scene in ("", "dogs-")
+    for kind in ("o2o", "m2m")
+    for level in ("easy", "medium", "hard")
+]
+QUADRANTS = {
+    "common": (True, True),
+    "no-cue-1": (False, True),
+    "no-cue-2": (True, False),
+    "neither": (False, False),
+}
 
 
 def sample_of(number: int) -> DatasetSample:
@@ -101,22 +133,40 @@ def test_unknown_study_suggests_the_nearest():
         load_study("cgo2")
 
 
-ROWS = [{"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]},
-        {"splits": ["test"], "group": "ood", "cells": "others"}]
-TWO_CUES = {"title": "Two cues", "meaning": "both cues agree with the target in most images", "metrics": "accuracy",
-            "roles": {"target": 2, "first": 2, "second": 3}, "rows": [
-                {"splits": ["train", "val"], "group": "seen", "weight": 0.9,
-                 "cells": {"first": "same", "second": "same"}},
-                {"splits": ["train", "val"], "group": "seen", "weight": 0.1, "cells": {"first": "other"}},
-                {"splits": ["test"], "group": "one", "cells": {"first": "same", "second": "other"}},
-                {"splits": ["test"], "group": "both", "cells": {"first": "other", "second": "other"}}]}
+ROWS = [
+    {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]},
+    {"splits": ["test"], "group": "ood", "cells": "others"},
+]
+TWO_CUES = {
+    "title": "Two cues",
+    "meaning": "both cues agree with the target in most images",
+    "metrics": "accuracy",
+    "roles": {"target": 2, "first": 2, "second": 3},
+    "rows": [
+        {
+            "splits": ["train", "val"],
+            "group": "seen",
+            "weight": 0.9,
+            "cells": {"first": "same", "second": "same"},
+        },
+        {"splits": ["train", "val"], "group": "seen", "weight": 0.1, "cells": {"first": "other"}},
+        {"splits": ["test"], "group": "one", "cells": {"first": "same", "second": "other"}},
+        {"splits": ["test"], "group": "both", "cells": {"first": "other", "second": "other"}},
+    ],
+}
 SEEN = {"splits": ["train", "val"], "group": "seen"}
-ENVIRONMENTS = {"title": "Two environments", "meaning": "m", "metrics": "accuracy", "roles": {"target": 2, "cue": 2},
-                "rows": [
-                    {**SEEN, "weight": 3.0, "environment": "a", "cells": {"cue": "same"}},
-                    {**SEEN, "weight": 1.0, "environment": "b", "cells": {"cue": "same"}},
-                    {**SEEN, "weight": 2.0, "environment": "b", "cells": {"cue": "other"}},
-                    {"splits": ["test"], "group": "crossed", "environment": "c", "cells": {"cue": "other"}}]}
+ENVIRONMENTS = {
+    "title": "Two environments",
+    "meaning": "m",
+    "metrics": "accuracy",
+    "roles": {"target": 2, "cue": 2},
+    "rows": [
+        {**SEEN, "weight": 3.0, "environment": "a", "cells": {"cue": "same"}},
+        {**SEEN, "weight": 1.0, "environment": "b", "cells": {"cue": "same"}},
+        {**SEEN, "weight": 2.0, "environment": "b", "cells": {"cue": "other"}},
+        {"splits": ["test"], "group": "crossed", "environment": "c", "cells": {"cue": "other"}},
+    ],
+}
 
 
 def write_studies(path: Path, **studies: dict) -> Path:
@@ -125,35 +175,70 @@ def write_studies(path: Path, **studies: dict) -> Path:
 
 
 def test_cells_must_fit_the_roles():
-    with pytest.raises(DiagvibError, match=r"study x: rows.0.cells.0: \[0\] has 1 class indices; 2 roles"):
-        parse_study("x", {"title": "x", "meaning": "x", "roles": {"target": 3, "cue": 3},
-                          "rows": [{**ROWS[0], "cells": [[0]]}, ROWS[1]]})
+    with pytest.raises(
+        DiagvibError, match=r"study x: rows.0.cells.0: \[0\] has 1 class indices; 2 roles"
+    ):
+        parse_study(
+            "x",
+            {
+                "title": "x",
+                "meaning": "x",
+                "roles": {"target": 3, "cue": 3},
+                "rows": [{**ROWS[0], "cells": [[0]]}, ROWS[1]],
+            },
+        )
 
 
 def test_unknown_keys_in_a_study_are_errors():
-    with pytest.raises(DiagvibError, match="unknown key 'rows.0.wieght'; did you mean rows.0.weight"):
-        parse_study("x", {"title": "x", "meaning": "x", "roles": {"target": 3, "cue": 3},
-                          "rows": [{**ROWS[0], "wieght": 1}, ROWS[1]]})
+    with pytest.raises(
+        DiagvibError, match="unknown key 'rows.0.wieght'; did you mean rows.0.weight"
+    ):
+        parse_study(
+            "x",
+            {
+                "title": "x",
+                "meaning": "x",
+                "roles": {"target": 3, "cue": 3},
+                "rows": [{**ROWS[0], "wieght": 1}, ROWS[1]],
+            },
+        )
 
 
 def test_two_cues_by_relation():
     study = parse_study("two", TWO_CUES)
-    assert (study.cues, study.groups, study.environments) == (("first", "second"), ("one", "both"), ("main",))
-    train = study.cells("train").set_index(["target_class", "first_class", "second_class"])["weight"]
+    assert (study.cues, study.groups, study.environments) == (
+        ("first", "second"),
+        ("one", "both"),
+        ("main",),
+    )
+    train = study.cells("train").set_index(["target_class", "first_class", "second_class"])[
+        "weight"
+    ]
     assert train.to_dict() == pytest.approx(
-        {(0, 0, 0): 0.45, (1, 1, 1): 0.45, **{(t, 1 - t, c): 0.1 / 6 for t in (0, 1) for c in (0, 1, 2)}})
+        {
+            (0, 0, 0): 0.45,
+            (1, 1, 1): 0.45,
+            **{(t, 1 - t, c): 0.1 / 6 for t in (0, 1) for c in (0, 1, 2)},
+        }
+    )
     test = study.cells("test").groupby("group")["weight"].agg(["size", "sum"])
-    assert test["size"].to_dict() == {"one": 4, "both": 4} and test["sum"].to_list() == pytest.approx([1, 1])
+    assert test["size"].to_dict() == {"one": 4, "both": 4} and test[
+        "sum"
+    ].to_list() == pytest.approx([1, 1])
 
 
 def test_an_environments_share_is_the_sum_of_its_rows_weights():
     study = parse_study("environments", ENVIRONMENTS)
     assert study.environments == ("a", "b") and study.names_environments
     train = study.cells("train")
-    assert train.groupby("environment")["weight"].sum().to_dict() == pytest.approx({"a": 0.5, "b": 0.5})
+    assert train.groupby("environment")["weight"].sum().to_dict() == pytest.approx(
+        {"a": 0.5, "b": 0.5}
+    )
     of_b = train[train["environment"] == "b"]
     agrees = of_b["cue_class"] == of_b["target_class"]
-    assert of_b.groupby(agrees)["weight"].sum().to_dict() == pytest.approx({True: 1 / 6, False: 1 / 3})
+    assert of_b.groupby(agrees)["weight"].sum().to_dict() == pytest.approx(
+        {True: 1 / 6, False: 1 / 3}
+    )
     assert set(study.cells("test")["environment"]) == {"c"}
 
 
@@ -179,14 +264,23 @@ def test_bindings_of_a_study():
     assert [b.name for b in all_bindings(load_study("zso"), DIGITS.factors)] == list(FACTORS)
     assert len(all_bindings(load_study("zgo"), DIGITS.factors)) == 30
     names = ["shape-hue", "hue-shape", "hue-texture", "shape-hue-texture", "colour-corner"]
-    for study, found in ((two, ["shape-hue-texture"]), (load_study("zgo"), names[:3]),
-                         (load_study("zso"), ["hue", "shape"])):
+    for study, found in (
+        (two, ["shape-hue-texture"]),
+        (load_study("zgo"), names[:3]),
+        (load_study("zso"), ["hue", "shape"]),
+    ):
         assert [b.name for b in chosen_bindings(study, names, DIGITS.factors)] == found
 
 
-@pytest.mark.parametrize(("name", "says"), [
-    ("shape", "'shape' names 1 factors for 3 roles"), ("shape-hue-hue", "names a factor twice"),
-    ("shape-hue-lightness-scale", "names 4 factors"), ("shape-hu-scale", "unknown factor 'hu'; did you mean hue")])
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shape", "'shape' names 1 factors for 3 roles"),
+        ("shape-hue-hue", "names a factor twice"),
+        ("shape-hue-lightness-scale", "names 4 factors"),
+        ("shape-hu-scale", "unknown factor 'hu'; did you mean hue"),
+    ],
+)
 def test_a_binding_that_does_not_fit_is_named(name, says):
     with pytest.raises(DiagvibError, match=says):
         bind(parse_study("two", TWO_CUES), name, DIGITS.factors)
@@ -194,8 +288,10 @@ def test_a_binding_that_does_not_fit_is_named(name, says):
 
 def test_a_factor_of_too_few_classes_is_named():
     study = parse_study("wide", {**ENVIRONMENTS, "roles": {"target": 2, "cue": 6}})
-    with pytest.raises(DiagvibError, match="study wide: cue has 6 classes, but lightness has only 4; "
-                                           "bind another factor"):
+    with pytest.raises(
+        DiagvibError,
+        match="study wide: cue has 6 classes, but lightness has only 4; bind another factor",
+    ):
         bind(study, "shape-lightness", DIGITS.factors)
     assert {b.cues[0] for b in all_bindings(study, DIGITS.factors)} == {"position", "hue", "shape"}
     assert read_binding("shape-lightness", DIGITS.factors).name == "shape-lightness"
@@ -204,7 +300,13 @@ def test_a_factor_of_too_few_classes_is_named():
 def test_studies_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
-    assert list(load_studies(["mine.yaml"])) == [*PAPER, *ENVIRONMENTS_OF, "urbancars", *TRAINED, "two"]
+    assert list(load_studies(["mine.yaml"])) == [
+        *PAPER,
+        *ENVIRONMENTS_OF,
+        "urbancars",
+        *TRAINED,
+        "two",
+    ]
     assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
     assert [str(path) for path in study_files(["mine.yaml"])][4:] == ["mine.yaml"]
     assert read_study_file("mine.yaml")[0].title == "Mine"
@@ -213,9 +315,17 @@ def test_studies_of_ones_own(tmp_path, monkeypatch):
         load_studies(["mine.yaml", "again.yaml"])
 
 
-@pytest.mark.parametrize(("group", "says"), [
-    ("train", "rows.2.group: train is the name of a split"), ("val", "rows.2.group: val is the name of a split"),
-    ("val_environment", "rows.2.group: val_environment is the name of an accuracy on validation images")])
+@pytest.mark.parametrize(
+    ("group", "says"),
+    [
+        ("train", "rows.2.group: train is the name of a split"),
+        ("val", "rows.2.group: val is the name of a split"),
+        (
+            "val_environment",
+            "rows.2.group: val_environment is the name of an accuracy on validation images",
+        ),
+    ],
+)
 def test_a_group_whose_results_would_bear_another_things_name_is_refused(group, says):
     rows = [*TWO_CUES["rows"][:2], {**TWO_CUES["rows"][2], "group": group}, *TWO_CUES["rows"][3:]]
     with pytest.raises(DiagvibError, match=f"{says}.*; choose another name"):
@@ -224,12 +334,20 @@ def test_a_group_whose_results_would_bear_another_things_name_is_refused(group, 
 
 def test_a_study_given_as_json_is_the_study():
     for name, study in load_studies().items():
-        assert parse_study(name, json.loads(json.dumps(study.model_dump(exclude={"name"}), sort_keys=True))) == study
+        assert (
+            parse_study(
+                name, json.loads(json.dumps(study.model_dump(exclude={"name"}), sort_keys=True))
+            )
+            == study
+        )
 
 
 def test_a_dataset_sample_given_as_json_is_the_sample():
     sample = sample_of(7)
-    assert validated(DatasetSample, json.loads(json.dumps(sample.model_dump(mode="json"))), "x") == sample
+    assert (
+        validated(DatasetSample, json.loads(json.dumps(sample.model_dump(mode="json"))), "x")
+        == sample
+    )
 
 
 @pytest.mark.parametrize("study", TRAINED)
@@ -242,7 +360,9 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
         agree = [cells[f"{cue}_class"] == cells["target_class"] for cue in definition.cues]
         for group, relation in QUADRANTS.items():
             inside = (agree[0] == relation[0]) & (agree[1] == relation[1])
-            assert (cells["group"][inside] == group).all() and cells.loc[inside, "weight"].nunique() <= 1
+            assert (cells["group"][inside] == group).all() and cells.loc[
+                inside, "weight"
+            ].nunique() <= 1
             if split == "train":
                 share = TRAINED[study][list(QUADRANTS).index(group)]
                 assert cells.loc[inside, "weight"].sum() == pytest.approx(share, abs=1e-12)
@@ -250,28 +370,50 @@ def test_two_cues_are_trained_as_they_correlate_and_tested_balanced(study):
             assert len(cells) == 27 and cells["weight"].to_list() == pytest.approx([1 / 27] * 27)
     weights = definition.group_weights
     assert [weights[group] / sum(weights.values()) for group in QUADRANTS] == pytest.approx(
-        [3 / 27, 6 / 27, 6 / 27, 12 / 27])
+        [3 / 27, 6 / 27, 6 / 27, 12 / 27]
+    )
 
 
 def test_two_cues_bind_in_any_order_but_all_names_each_pair_once():
     study = load_study("whac-95")
     every = [binding.name for binding in all_bindings(study, DIGITS.factors)]
     assert every == [binding.name for binding in chosen_bindings(study, "all", DIGITS.factors)]
-    assert len(every) == 60 and len({(b.split("-")[0], frozenset(b.split("-")[1:])) for b in every}) == 60
+    assert (
+        len(every) == 60
+        and len({(b.split("-")[0], frozenset(b.split("-")[1:])) for b in every}) == 60
+    )
     order = list(DIGITS.factors)
     assert all(order.index(name.split("-")[1]) < order.index(name.split("-")[2]) for name in every)
-    for name, cues in (("shape-hue-texture", ("hue", "texture")), ("shape-texture-hue", ("texture", "hue"))):
+    for name, cues in (
+        ("shape-hue-texture", ("hue", "texture")),
+        ("shape-texture-hue", ("texture", "hue")),
+    ):
         assert bind(study, name, DIGITS.factors).cues == cues
         assert [b.name for b in chosen_bindings(study, [name], DIGITS.factors)] == [name]
 
 
 def gaps_study(**changed) -> dict:
     """A study with two classes per role, as for photographs of cars."""
-    rows = [{"splits": ["train", "val", "test"], "group": group, "weight": 1,
-             "cells": {cue: "same" if same else "other" for cue, same in zip(("place", "thing"), agree, strict=True)}}
-            for group, agree in QUADRANTS.items()]
-    return {"title": "Cars", "meaning": "m", "metrics": "gaps", "roles": {"target": 2, "place": 2, "thing": 2},
-            "rows": rows, **changed}
+    rows = [
+        {
+            "splits": ["train", "val", "test"],
+            "group": group,
+            "weight": 1,
+            "cells": {
+                cue: "same" if same else "other"
+                for cue, same in zip(("place", "thing"), agree, strict=True)
+            },
+        }
+        for group, agree in QUADRANTS.items()
+    ]
+    return {
+        "title": "Cars",
+        "meaning": "m",
+        "metrics": "gaps",
+        "roles": {"target": 2, "place": 2, "thing": 2},
+        "rows": rows,
+        **changed,
+    }
 
 
 def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
@@ -281,9 +423,19 @@ def test_gaps_need_two_cues_and_the_four_groups_of_their_cells():
     swapped = [{**rows[0], "group": "no-cue-1"}, {**rows[1], "group": "common"}, *rows[2:]]
     renamed = [*rows[:3], {**rows[3], "group": "both"}]
     for changed, says in (
-            ({"bound": ["target", "place"]}, "roles: the metrics `gaps` need 2 bound roles besides the target, not 1"),
-            ({"rows": rows[:3]}, "no row of the split test has the group neither, which the metrics `gaps` need"),
-            ({"rows": renamed}, "no row of the split test has the group neither"),
-            ({"rows": swapped}, r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, .* need it in common")):
+        (
+            {"bound": ["target", "place"]},
+            "roles: the metrics `gaps` need 2 bound roles besides the target, not 1",
+        ),
+        (
+            {"rows": rows[:3]},
+            "no row of the split test has the group neither, which the metrics `gaps` need",
+        ),
+        ({"rows": renamed}, "no row of the split test has the group neither"),
+        (
+            {"rows": swapped},
+            r"rows.0.cells: \[0, 0, 0\] is tested in the group no-cue-1, .* need it in common",
+        ),
+    ):
         with pytest.raises(DiagvibError, match=says):
             parse_study("cars", gaps_study(**changed))

@@ -1,4 +1,5 @@
-"""Tables from synthetic runs: aggregates match the closed form; a missing run is named and changes nothing else."""
+"""Tables from synthetic runs: aggregates match the closed form; a missing run is named and changes
+nothing else."""
 
 import json
 import shutil
@@ -19,10 +20,22 @@ from diagvib.settings.grid import RUN_FILES, Layout
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")
-BINDINGS = [f"{target}-{cue}" for target in FACTORS for cue in FACTORS if target in ("shape", "hue") and cue != target]
+BINDINGS = [
+    f"{target}-{cue}"
+    for target in FACTORS
+    for cue in FACTORS
+    if target in ("shape", "hue") and cue != target
+]
 EXPECTED = expected_runs(["resnet18", "small_cnn"], STUDIES, BINDINGS, samples=3)
 TRACKED = "resnet18"  # its runs recorded the test accuracies of every epoch
-MISSING = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue", "target": "shape", "cue": "hue", "sample": 1}
+MISSING = {
+    "baseline": "resnet18",
+    "study": "zgo",
+    "binding": "shape-hue",
+    "target": "shape",
+    "cue": "hue",
+    "sample": 1,
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,22 +72,40 @@ def cell(table, **keys):
 
 def acc_array(study, target):
     cues = [f for f in FACTORS if f != target]
-    return np.array([[accuracy({**MISSING, "study": study, "target": target, "cue": cue, "sample": s}, "ood")
-                      for cue in cues] for s in range(3)])
+    return np.array(
+        [
+            [
+                accuracy(
+                    {**MISSING, "study": study, "target": target, "cue": cue, "sample": s}, "ood"
+                )
+                for cue in cues
+            ]
+            for s in range(3)
+        ]
+    )
 
 
 def test_aggregates_equal_the_closed_form(tables):
     acc = acc_array("zgo", "shape")
     for metric, reduced in (("faavg", acc.mean(axis=1)), ("famin", acc.min(axis=1))):
-        row = cell(tables["metrics"], study="zgo", baseline="resnet18", target="shape", metric=metric)
+        row = cell(
+            tables["metrics"], study="zgo", baseline="resnet18", target="shape", metric=metric
+        )
         assert row["mean"] == pytest.approx(reduced.mean())
         assert row["stderr"] == pytest.approx(reduced.std(ddof=1) / np.sqrt(3))
         assert (row["n"], row["expected"], row["cues"]) == (3, 3, 5)
-    p = cell(tables["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
+    p = cell(
+        tables["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood"
+    )
     j = [f for f in FACTORS if f != "shape"].index("hue")
     assert p["mean"] == pytest.approx(acc[:, j].mean())
     assert p["stderr"] == pytest.approx(acc[:, j].std(ddof=1) / np.sqrt(3))
-    assert cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")["mean"] == 0.95
+    assert (
+        cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")[
+            "mean"
+        ]
+        == 0.95
+    )
 
 
 def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
@@ -93,7 +124,9 @@ def test_the_papers_number_stands_beside_ours_where_it_has_one(tables):
     assert metrics[metrics["metric"] == "id_accuracy"]["paper_mean"].isna().all()
 
 
-def test_the_same_runs_give_the_same_bytes_however_many_processes_read(complete, tmp_path, monkeypatch):
+def test_the_same_runs_give_the_same_bytes_however_many_processes_read(
+    complete, tmp_path, monkeypatch
+):
     monkeypatch.setattr("diagvib.results.read_runs.RUNS_A_PROCESS", 2)
     for threads in (1, 2):
         tabulate(complete, tmp_path / str(threads), EXPECTED, {}, threads)
@@ -110,10 +143,19 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
         ours, oracle = (cell(selection, **keys, rule=rule) for rule in ("as_run", "oracle"))
         assert ours["mean"] == pytest.approx(cell(metrics, **keys)["mean"]) and ours["change"] == 0
         assert oracle["change"] == pytest.approx(0.2)
-    section = (tmp_path / "tables.md").read_text().split("## With other selection rules")[1].split("\n## ")[0]
-    row = next(line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on"))
+    section = (
+        (tmp_path / "tables.md")
+        .read_text()
+        .split("## With other selection rules")[1]
+        .split("\n## ")[0]
+    )
+    row = next(
+        line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on")
+    )
     assert "(+20.0)" in row
-    untracked = tabulate(complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {})
+    untracked = tabulate(
+        complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {}
+    )
     assert len(untracked) and not len(read_tables(tmp_path)["selection"])
     assert "another epoch" not in (tmp_path / "tables.md").read_text()
 
@@ -124,7 +166,9 @@ def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
         for run in expected:
             write_run(tmp_path / name / "runs", run, comparable)
         tabulate(tmp_path / name / "runs", tmp_path / name / "tables", expected, {})
-    embedded, official = (read_tables(tmp_path / name / "tables")["metrics"] for name in ("embedded", "official"))
+    embedded, official = (
+        read_tables(tmp_path / name / "tables")["metrics"] for name in ("embedded", "official")
+    )
     assert embedded["difference"].isna().all()
     # over two cues of five, FAAvg is a different number from the paper's
     assert set(official[official["difference"].notna()]["study"]) == {"zso"}
@@ -157,37 +201,74 @@ def harm(folder, damage):
         (folder / "run.json").write_text("{")
 
 
-@pytest.mark.parametrize("damage", ["absent", *(f"no {name}" for name in RUN_FILES), "truncated", "disagrees", "moved",
-                                    "not json", "not an object", "history", "exhibits", "another's exhibits"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "absent",
+        *(f"no {name}" for name in RUN_FILES),
+        "truncated",
+        "disagrees",
+        "moved",
+        "not json",
+        "not an object",
+        "history",
+        "exhibits",
+        "another's exhibits",
+    ],
+)
 def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs, damage):
     harm(runs / "resnet18/zgo/shape-hue/1", damage)
     after = tables_of(runs)
 
     row = cell(after["runs"], **{k: MISSING[k] for k in ("baseline", "study", "binding", "sample")})
-    assert row["status"] == ("missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged")
+    assert row["status"] == (
+        "missing" if damage == "absent" or damage[3:] in RUN_FILES else "damaged"
+    )
     assert row["reason"] and str(runs) not in row["reason"]
-    p = cell(after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood")
+    p = cell(
+        after["p_matrix"], study="zgo", baseline="resnet18", target="shape", cue="hue", group="ood"
+    )
     assert (p["n"], p["expected"]) == (2, 3)
     markdown = (runs.parent / "tables" / "tables.md").read_text()
     assert f"resnet18, zgo: shape-hue sample 1: {row['status']} ({row['reason']})" in markdown
     assert "(n = 2 of 3)" in markdown
 
     def elsewhere(found):
-        concerned = {"runs": ["baseline", "study", "binding", "sample"],
-                     "p_matrix": ["study", "baseline", "target", "cue"],
-                     "metrics": ["study", "baseline", "target"], "contrasts": ["baseline", "target"],
-                     "comparison": ["baseline", "target"], "summary": [], "agreement": [],
-                     "reference": ["baseline", "target"], "likeness": ["study", "baseline"],
-                     "factor_orders": ["baseline"], "pair_orders": [], "pair_winners": ["baseline"],
-                     "closeness": ["baseline", "target"],
-                     "overall": ["study", "baseline"], "baselines": ["study"],
-                     "selection": ["study", "baseline", "target"],
-                     "accuracy": [], "gaps": [], "whac_a_mole": [], "gap_methods": [], "average": [],
-                     "average_methods": [], "selection_ranks": [],
-                     "run_times": ["baseline", "study", "binding", "sample"]}
-        return {name: table[~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
-                            ].reset_index(drop=True) if concerned[name] else table[:0]
-                for name, table in found.items()}
+        concerned = {
+            "runs": ["baseline", "study", "binding", "sample"],
+            "p_matrix": ["study", "baseline", "target", "cue"],
+            "metrics": ["study", "baseline", "target"],
+            "contrasts": ["baseline", "target"],
+            "comparison": ["baseline", "target"],
+            "summary": [],
+            "agreement": [],
+            "reference": ["baseline", "target"],
+            "likeness": ["study", "baseline"],
+            "factor_orders": ["baseline"],
+            "pair_orders": [],
+            "pair_winners": ["baseline"],
+            "closeness": ["baseline", "target"],
+            "overall": ["study", "baseline"],
+            "baselines": ["study"],
+            "selection": ["study", "baseline", "target"],
+            "accuracy": [],
+            "gaps": [],
+            "whac_a_mole": [],
+            "gap_methods": [],
+            "average": [],
+            "average_methods": [],
+            "selection_ranks": [],
+            "run_times": ["baseline", "study", "binding", "sample"],
+        }
+        return {
+            name: table[
+                ~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
+            ].reset_index(drop=True)
+            if concerned[name]
+            else table[:0]
+            for name, table in found.items()
+        }
+
     for name, table in elsewhere(tables).items():
         pd.testing.assert_frame_equal(table, elsewhere(after)[name], check_dtype=False)
 
@@ -232,9 +313,15 @@ def test_the_papers_tables_are_complete():
     assert set(paper["target"]) == set(FACTORS)
 
 
-@pytest.mark.parametrize(("numbers", "text"), [
-    ((0.4123, 0.02, 5, 5), "41.2 ± 2.0"), ((0.4123, 0.02, 4, 5), "41.2 ± 2.0 (n = 4 of 5)"),
-    ((1.0, float("nan"), 1, 1), "100.0 (n = 1)"), ((float("nan"), float("nan"), 0, 5), "-")])
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [
+        ((0.4123, 0.02, 5, 5), "41.2 ± 2.0"),
+        ((0.4123, 0.02, 4, 5), "41.2 ± 2.0 (n = 4 of 5)"),
+        ((1.0, float("nan"), 1, 1), "100.0 (n = 1)"),
+        ((float("nan"), float("nan"), 0, 5), "-"),
+    ],
+)
 def test_percent(numbers, text):
     assert percent(*numbers) == text
 
@@ -245,18 +332,27 @@ def test_one_line_counts_what_is_missing(runs):
     shutil.rmtree(runs / "resnet18/zgo/shape-hue")
     found = collect_runs(runs, wanted)
     assert missing_runs(found, Path("tables.md")) == (
-        "2 of 3 runs are missing or damaged (resnet18 2); tables.md lists them")
+        "2 of 3 runs are missing or damaged (resnet18 2); tables.md lists them"
+    )
     assert describe_missing(found) == ["resnet18, zgo: all 2 runs: missing (not run)"]
     assert describe_missing(found[:1]) == ["resnet18, zgo: the only run: missing (not run)"]
 
 
 def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
-    config = load_config(overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"])
+    config = load_config(
+        overrides=["studies=[zgo]", "bindings=[shape-hue]", "samples=2", "baselines=[small_cnn]"]
+    )
     stages.tabulate(Layout(tmp_path), stage_settings(config, "tabulate"), 1)
     listed = tmp_path / "results/tables/tables.md"
-    assert f"2 of 2 runs are missing or damaged (small_cnn 2); {listed} lists them" in capsys.readouterr().err
+    assert (
+        f"2 of 2 runs are missing or damaged (small_cnn 2); {listed} lists them"
+        in capsys.readouterr().err
+    )
     assert "small_cnn, zgo: all 2 runs: missing" in listed.read_text()
     stages.plot(Layout(tmp_path), stage_settings(config, "plot"), 1)
     report = tmp_path / "results/report.html"
-    assert f"2 of 2 runs are missing or damaged (small_cnn 2); {report} lists them" in capsys.readouterr().err
+    assert (
+        f"2 of 2 runs are missing or damaged (small_cnn 2); {report} lists them"
+        in capsys.readouterr().err
+    )
     assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()

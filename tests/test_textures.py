@@ -1,4 +1,5 @@
-"""Textures: published ones are unchanged; raw ones become grey, 256 x 256 and flat; ours are always the same."""
+"""Textures: published ones are unchanged; raw ones become grey, 256 x 256 and flat; ours are always
+the same."""
 
 import numpy as np
 import pytest
@@ -29,17 +30,22 @@ def test_raw_texture_becomes_grey_256_and_flat(shape):
 
 def test_raw_texture_is_cropped_around_its_centre():
     image = np.zeros((256, 456, 3), np.uint8)
-    image[:, 100:356] = np.arange(256, dtype=np.uint8)[None, :, None]  # the central square: a ramp from left to right
+    image[:, 100:356] = np.arange(256, dtype=np.uint8)[
+        None, :, None
+    ]  # the central square: a ramp from left to right
     means = prepare_texture(image).mean(axis=0)
     assert (np.diff(means) >= 0).all() and means[0] == 0 and means[-1] == 255
 
 
-@pytest.mark.parametrize(("image", "part"), [
-    (np.zeros((300, 255, 3), np.uint8), "300 x 255 pixels"),
-    (np.zeros((300, 300, 3), np.uint8), "single grey level"),
-    (np.zeros((300, 300, 3), np.float32), "float32"),
-    (np.zeros((300, 300, 2), np.uint8), r"\(300, 300, 2\)"),
-])
+@pytest.mark.parametrize(
+    ("image", "part"),
+    [
+        (np.zeros((300, 255, 3), np.uint8), "300 x 255 pixels"),
+        (np.zeros((300, 300, 3), np.uint8), "single grey level"),
+        (np.zeros((300, 300, 3), np.float32), "float32"),
+        (np.zeros((300, 300, 2), np.uint8), r"\(300, 300, 2\)"),
+    ],
+)
 def test_unusable_texture_is_named(image, part):
     with pytest.raises(DiagvibError, match=rf"my\.png: .*{part}"):
         prepare_texture(image, "my.png")
@@ -56,7 +62,11 @@ def test_unreadable_texture_is_named(tmp_path):
 @pytest.mark.parametrize("mode", ["L", "1", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"])
 def test_every_kind_of_image_file_is_read(tmp_path, mode):
     grey = np.random.default_rng(2).integers(0, 256, (260, 260), dtype=np.uint8)
-    image = Image.fromarray(grey.astype(np.uint16) << 8) if mode == "I;16" else Image.fromarray(grey).convert(mode)
+    image = (
+        Image.fromarray(grey.astype(np.uint16) << 8)
+        if mode == "I;16"
+        else Image.fromarray(grey).convert(mode)
+    )
     path = tmp_path / f"t.{'tif' if mode == 'CMYK' else 'png'}"
     image.save(path)
     texture = read_texture(path)

@@ -115,13 +115,17 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
     result = fit(model, data, callback=AtPhaseTwo())
     assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 4
     assert result.history[0]["train_accuracy"] is None and result.history[-1]["val_accuracy"] > 0.5
-    assert all(later["val_loss"] < former["val_loss"] for former, later in pairwise(result.history[:2]))
+    assert all(
+        later["val_loss"] < former["val_loss"] for former, later in pairwise(result.history[:2])
+    )
     assert torch.equal(model.encoder[2].weight, frozen["weights"])
     assert result.selected_epoch > 2
 
 
 @pytest.mark.parametrize("make", [small_cnn, two_phases])
-@pytest.mark.parametrize("at", [{"step": 3}, {"epoch": 1}, {"epoch": 2}, {"step": 20}, {"epoch": 4}])
+@pytest.mark.parametrize(
+    "at", [{"step": 3}, {"epoch": 1}, {"epoch": 2}, {"step": 20}, {"epoch": 4}]
+)
 def test_continues_bit_for_bit(tmp_path, data, make, at):
     whole = fitted(make(), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
@@ -129,7 +133,9 @@ def test_continues_bit_for_bit(tmp_path, data, make, at):
         fit(make(), data, checkpoint, Interruption(**at))
     assert fitted(make(), data, checkpoint=checkpoint) == whole
     nothing_left = Interruption(step=1)
-    assert fitted(make(), data, checkpoint=checkpoint, callback=nothing_left) == whole, "a finished run is not redone"
+    assert fitted(make(), data, checkpoint=checkpoint, callback=nothing_left) == whole, (
+        "a finished run is not redone"
+    )
 
 
 @pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "one bit", "other digest"])
@@ -140,7 +146,12 @@ def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
     content = checkpoint.path.read_bytes()
     flipped = bytearray(content)
     flipped[content.index(b"weights") // 2 + len(content) // 2] ^= 1
-    changed = {"one bit": bytes(flipped), "truncated": content[:len(content) // 2], "garbage": b"x" * 100, "empty": b""}
+    changed = {
+        "one bit": bytes(flipped),
+        "truncated": content[: len(content) // 2],
+        "garbage": b"x" * 100,
+        "empty": b"",
+    }
     checkpoint.path.write_bytes(changed.get(damage, content))
     if damage == "other digest":
         checkpoint = Checkpoint(checkpoint.path, "e")
@@ -158,15 +169,22 @@ def test_independent_of_threads_outside_and_global_seed(data):
             state = torch.get_rng_state()
             results.append(fitted(small_cnn(), data))
             assert torch.get_num_threads() == threads
-            assert torch.equal(torch.get_rng_state(), state), "the caller's random state is unchanged"
+            assert torch.equal(torch.get_rng_state(), state), (
+                "the caller's random state is unchanged"
+            )
     finally:
         torch.set_num_threads(before)
     assert results[0] == results[1]
 
 
 def test_order_follows_the_names():
-    seeds = {epoch_seed(Run("a", study, "hue", "hue", (), sample), seed, epoch)
-             for study in ("zso", "zgo") for sample in range(3) for seed in range(3) for epoch in range(1, 5)}
+    seeds = {
+        epoch_seed(Run("a", study, "hue", "hue", (), sample), seed, epoch)
+        for study in ("zso", "zgo")
+        for sample in range(3)
+        for seed in range(3)
+        for epoch in range(1, 5)
+    }
     assert len(seeds) == 2 * 3 * 3 * 4
     assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", (), 0), 1, 1)
 
@@ -187,8 +205,12 @@ def test_scaling_is_that_of_all_pixels():
     assert scaling.std[:2] == pytest.approx(numbers.std(0, unbiased=False)[:2].tolist(), rel=1e-12)
     assert scaling.std[2] == 1, "a constant channel is centred, not divided by zero"
     assert Scaling.measured(pixels.flip(0)) == scaling
-    inputs = Batches(pixels, torch.zeros(700, dtype=torch.int64), CPU).batch(torch.arange(700)).inputs
-    assert inputs.shape == (700, 3, 9, 9) and inputs.is_contiguous(memory_format=torch.channels_last)
+    inputs = (
+        Batches(pixels, torch.zeros(700, dtype=torch.int64), CPU).batch(torch.arange(700)).inputs
+    )
+    assert inputs.shape == (700, 3, 9, 9) and inputs.is_contiguous(
+        memory_format=torch.channels_last
+    )
     assert inputs.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=1e-4)
     assert inputs[:, :2].std().item() == pytest.approx(1, abs=1e-3)
 
@@ -201,47 +223,83 @@ def test_loss_that_is_no_number(tmp_path, data, value):
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
-    with pytest.raises(DiagvibError, match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower the lr of "
-                                           r"small_cnn \(now 0.01\)"):
+    with pytest.raises(
+        DiagvibError,
+        match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower the lr of "
+        r"small_cnn \(now 0.01\)",
+    ):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
 
 
 def test_batch_larger_than_the_data(data):
-    with pytest.raises(DiagvibError, match="batch_size 101 is more than the 100 training images; lower the batch_size "
-                                           "of small_cnn, or raise counts.train"):
+    with pytest.raises(
+        DiagvibError,
+        match="batch_size 101 is more than the 100 training images; lower the batch_size "
+        "of small_cnn, or raise counts.train",
+    ):
         fit(small_cnn(batch_size=101), data)
     assert len(fit(small_cnn(batch_size=100), data).history) == 4
 
 
 def in_hook(hook, give):
     """A method of two phases of which one hook gives something else."""
+
     def changed(self, *arguments):
         return give(getattr(TwoPhases, hook)(self, *arguments))
 
     return two_phases(type("Changed", (TwoPhases,), {hook: changed}))
 
 
-@pytest.mark.parametrize(("hook", "give", "message"), [
-    ("training_step", lambda output: output.loss, "training_step gives Tensor; a StepOutput is needed"),
-    ("training_step", lambda output: StepOutput(output.loss.mean(), output.logits),
-     r"training_step gives a loss of shape \[\]; one per image is needed, \[16\]"),
-    ("validation_step", lambda output: StepOutput(output.loss[:3], output.logits),
-     r"validation_step gives a loss of shape \[3\]; one per image is needed, \[30\]"),
-    ("training_step", lambda output: StepOutput(output.loss, None if output.logits is None else output.logits[:, :2]),
-     r"training_step gives logits of shape \[16, 2\]; \[16, 3\] is needed"),
-])
+@pytest.mark.parametrize(
+    ("hook", "give", "message"),
+    [
+        (
+            "training_step",
+            lambda output: output.loss,
+            "training_step gives Tensor; a StepOutput is needed",
+        ),
+        (
+            "training_step",
+            lambda output: StepOutput(output.loss.mean(), output.logits),
+            r"training_step gives a loss of shape \[\]; one per image is needed, \[16\]",
+        ),
+        (
+            "validation_step",
+            lambda output: StepOutput(output.loss[:3], output.logits),
+            r"validation_step gives a loss of shape \[3\]; one per image is needed, \[30\]",
+        ),
+        (
+            "training_step",
+            lambda output: StepOutput(
+                output.loss, None if output.logits is None else output.logits[:, :2]
+            ),
+            r"training_step gives logits of shape \[16, 2\]; \[16, 3\] is needed",
+        ),
+    ],
+)
 def test_what_a_step_gives_is_checked(data, hook, give, message):
     with pytest.raises(DiagvibError, match=f"small_cnn/zso/hue/0: method: erm: {message}"):
         fit(in_hook(hook, give), data)
 
 
-@pytest.mark.parametrize(("give", "message"), [
-    (lambda logits: logits[:, :2], r"run: method: erm: predict gives logits of shape \[30, 2\]; \[30, 3\] is needed"),
-    (lambda logits: logits.index_fill(0, torch.tensor([3, 7]), math.nan),
-     "run: method: erm: the logits of 2 of 30 images are not numbers"),
-    (lambda logits: logits.index_fill(1, torch.tensor([1]), math.inf),
-     "run: method: erm: the logits of 30 of 30 images are not numbers")])
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (
+            lambda logits: logits[:, :2],
+            r"run: method: erm: predict gives logits of shape \[30, 2\]; \[30, 3\] is needed",
+        ),
+        (
+            lambda logits: logits.index_fill(0, torch.tensor([3, 7]), math.nan),
+            "run: method: erm: the logits of 2 of 30 images are not numbers",
+        ),
+        (
+            lambda logits: logits.index_fill(1, torch.tensor([1]), math.inf),
+            "run: method: erm: the logits of 30 of 30 images are not numbers",
+        ),
+    ],
+)
 def test_predictions_that_are_no_logits_are_refused(data, give, message):
     with pytest.raises(DiagvibError, match=message):
         predict(in_hook("predict", give), data[1], PROTOCOL, "run")

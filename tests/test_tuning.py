@@ -1,4 +1,5 @@
-"""Tuning: which candidate wins and why, on real training at toy size; also when it is killed or a loss diverges."""
+"""Tuning: which candidate wins and why, on real training at toy size; also when it is killed or a
+loss diverges."""
 
 import os
 import shutil
@@ -22,9 +23,18 @@ from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, Candidate, rank_candidates
 from warm import programs
 
-TOY = ["sources=embedded", "image_size=64", "samples=1", "studies=[zso]", "bindings=[position-hue, hue-shape]",
-       "counts={train: 64, val: 18, id: 18, ood: 18}", "training.max_epochs=2", "tuning.factors=[position, hue]",
-       "tuning.batch_sizes=[16, 32]", "tuning.learning_rates=[1.0e-3, 1.0e-4]"]
+TOY = [
+    "sources=embedded",
+    "image_size=64",
+    "samples=1",
+    "studies=[zso]",
+    "bindings=[position-hue, hue-shape]",
+    "counts={train: 64, val: 18, id: 18, ood: 18}",
+    "training.max_epochs=2",
+    "tuning.factors=[position, hue]",
+    "tuning.batch_sizes=[16, 32]",
+    "tuning.learning_rates=[1.0e-3, 1.0e-4]",
+]
 
 
 @pytest.fixture(scope="session")
@@ -82,11 +92,21 @@ def test_the_lowest_mean_validation_loss_wins(root, capsys):
     batch_size, lr = means.idxmin()
 
     entry, now = chosen_entry(root), load_settings("small_cnn")
-    assert list(entry) == list(now) and (entry["batch_size"], entry["optimiser"]["lr"]) == (batch_size, lr)
+    assert list(entry) == list(now) and (entry["batch_size"], entry["optimiser"]["lr"]) == (
+        batch_size,
+        lr,
+    )
     del entry["optimiser"]["lr"], now["optimiser"]["lr"]
     assert {k: v for k, v in entry.items() if k not in ("batch_size", "origin")} == {
-        k: v for k, v in now.items() if k not in ("batch_size", "origin")}
-    for said in (f"({means.min():.4g})", "position, hue", "64 training images of 64 pixels", "embedded", "2 epochs"):
+        k: v for k, v in now.items() if k not in ("batch_size", "origin")
+    }
+    for said in (
+        f"({means.min():.4g})",
+        "position, hue",
+        "64 training images of 64 pixels",
+        "embedded",
+        "2 epochs",
+    ):
         assert said in entry["origin"]
     shown = capsys.readouterr().out
     assert f"chosen: batch {batch_size}, lr {lr:g}" in shown and "(now)" in shown
@@ -100,7 +120,9 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     settings["baseline"] = Candidate(16, 1e-4).applied(settings["baseline"])
     jobs.train(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
     run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
-    row = table[(table["target"] == "hue") & (table["batch_size"] == 16) & (table["lr"] == 1e-4)].iloc[0]
+    row = table[
+        (table["target"] == "hue") & (table["batch_size"] == 16) & (table["lr"] == 1e-4)
+    ].iloc[0]
     assert (row["val_loss"], row["selected_epoch"]) == (run["val_loss"], run["selected_epoch"])
 
 
@@ -126,13 +148,25 @@ def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
     """ReLU becomes Sigmoid in a copy of the package: the second tuning is that of Sigmoid alone."""
     copy = tmp_path_factory.mktemp("copy")
     for name in ("src", "config"):
-        shutil.copytree(REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    small = ["tuning.factors=[hue]", "tuning.batch_sizes=[16]", "tuning.learning_rates=[1.0e-3]", f"root={root}"]
+        shutil.copytree(
+            REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+    small = [
+        "tuning.factors=[hue]",
+        "tuning.batch_sizes=[16]",
+        "tuning.learning_rates=[1.0e-3]",
+        f"root={root}",
+    ]
     options = [part for override in [*TOY, *small] for part in ("--set", override)]
 
     def validation_loss() -> float:
-        subprocess.run([programs() / "diagvib", "tune", "small_cnn", *options], cwd=root, check=True,
-                       env={**os.environ, "PYTHONPATH": str(copy / "src")}, capture_output=True)
+        subprocess.run(
+            [programs() / "diagvib", "tune", "small_cnn", *options],
+            cwd=root,
+            check=True,
+            env={**os.environ, "PYTHONPATH": str(copy / "src")},
+            capture_output=True,
+        )
         return pd.read_csv(root / "results/tuning/small_cnn.csv")["val_loss"].item()
 
     first = validation_loss()
@@ -149,7 +183,8 @@ def test_rendering_on_the_training_device_gives_the_same(root):
 
 
 def kill(root: Path, module: str, training: int) -> None:
-    """The `tune` of a module of tests, in a process that is killed after the first epoch of a training."""
+    """The `tune` of a module of tests, in a process that is killed after the first epoch of a
+    training."""
     script = textwrap.dedent("""
         import importlib, os, pathlib, signal, sys
         from contextlib import contextmanager
@@ -173,8 +208,13 @@ def kill(root: Path, module: str, training: int) -> None:
         importlib.import_module(sys.argv[2]).tune(pathlib.Path(sys.argv[1]))
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
-    killed = subprocess.run([programs() / "python", "-c", script, str(root), module, str(training)], env=environment,
-                            capture_output=True, text=True, check=False)
+    killed = subprocess.run(
+        [programs() / "python", "-c", script, str(root), module, str(training)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
 
 
@@ -195,7 +235,9 @@ def test_killed_it_continues_to_the_same_table(images, root, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trials, "Trainer", Counted)
         continued = tune(root)
-    assert [len(one.timings) for one in fitted] == [1, 2, 2], "epochs of the sixth, seventh and eighth"
+    assert [len(one.timings) for one in fitted] == [1, 2, 2], (
+        "epochs of the sixth, seventh and eighth"
+    )
     assert not list(kept.rglob("*.pt"))
     whole = tmp_path_factory.mktemp("whole")
     (whole / "data").mkdir()
@@ -213,13 +255,21 @@ def make(n_classes, image_size):
 
 
 def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, capsys):
-    """A product of many matrices, which nothing normalises, overflows at the largest learning rate."""
+    """A product of many matrices, which nothing normalises, overflows at the largest learning
+    rate."""
     (root / "deep_net.py").write_text(DEEP)
-    (root / "deep.yaml").write_text("deep: {model: 'deep_net:make', method: erm, batch_size: 16, origin: test, "
-                                    "optimiser: {name: adam, lr: 1.0e-3}}")
+    (root / "deep.yaml").write_text(
+        "deep: {model: 'deep_net:make', method: erm, batch_size: 16, origin: test, "
+        "optimiser: {name: adam, lr: 1.0e-3}}"
+    )
     monkeypatch.chdir(root)
     monkeypatch.syspath_prepend(root)
-    small = ["baselines_from=[deep.yaml]", "baselines=[deep]", "tuning.batch_sizes=[16]", "tuning.factors=[hue]"]
+    small = [
+        "baselines_from=[deep.yaml]",
+        "baselines=[deep]",
+        "tuning.batch_sizes=[16]",
+        "tuning.factors=[hue]",
+    ]
     table = tune(root, "tuning.learning_rates=[1000.0, 1.0e-4]", *small, baseline="deep")
     diverged = table[table["lr"] == 1000]
     assert set(diverged["status"]) == {"diverged"} and diverged["val_loss"].isna().all()
@@ -231,8 +281,15 @@ def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, 
 
 
 def test_a_vae_is_judged_by_its_classifier(root):
-    """The negative ELBO of such images is thousands of nats, the cross entropy of a new classifier a few."""
-    table = tune(root, "tuning.factors=[hue]", "tuning.batch_sizes=[32]", "tuning.max_epochs=1", baseline="vae")
+    """The negative ELBO of such images is thousands of nats, the cross entropy of a new classifier
+    a few."""
+    table = tune(
+        root,
+        "tuning.factors=[hue]",
+        "tuning.batch_sizes=[32]",
+        "tuning.max_epochs=1",
+        baseline="vae",
+    )
     assert table["val_loss"].max() < 20 and set(table["epochs"]) == {2}
     entry = chosen_entry(root, "vae")
     assert entry["method"] == load_settings("vae")["method"] and "max_epochs" not in entry
@@ -241,7 +298,9 @@ def test_a_vae_is_judged_by_its_classifier(root):
 def frame(rows: list[tuple]) -> pd.DataFrame:
     columns = ["batch_size", "lr", "target", "val_loss"]
     table = pd.DataFrame(rows, columns=columns).assign(sample=0)
-    return table.assign(status=table["val_loss"].map(lambda value: "diverged" if pd.isna(value) else "ok"))
+    return table.assign(
+        status=table["val_loss"].map(lambda value: "diverged" if pd.isna(value) else "ok")
+    )
 
 
 def order(ranking: pd.DataFrame) -> list[tuple]:
@@ -249,38 +308,75 @@ def order(ranking: pd.DataFrame) -> list[tuple]:
 
 
 def test_the_mean_decides_even_where_ranks_do_not_agree():
-    ranking = rank_candidates(frame([(32, 1e-3, "hue", 0.01), (32, 1e-3, "shape", 0.02), (32, 1e-3, "texture", 0.9),
-                                     (64, 1e-3, "hue", 0.02), (64, 1e-3, "shape", 0.03), (64, 1e-3, "texture", 0.5)]))
+    ranking = rank_candidates(
+        frame(
+            [
+                (32, 1e-3, "hue", 0.01),
+                (32, 1e-3, "shape", 0.02),
+                (32, 1e-3, "texture", 0.9),
+                (64, 1e-3, "hue", 0.02),
+                (64, 1e-3, "shape", 0.03),
+                (64, 1e-3, "texture", 0.5),
+            ]
+        )
+    )
     assert order(ranking) == [(64, 1e-3), (32, 1e-3)]
     assert ranking["mean_loss"].tolist() == pytest.approx([0.55 / 3, 0.93 / 3])
     assert ranking["mean_rank"].tolist() == pytest.approx([5 / 3, 4 / 3])
 
 
 def test_equal_means_are_told_apart_by_rank_then_size_then_rate():
-    by_rank = frame([(32, 1e-3, "hue", 0.25), (32, 1e-3, "shape", 0.25), (32, 1e-3, "texture", 1.0),
-                     (64, 1e-3, "hue", 0.5), (64, 1e-3, "shape", 0.5), (64, 1e-3, "texture", 0.5)])
+    by_rank = frame(
+        [
+            (32, 1e-3, "hue", 0.25),
+            (32, 1e-3, "shape", 0.25),
+            (32, 1e-3, "texture", 1.0),
+            (64, 1e-3, "hue", 0.5),
+            (64, 1e-3, "shape", 0.5),
+            (64, 1e-3, "texture", 0.5),
+        ]
+    )
     assert order(rank_candidates(by_rank)) == [(32, 1e-3), (64, 1e-3)]
     same = frame([(size, lr, "hue", 0.5) for size in (32, 64) for lr in (1e-4, 1e-3)])
     assert order(rank_candidates(same)) == [(64, 1e-4), (64, 1e-3), (32, 1e-4), (32, 1e-3)]
 
 
 def test_diverging_once_is_worse_than_any_number_and_better_than_twice():
-    ranking = rank_candidates(frame([
-        (32, 1.0, "hue", None), (32, 1.0, "shape", None), (32, 0.1, "hue", 0.001), (32, 0.1, "shape", None),
-        (32, 0.01, "hue", 90.0), (32, 0.01, "shape", 90.0)]))
+    ranking = rank_candidates(
+        frame(
+            [
+                (32, 1.0, "hue", None),
+                (32, 1.0, "shape", None),
+                (32, 0.1, "hue", 0.001),
+                (32, 0.1, "shape", None),
+                (32, 0.01, "hue", 90.0),
+                (32, 0.01, "shape", 90.0),
+            ]
+        )
+    )
     assert order(ranking) == [(32, 0.01), (32, 0.1), (32, 1.0)]
     assert ranking["failed"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("override", "says"), [
-    ("tuning.batch_sizes=[16, 65]", r"hue/0/train.parquet: batch size 65 is more than the 64 training images; lower "
-                                    "tuning.batch_sizes"),
-    ("tuning.batch_sizes=[]", r"tuning.batch_sizes: must have at least 1 item"),
-    ("tuning.learning_rates=[]", r"tuning.learning_rates: must have at least 1 item"),
-    ("tuning.learning_rates=[1e-3]", "write it with a dot, like 2.0e-4"),
-    ("tuning.factors=[colour]", "tuning.factors: unknown factor 'colour'"),
-    ("tuning.samples=[1]", "tuning.samples: 1 is not among the dataset samples of `samples: 1`"),
-    ("tuning.rates=[1]", "unknown key 'tuning.rates'")])
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        (
+            "tuning.batch_sizes=[16, 65]",
+            r"hue/0/train.parquet: batch size 65 is more than the 64 training images; lower "
+            "tuning.batch_sizes",
+        ),
+        ("tuning.batch_sizes=[]", r"tuning.batch_sizes: must have at least 1 item"),
+        ("tuning.learning_rates=[]", r"tuning.learning_rates: must have at least 1 item"),
+        ("tuning.learning_rates=[1e-3]", "write it with a dot, like 2.0e-4"),
+        ("tuning.factors=[colour]", "tuning.factors: unknown factor 'colour'"),
+        (
+            "tuning.samples=[1]",
+            "tuning.samples: 1 is not among the dataset samples of `samples: 1`",
+        ),
+        ("tuning.rates=[1]", "unknown key 'tuning.rates'"),
+    ],
+)
 def test_what_cannot_be_tuned_is_named(root, override, says):
     with pytest.raises(DiagvibError, match=says):
         tune(root, "tuning.factors=[hue]", override)
@@ -288,24 +384,37 @@ def test_what_cannot_be_tuned_is_named(root, override, says):
 
 
 def test_without_images_the_command_that_makes_them_is_named(tmp_path):
-    for how, path in (("parquet", "data/images/zso/position/0/train.parquet"),
-                      ("render", "data/recipes/zso/position.parquet")):
-        with pytest.raises(DiagvibError, match="snakemake tuned --cores all.*diagvib draw zso position") as caught:
+    for how, path in (
+        ("parquet", "data/images/zso/position/0/train.parquet"),
+        ("render", "data/recipes/zso/position.parquet"),
+    ):
+        with pytest.raises(
+            DiagvibError, match="snakemake tuned --cores all.*diagvib draw zso position"
+        ) as caught:
             tune(tmp_path, f"images={how}")
         assert str(tmp_path / path) in str(caught.value)
 
 
 def test_an_unknown_baseline_is_named_before_anything_is_trained(tmp_path):
-    done = subprocess.run([programs() / "diagvib", "tune", "small_cnn", "resnet81"], cwd=tmp_path, capture_output=True,
-                          text=True, check=False)
-    assert done.returncode == 1 and "unknown baseline 'resnet81'; did you mean resnet18" in done.stderr
+    done = subprocess.run(
+        [programs() / "diagvib", "tune", "small_cnn", "resnet81"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (
+        done.returncode == 1 and "unknown baseline 'resnet81'; did you mean resnet18" in done.stderr
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_any_baseline_can_be_tuned_also_one_that_the_configuration_leaves_out():
     config = load_config(None, TOY)
     assert "alexnet" not in {entry["name"] for entry in config["baselines"]}
-    assert stage_settings(config, "tune", baseline="alexnet")["baseline"]["model"]["name"] == "alexnet"
+    assert (
+        stage_settings(config, "tune", baseline="alexnet")["baseline"]["model"]["name"] == "alexnet"
+    )
 
 
 def test_the_default_grid_holds_the_published_settings():
@@ -317,10 +426,14 @@ def test_the_default_grid_holds_the_published_settings():
 
 def test_the_workflow_tunes_the_configurations_baselines(tmp_path):
     """From scratch, with ZSO not among the studies."""
-    pytest.importorskip("snakemake", reason="the workflow needs snakemake, which is not installed here")
+    pytest.importorskip(
+        "snakemake", reason="the workflow needs snakemake, which is not installed here"
+    )
     from test_workflow import copy_of_the_repository, snakemake
+
     repository = copy_of_the_repository(tmp_path)
-    (repository / "toy.yaml").write_text(textwrap.dedent("""
+    (repository / "toy.yaml").write_text(
+        textwrap.dedent("""
         root: toy
         sources: embedded
         studies: [zgo]
@@ -331,7 +444,8 @@ def test_the_workflow_tunes_the_configurations_baselines(tmp_path):
         baselines: [small_cnn]
         training: {max_epochs: 1}
         tuning: {batch_sizes: [16], learning_rates: [1.0e-3, 1.0e-4], factors: [scale]}
-        """))
+        """)
+    )
     snakemake(repository, "tuned", "--configfile", "toy.yaml")
     assert len(pd.read_csv(repository / "toy/results/tuning/small_cnn.csv")) == 2
     assert "chosen: batch 16" in (repository / "toy/logs/tune/small_cnn.log").read_text()

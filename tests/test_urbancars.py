@@ -1,4 +1,5 @@
-"""The configurations of UrbanCars: the paper's methods with its numbers, and the stand-ins through the workflow."""
+"""The configurations of UrbanCars: the paper's methods with its numbers, and the stand-ins through
+the workflow."""
 
 import json
 import os
@@ -25,30 +26,58 @@ def config() -> dict:
 
 
 def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
-    """If all runs existed, made from the user's photos, each number of Tables 3 and 5 would be printed."""
+    """If all runs existed, made from the user's photos, each number of Tables 3 and 5 would be
+    printed."""
     runs = pd.DataFrame(expected_runs(config)).assign(status="ok", comparable=True)
     assert len(runs) == 6 * len(config["baselines"])
-    values, settings = runs.assign(**dict.fromkeys(MEASURES, 0.5)), {b["name"]: b["settings"]
-                                                                     for b in config["baselines"]}
-    table = gap_methods(gaps_table(values, settings), whac_a_mole(values, settings), runs, SHIPPED, settings)
+    values, settings = (
+        runs.assign(**dict.fromkeys(MEASURES, 0.5)),
+        {b["name"]: b["settings"] for b in config["baselines"]},
+    )
+    table = gap_methods(
+        gaps_table(values, settings), whac_a_mole(values, settings), runs, SHIPPED, settings
+    )
     shown = table[table["paper_id_accuracy"].notna()]
-    described = {b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"}
-    paper = read_urbancars_tables().pivot(index=["table", "method", "option", "told", "selection"], columns="metric",
-                                          values="value")
+    described = {
+        b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"
+    }
+    paper = read_urbancars_tables().pivot(
+        index=["table", "method", "option", "told", "selection"], columns="metric", values="value"
+    )
     columns = list(paper.columns)
-    found = {(row["table"], *(row[f"paper_{metric}"] for metric in columns)) for row in shown.to_dict("records")}
-    assert found == {(number, *row) for (number, *_), row in zip(paper.index, paper.to_numpy().tolist(), strict=True)}
-    assert set(table["baseline"]) - set(shown["baseline"]) == described, "DFR as its own authors describe it"
+    found = {
+        (row["table"], *(row[f"paper_{metric}"] for metric in columns))
+        for row in shown.to_dict("records")
+    }
+    assert found == {
+        (number, *row)
+        for (number, *_), row in zip(paper.index, paper.to_numpy().tolist(), strict=True)
+    }
+    assert set(table["baseline"]) - set(shown["baseline"]) == described, (
+        "DFR as its own authors describe it"
+    )
 
 
 def test_the_protocol_is_the_papers(config):
-    assert (config["samples"], config["image_size"], config["training"]["max_epochs"]) == (6, 256, 300)
+    assert (config["samples"], config["image_size"], config["training"]["max_epochs"]) == (
+        6,
+        256,
+        300,
+    )
     for baseline in config["baselines"]:
         settings = baseline["settings"]
-        assert (settings["model"]["name"], settings["model"]["weights"]) == ("resnet50", "IMAGENET1K_V1")
+        assert (settings["model"]["name"], settings["model"]["weights"]) == (
+            "resnet50",
+            "IMAGENET1K_V1",
+        )
         assert (settings["batch_size"], settings["normalise"]) == (128, "imagenet")
         decay = 0 if settings["method"]["name"] == "sd" else 1e-4
-        assert settings["optimiser"] == {"name": "sgd", "lr": 1e-3, "momentum": 0.9, "weight_decay": decay}
+        assert settings["optimiser"] == {
+            "name": "sgd",
+            "lr": 1e-3,
+            "momentum": 0.9,
+            "weight_decay": decay,
+        }
         told = settings["method"]["told"].replace("cue-", "_cue_")
         assert settings["selection"].startswith("val_worst_group")
         assert settings["selection"].endswith(told) or told in ("nothing", "cues", "cue_types")
@@ -63,9 +92,15 @@ def finished(tmp_path_factory) -> Path:
 
 
 def demo(folder: Path, *arguments: str) -> str:
-    changes = ["samples=2", "baselines=[erm,lle]", "counts={train: 40, val: 16, test: 24}",
-               "training={max_epochs: 1, track_test: true}"]
-    return snakemake(folder, "--configfile", "config/urbancars_demo.yaml", *arguments, "--config", *changes)
+    changes = [
+        "samples=2",
+        "baselines=[erm,lle]",
+        "counts={train: 40, val: 16, test: 24}",
+        "training={max_epochs: 1, track_test: true}",
+    ]
+    return snakemake(
+        folder, "--configfile", "config/urbancars_demo.yaml", *arguments, "--config", *changes
+    )
 
 
 def test_stand_ins_run_to_their_report(finished):
@@ -73,8 +108,12 @@ def test_stand_ins_run_to_their_report(finished):
     runs = pd.read_csv(root / "results/tables/runs.csv")
     assert len(runs) == 4 and set(runs["status"]) == {"ok"} and not runs["comparable"].any()
     assert sorted(os.listdir(root / "data/images" / STUDY / BINDING)) == ["0", "sha256.json"]
-    seeds = {json.loads((root / "results/runs/lle" / STUDY / BINDING / number / "run.json").read_text())["seed"]
-             for number in "01"}
+    seeds = {
+        json.loads((root / "results/runs/lle" / STUDY / BINDING / number / "run.json").read_text())[
+            "seed"
+        ]
+        for number in "01"
+    }
     assert len(seeds) == 2 and 1332 in seeds
     methods = pd.read_csv(root / "results/tables/gap_methods.csv")
     assert set(methods["baseline"]) == {"erm", "lle"} and (methods["n"] == 2).all()

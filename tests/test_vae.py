@@ -1,4 +1,5 @@
-"""VAE and Factor-VAE: their losses, the estimate of total correlation, the frozen encoder, resuming."""
+"""VAE and Factor-VAE: their losses, the estimate of total correlation, the frozen encoder,
+resuming."""
 
 import json
 import math
@@ -9,7 +10,12 @@ import torch
 
 from diagvib.foundation.files import read_json
 from diagvib.images.datasets import ImageFiles
-from diagvib.methods.factor_vae import Discriminator, discriminator_loss, shuffled, total_correlation
+from diagvib.methods.factor_vae import (
+    Discriminator,
+    discriminator_loss,
+    shuffled,
+    total_correlation,
+)
 from diagvib.methods.registry import make_baseline
 from diagvib.methods.vae import halvings, kl_divergence
 from diagvib.settings.baselines import load_settings
@@ -47,7 +53,9 @@ def batch(data):
 def test_kl_against_torch():
     mean, log_variance = torch.randn(5, 12), torch.randn(5, 12)
     normal = torch.distributions.Normal(mean, (log_variance / 2).exp())
-    expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(1)
+    expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(
+        1
+    )
     assert torch.allclose(kl_divergence(mean, log_variance), expected, atol=1e-5)
     assert kl_divergence(torch.zeros(1, 3), torch.zeros(1, 3)).item() == 0
 
@@ -71,11 +79,15 @@ def test_beta_weighs_the_divergence(batch):
     assert torch.allclose(losses[1] - losses[0], 3 * divergence, atol=0.01)
 
 
-@pytest.mark.parametrize(("size", "stages"), [(64, 4), (96, 4), (128, 5), (160, 5), (224, 5), (256, 6)])
+@pytest.mark.parametrize(
+    ("size", "stages"), [(64, 4), (96, 4), (128, 5), (160, 5), (224, 5), (256, 6)]
+)
 def test_shapes_follow_the_image_size(size, stages):
     assert halvings(size, "vae") == stages
     model = made(size=size)
-    kernels = [layer.kernel_size[0] for layer in model.encoder if isinstance(layer, torch.nn.Conv2d)]
+    kernels = [
+        layer.kernel_size[0] for layer in model.encoder if isinstance(layer, torch.nn.Conv2d)
+    ]
     assert kernels == [4, 4] + [2] * (stages - 2)
     with torch.inference_mode():
         assert model.decoder(torch.zeros(1, 12)).shape == (1, 3, size, size)
@@ -90,7 +102,9 @@ def test_pixels_not_z_scores_are_compressed(data, batch):
 
 
 def fitted(model, data, **keywords):
-    result = Trainer(model, *data, RUN, Protocol(max_epochs=3, patience=None, seed=3)).fit(**keywords)
+    result = Trainer(model, *data, RUN, Protocol(max_epochs=3, patience=None, seed=3)).fit(
+        **keywords
+    )
     return result, {key: value.tolist() for key, value in model.state_dict().items()}
 
 
@@ -105,10 +119,15 @@ def test_phases_and_the_frozen_encoder(name, data):
 
     result, _ = fitted(model, data, callback=Epochs())
     assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 3
-    assert result.history[0]["val_accuracy"] is None and result.history[2]["val_accuracy"] is not None
+    assert (
+        result.history[0]["val_accuracy"] is None and result.history[2]["val_accuracy"] is not None
+    )
     assert result.selected_epoch > 2 and result.val_loss < 10
-    moved = {key.split(".")[0] for key, value in model.state_dict().items()
-             if not torch.equal(value, first["weights"][key])}
+    moved = {
+        key.split(".")[0]
+        for key, value in model.state_dict().items()
+        if not torch.equal(value, first["weights"][key])
+    }
     assert moved == {"head"}
 
 
@@ -126,7 +145,9 @@ class Interruption(Callback):
             raise Interrupted
 
 
-@pytest.mark.parametrize("at", [6, 14, 18])  # 4 steps an epoch: the second of the first phase, then the second phase
+@pytest.mark.parametrize(
+    "at", [6, 14, 18]
+)  # 4 steps an epoch: the second of the first phase, then the second phase
 def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
     whole, weights = fitted(made("factor_vae"), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
@@ -138,16 +159,32 @@ def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
 
 
 def test_run_folder_of_two_phases(tmp_path):
-    """The test groups are tracked in phases with predictions; the selected epoch counts from the start."""
+    """The test groups are tracked in phases with predictions; the selected epoch counts from the
+    start."""
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
     settings = {**load_settings("vae"), "batch_size": 16}
-    training = {"max_epochs": 2, "patience": None, "seed": 1, "precision": "bf16", "threads": 1, "track_test": True}
-    train_runs(Job(settings, Protocol(**training), CPU, ImageFiles(tmp_path / "images")),
-               [Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)],
-               Folders(tmp_path / "runs", tmp_path / "checkpoints"))
-    history = [json.loads(line) for line in (tmp_path / "runs/0/history.jsonl").read_text().splitlines()]
-    assert [(row["epoch"], row["phase"]) for row in history] == [(1, "encode"), (2, "encode"), (3, "classify"),
-                                                                 (4, "classify")]
+    training = {
+        "max_epochs": 2,
+        "patience": None,
+        "seed": 1,
+        "precision": "bf16",
+        "threads": 1,
+        "track_test": True,
+    }
+    train_runs(
+        Job(settings, Protocol(**training), CPU, ImageFiles(tmp_path / "images")),
+        [Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)],
+        Folders(tmp_path / "runs", tmp_path / "checkpoints"),
+    )
+    history = [
+        json.loads(line) for line in (tmp_path / "runs/0/history.jsonl").read_text().splitlines()
+    ]
+    assert [(row["epoch"], row["phase"]) for row in history] == [
+        (1, "encode"),
+        (2, "encode"),
+        (3, "classify"),
+        (4, "classify"),
+    ]
     assert ["ood_accuracy" in row for row in history] == [False, False, True, True]
     metrics = read_json(tmp_path / "runs/0/metrics.json")
     assert metrics["epochs"] == 4 and metrics["selected_epoch"] in (3, 4)
@@ -167,7 +204,9 @@ def test_discriminator_loss_and_estimate_of_hand_made_logits():
     surely_images, surely_shuffled = torch.tensor([[9.0, -9.0]]), torch.tensor([[-9.0, 9.0]])
     assert discriminator_loss(surely_images, surely_shuffled) < 1e-6
     assert discriminator_loss(surely_shuffled, surely_images) > 17
-    assert discriminator_loss(torch.zeros(4, 2), torch.zeros(4, 2)).item() == pytest.approx(math.log(2))
+    assert discriminator_loss(torch.zeros(4, 2), torch.zeros(4, 2)).item() == pytest.approx(
+        math.log(2)
+    )
     assert total_correlation(surely_images).tolist() == [18]
 
 
@@ -207,6 +246,8 @@ def test_gamma_weighs_the_estimate(batch):
         torch.manual_seed(0)
         model.training_step("encode", batch, update)
         torch.manual_seed(0)
-        penalty = total_correlation(model.discriminator(model.negative_elbo(batch)[1])).mean().item()
+        penalty = (
+            total_correlation(model.discriminator(model.negative_elbo(batch)[1])).mean().item()
+        )
     assert losses["vae", 50.0] - losses["vae", 0.0] == pytest.approx(50 * penalty, abs=0.02)
     assert losses["discriminator", 0.0] == losses["discriminator", 50.0]

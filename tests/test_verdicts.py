@@ -1,4 +1,5 @@
-"""The verdict on a reproduction: known answers for the paper's own numbers, shifted ones, and few samples."""
+"""The verdict on a reproduction: known answers for the paper's own numbers, shifted ones, and few
+samples."""
 
 import re
 
@@ -13,7 +14,13 @@ from diagvib.results.paper import read_paper_tables
 from diagvib.results.read_runs import Collected
 from diagvib.results.shortcut import contrasts_table, metrics_table
 from diagvib.results.tables import make_tables, write_tables
-from diagvib.results.verdicts import COMPARED, MARGIN, comparison_table, summary_table, verdict_sentence
+from diagvib.results.verdicts import (
+    COMPARED,
+    MARGIN,
+    comparison_table,
+    summary_table,
+    verdict_sentence,
+)
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.baselines import load_settings
 from synthetic_grid import BASELINES, BINDINGS, STUDIES
@@ -23,7 +30,8 @@ EXPECTED = expected_runs(BASELINES, STUDIES, BINDINGS, samples=5)
 
 
 def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:
-    """Runs whose FAAvg and FAMin are the paper's: one cue has the minimum, the other four give the mean."""
+    """Runs whose FAAvg and FAMin are the paper's: one cue has the minimum, the other four give the
+    mean."""
     paper = read_paper_tables().set_index(["study", "baseline", "target", "metric"])
     mean, spread = paper["paper_mean"].to_dict(), paper["paper_spread"].to_dict()
     frame = pd.DataFrame([run for run in EXPECTED if run["sample"] < samples])
@@ -35,20 +43,40 @@ def frame_of_the_paper(samples: int = 5, shift: float = 0.0) -> pd.DataFrame:
         study = "zgo" if row.study == "chgo" else row.study
         average = mean[study, row.baseline, row.target, "faavg"]
         least = mean.get((study, row.baseline, row.target, "famin"), average)
-        value = least if is_first and row.cue else average if not row.cue else (5 * average - least) / 4
+        value = (
+            least if is_first and row.cue else average if not row.cue else (5 * average - least) / 4
+        )
         if row.study == "chgo":
             key = ("chgo", row.baseline, row.target, "improvement_over_zgo")
             return value + mean[key] + shift + deviations[row.sample] * spread[key] / np.sqrt(5)
-        return value + shift + deviations[row.sample] * spread[study, row.baseline, row.target, "faavg"]
-    values = [accuracy(row, first) for row, first in zip(frame.itertuples(), frame["cue"] == first_cue, strict=True)]
-    return frame.assign(status="ok", reason="", id_accuracy=values, ood_accuracy=values, id_n=1.0, ood_n=1.0,
-                        sources="official", comparable=True)
+        return (
+            value
+            + shift
+            + deviations[row.sample] * spread[study, row.baseline, row.target, "faavg"]
+        )
+
+    values = [
+        accuracy(row, first)
+        for row, first in zip(frame.itertuples(), frame["cue"] == first_cue, strict=True)
+    ]
+    return frame.assign(
+        status="ok",
+        reason="",
+        id_accuracy=values,
+        ood_accuracy=values,
+        id_n=1.0,
+        ood_n=1.0,
+        sources="official",
+        comparable=True,
+    )
 
 
 _aggregated: dict[int, tuple] = {}
 
 
-def compare(frame: pd.DataFrame, settings: dict | None = None, judged: dict | None = None) -> pd.DataFrame:
+def compare(
+    frame: pd.DataFrame, settings: dict | None = None, judged: dict | None = None
+) -> pd.DataFrame:
     if id(frame) not in _aggregated:  # frames of 11,070 runs, which take seconds
         _aggregated[id(frame)] = frame, metrics_table(frame), contrasts_table(frame)
     return comparison_table(*_aggregated[id(frame)][1:], frame, settings or {}, judged)
@@ -67,7 +95,8 @@ def test_the_papers_own_numbers_agree_or_their_spread_lets_no_one_tell(papers_ow
     assert (agrees == (comparison["uncertainty"] <= MARGIN)).all() and 300 < agrees.sum() < 600
     assert verdict_sentence(comparison) == (
         f"Of 864 compared cells, {agrees.sum()} agree with the paper within 5 points, 0 differ, and "
-        f"{864 - agrees.sum()} are undecided.")
+        f"{864 - agrees.sum()} are undecided."
+    )
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -80,9 +109,13 @@ def test_fewer_than_three_samples_decide_nothing_however_close(samples):
 def test_a_spread_of_ours_never_makes_a_cell_agree(papers_own):
     rng = np.random.default_rng(0)
     noise = pd.Series(rng.normal(0, 0.3, len(papers_own)), papers_own.index)
-    wider = papers_own.assign(**{name: papers_own[name] + noise for name in ("ood_accuracy", "id_accuracy")})
+    wider = papers_own.assign(
+        **{name: papers_own[name] + noise for name in ("ood_accuracy", "id_accuracy")}
+    )
     before, after = compare(papers_own)["verdict"], compare(wider)["verdict"]
-    assert not ((after == "agrees") & (before != "agrees")).any() and (after == "agrees").mean() < 0.02
+    assert (
+        not ((after == "agrees") & (before != "agrees")).any() and (after == "agrees").mean() < 0.02
+    )
 
 
 def test_numbers_shifted_by_ten_points_differ_wherever_the_spread_lets_one_tell(papers_own):
@@ -92,17 +125,26 @@ def test_numbers_shifted_by_ten_points_differ_wherever_the_spread_lets_one_tell(
     assert cells["difference"].to_numpy() == pytest.approx(0.1)
     should = cells["uncertainty"] < 0.1
     assert should.mean() > 0.5
-    assert ((cells["verdict"] == "differs") == should).all() and not (cells["verdict"] == "agrees").any()
+    assert ((cells["verdict"] == "differs") == should).all() and not (
+        cells["verdict"] == "agrees"
+    ).any()
     # and with a standard error of at most one point on both sides, every cell is decided
-    assert (cells[(cells[["paper_stderr", "stderr"]] <= 0.01 + 1e-9).all(axis=1)]["verdict"] == "differs").all()
+    assert (
+        cells[(cells[["paper_stderr", "stderr"]] <= 0.01 + 1e-9).all(axis=1)]["verdict"]
+        == "differs"
+    ).all()
 
 
 def test_the_uncertainty_is_welchs_with_the_papers_rounding(papers_own):
-    cells = compare(papers_own).query("study == 'zgo' and baseline == 'resnet18' and metric == 'faavg'")
+    cells = compare(papers_own).query(
+        "study == 'zgo' and baseline == 'resnet18' and metric == 'faavg'"
+    )
     row = cells[cells["target"] == "hue"]
     ours, theirs = row["stderr"].item() ** 2, row["paper_stderr"].item() ** 2 + 0.01**2 / 12
     freedom = (ours + theirs) ** 2 / (ours**2 / 4 + theirs**2 / 4)
-    assert row["uncertainty"].item() == pytest.approx(t.ppf(0.975, freedom) * np.sqrt(ours + theirs) + 0.005)
+    assert row["uncertainty"].item() == pytest.approx(
+        t.ppf(0.975, freedom) * np.sqrt(ours + theirs) + 0.005
+    )
 
 
 def test_what_did_not_run_and_what_cannot_be_compared_say_why(papers_own):
@@ -126,19 +168,25 @@ def test_what_did_not_run_and_what_cannot_be_compared_say_why(papers_own):
 def test_fewer_test_images_or_samples_are_comparable_and_said(papers_own):
     settings = {"counts": {"train": 43740, "ood": 900}, "samples": 2}
     assert set(compare(papers_own, settings)["verdict"]) <= set(COMPARED)
-    assert protocol_differences(settings) == ["900 test images per group (paper: 10,000)",
-                                              "2 dataset samples (paper: 5)"]
+    assert protocol_differences(settings) == [
+        "900 test images per group (paper: 10,000)",
+        "2 dataset samples (paper: 5)",
+    ]
     assert protocol_differences({}) == []
 
 
-@pytest.mark.parametrize(("settings", "reason"), [
-    ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
-    ({"counts": {"train": 87480}}, "87,480 training images (paper: 43,740)"),
-    ({"counts": {"val": 900}}, "900 validation images (paper: 8,748)"),
-    ({"image_size": 64}, "64 pixels per side (paper: 128)"),
-    ({"training": {"max_epochs": 60}}, "60 epochs at most (paper: 30)"),
-    ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
-    ({"training": {"patience": 3}}, "stops after 3 epochs without improvement (paper: never)")])
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"counts": {"train": 4374}}, "4,374 training images (paper: 43,740)"),
+        ({"counts": {"train": 87480}}, "87,480 training images (paper: 43,740)"),
+        ({"counts": {"val": 900}}, "900 validation images (paper: 8,748)"),
+        ({"image_size": 64}, "64 pixels per side (paper: 128)"),
+        ({"training": {"max_epochs": 60}}, "60 epochs at most (paper: 30)"),
+        ({"training": {"max_epochs": 10}}, "10 epochs at most (paper: 30)"),
+        ({"training": {"patience": 3}}, "stops after 3 epochs without improvement (paper: never)"),
+    ],
+)
 def test_less_or_more_training_than_the_papers_is_not_comparable(papers_own, settings, reason):
     comparison = compare(papers_own, settings)
     assert set(comparison["verdict"]) == {"not comparable"}
@@ -150,59 +198,107 @@ def test_a_patience_that_cannot_run_out_is_none(papers_own):
     assert set(compare(papers_own, {"training": {"patience": 30}})["verdict"]) <= set(COMPARED)
 
 
-PUBLISHED = {"model": {"name": "resnet18"}, "method": {"name": "erm"}, "batch_size": 64,
-             "optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.9, 0.999]}}
+PUBLISHED = {
+    "model": {"name": "resnet18"},
+    "method": {"name": "erm"},
+    "batch_size": 64,
+    "optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.9, 0.999]},
+}
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    ({"batch_size": 32}, "batch size 32 (paper: 64)"), 
-    ({"optimiser": {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999]}}, "learning rate 0.001 (paper: 0.0002)"),
-    ({"optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.5, 0.9]}}, "betas [0.5, 0.9] (paper: [0.9, 0.999])"),
-    ({"optimiser": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.999]}}, "optimiser adamw (paper: adam)"),
-    ({"method": {"name": "jtt"}}, "method jtt (paper: erm)"),
-    ({"model": {"name": "alexnet"}}, "model alexnet (paper: resnet18)"),
-    ({"optimiser": {"name": "adam", "lr": 2e-4, "weight_decay": 0.1}}, "weight decay 0.1 (paper: 0.0)"),
-    ({"model": {"name": "resnet18", "weights": "IMAGENET1K_V1"}}, "weights IMAGENET1K_V1 (paper: none)"),
-    ({"model": {"name": "resnet18", "options": {"groups": 2}}}, "model options {'groups': 2} (paper: none)"),
-    ({"augment": ["flip"]}, "augmentation ['flip'] (paper: none)"),
-    ({"selection": "last"}, "selection last (paper: val_loss)"),
-    ({"normalise": "imagenet"}, "normalisation imagenet (paper: dataset)"),
-    ({"max_epochs": 1}, "1 epochs at most (paper: 30)")])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"batch_size": 32}, "batch size 32 (paper: 64)"),
+        (
+            {"optimiser": {"name": "adam", "lr": 1e-3, "betas": [0.9, 0.999]}},
+            "learning rate 0.001 (paper: 0.0002)",
+        ),
+        (
+            {"optimiser": {"name": "adam", "lr": 2e-4, "betas": [0.5, 0.9]}},
+            "betas [0.5, 0.9] (paper: [0.9, 0.999])",
+        ),
+        (
+            {"optimiser": {"name": "adamw", "lr": 2e-4, "betas": [0.9, 0.999]}},
+            "optimiser adamw (paper: adam)",
+        ),
+        ({"method": {"name": "jtt"}}, "method jtt (paper: erm)"),
+        ({"model": {"name": "alexnet"}}, "model alexnet (paper: resnet18)"),
+        (
+            {"optimiser": {"name": "adam", "lr": 2e-4, "weight_decay": 0.1}},
+            "weight decay 0.1 (paper: 0.0)",
+        ),
+        (
+            {"model": {"name": "resnet18", "weights": "IMAGENET1K_V1"}},
+            "weights IMAGENET1K_V1 (paper: none)",
+        ),
+        (
+            {"model": {"name": "resnet18", "options": {"groups": 2}}},
+            "model options {'groups': 2} (paper: none)",
+        ),
+        ({"augment": ["flip"]}, "augmentation ['flip'] (paper: none)"),
+        ({"selection": "last"}, "selection last (paper: val_loss)"),
+        ({"normalise": "imagenet"}, "normalisation imagenet (paper: dataset)"),
+        ({"max_epochs": 1}, "1 epochs at most (paper: 30)"),
+    ],
+)
 @pytest.mark.parametrize("recorded", [True, False])
 def test_published_settings_are_compared_as_runs_recorded_them(change, reason, recorded):
     frame = pd.DataFrame([{"baseline": "resnet18", "study": "zgo", "target": "hue"}])
     changed = {"baselines": [{"name": "resnet18", "settings": PUBLISHED | change}]}
     usual = {"baselines": [{"name": "resnet18", "settings": PUBLISHED}]}
-    made = {"settings": PUBLISHED | change, "training": {"max_epochs": 30, "patience": None}, "seed": 1332}
+    made = {
+        "settings": PUBLISHED | change,
+        "training": {"max_epochs": 30, "patience": None},
+        "seed": 1332,
+    }
     # What a run recorded decides, whatever the configuration says now.
     judged = judge_runs(frame, [made], usual) if recorded else judge_runs(frame, [None], changed)
     assert judged["resnet18", "zgo", "hue"] == ([reason], [])
-    assert judge_runs(frame, [made | {"settings": PUBLISHED}], changed)["resnet18", "zgo", "hue"] == ([], [])
+    assert judge_runs(frame, [made | {"settings": PUBLISHED}], changed)[
+        "resnet18", "zgo", "hue"
+    ] == ([], [])
 
 
 def test_runs_with_different_settings_are_not_comparable():
-    frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": target}
-                          for name in ("alexnet", "vae") for target in ("hue", "hue", "shape")])
+    frame = pd.DataFrame(
+        [
+            {"baseline": name, "study": "zgo", "target": target}
+            for name in ("alexnet", "vae")
+            for target in ("hue", "hue", "shape")
+        ]
+    )
     other = PUBLISHED | {"optimiser": PUBLISHED["optimiser"] | {"lr": 1e-4}}
     same = {"model": {"name": "alexnet", "weights_file": "here.pth", "frozen": False}}
-    made = [{"settings": one} for one in (PUBLISHED | {"model": {"name": "alexnet"}}, PUBLISHED | same, other | same)]
+    made = [
+        {"settings": one}
+        for one in (PUBLISHED | {"model": {"name": "alexnet"}}, PUBLISHED | same, other | same)
+    ]
     assert mixed_settings(frame[:2], made[:2]) == {}
     assert mixed_settings(frame, [*made, None, None, {}]) == {"alexnet": ["learning rate"]}
     judged = judge_runs(frame, [*made, None, None, {}], {})
     for target in ("hue", "shape"):
-        assert judged["alexnet", "zgo", target][0] == ["runs with different settings (learning rate)"]
+        assert judged["alexnet", "zgo", target][0] == [
+            "runs with different settings (learning rate)"
+        ]
         assert judged["vae", "zgo", target][0] == []
 
 
 def test_every_shipped_baseline_of_the_paper_has_its_protocol():
     for name in read_paper_tables()["baseline"].unique():
         frame = pd.DataFrame([{"baseline": name, "study": "zgo", "target": "hue"}])
-        assert judge_runs(frame, [{"settings": load_settings(name)}], {})[name, "zgo", "hue"][0] == []
+        assert (
+            judge_runs(frame, [{"settings": load_settings(name)}], {})[name, "zgo", "hue"][0] == []
+        )
 
 
 def test_precision_seed_and_untuned_settings_are_mentioned_and_compared(papers_own):
-    made = [{"precision": "bf16", "seed": 7} if name == "alexnet" else {"precision": "fp32", "seed": 1332}
-            for name in papers_own["baseline"]]
+    made = [
+        {"precision": "bf16", "seed": 7}
+        if name == "alexnet"
+        else {"precision": "fp32", "seed": 1332}
+        for name in papers_own["baseline"]
+    ]
     judged = judge_runs(papers_own, made, {})
     comparison = compare(papers_own, judged=judged)
     mentions = {name: set(rows["mentions"]) for name, rows in comparison.groupby("baseline")}
@@ -221,7 +317,11 @@ def test_fewer_cues_are_another_number(papers_own):
 def test_the_summary_counts_every_cell_once_by_each_of_its_names(papers_own):
     summary = summary_table(compare(papers_own[papers_own["baseline"] != "vae"]))
     for _, rows in summary.groupby("by"):
-        assert rows["cells"].sum() == 864 and rows["not_run"].sum() == 96 and rows["differs"].sum() == 0
+        assert (
+            rows["cells"].sum() == 864
+            and rows["not_run"].sum() == 96
+            and rows["differs"].sum() == 0
+        )
         assert rows["agrees"].sum() + rows["cannot_tell"].sum() == 768
     assert set(summary["by"]) == {"overall", "study", "baseline", "factor"}
 
@@ -233,9 +333,13 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert written == set(TABLE_FILES) - {"versions.json"}
     tables = make_tables(collected, {})
     for name in ("metrics", "comparison", "p_matrix"):
-        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / f"{name}.parquet"), tables[name], check_dtype=False)
+        pd.testing.assert_frame_equal(
+            pd.read_parquet(tmp_path / f"{name}.parquet"), tables[name], check_dtype=False
+        )
     markdown, latex = (tmp_path / "tables.md").read_text(), (tmp_path / "tables.tex").read_text()
-    assert all("Of 864 compared cells" in text and "are undecided" in text for text in (markdown, latex))
+    assert all(
+        "Of 864 compared cells" in text and "are undecided" in text for text in (markdown, latex)
+    )
     assert "All compared cells together: reproduced; reproduced: resnet18, " in markdown
     assert "| resnet50 † |" in markdown and "| resnet18 |" in markdown
     assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown
@@ -247,21 +351,33 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert len(latex_rows(latex)) == 29
     matrices = latex_rows((tmp_path / "p_matrix.tex").read_text())
     assert len(matrices) == 81
-    row = tables["p_matrix"].query("study == 'zgo' and baseline == 'resnet18' and target == 'hue' and cue == 'shape' "
-                                   "and group == 'ood'").iloc[0]
+    row = (
+        tables["p_matrix"]
+        .query(
+            "study == 'zgo' and baseline == 'resnet18' and target == 'hue' and cue == 'shape' "
+            "and group == 'ood'"
+        )
+        .iloc[0]
+    )
     matrix = next(rows for caption, rows in matrices if caption.startswith("ZGO, resnet18."))
     assert matrix[0] == ["target", *FACTORS] and [line[0] for line in matrix[1:]] == list(FACTORS)
-    assert matrix[2][5] == f"{100 * row['mean']:.1f} $\\pm$ {100 * row['stderr']:.1f}" and matrix[2][2] == ""
+    assert (
+        matrix[2][5] == f"{100 * row['mean']:.1f} $\\pm$ {100 * row['stderr']:.1f}"
+        and matrix[2][2] == ""
+    )
 
 
 def latex_rows(text: str) -> list[tuple[str, list[list[str]]]]:
-    """Caption and cells of every table, which must be well formed: as many cells as columns, nothing left unescaped."""
+    """Caption and cells of every table, which must be well formed: as many cells as columns,
+    nothing left unescaped."""
     text = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
     assert not re.search(r"(?<!\\)[%_#]", text)
     found = []
     for table in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", text, re.DOTALL):
         assert table.count("{") == table.count("}") and table.count("$") % 2 == 0
-        columns, body = re.search(r"\\begin\{tabular\}\{(l+r+)\}(.*)\\end\{tabular\}", table, re.DOTALL).groups()
+        columns, body = re.search(
+            r"\\begin\{tabular\}\{(l+r+)\}(.*)\\end\{tabular\}", table, re.DOTALL
+        ).groups()
         lines = re.sub(r"\\(top|mid|bottom)rule", "", body).split(r"\\")[:-1]
         rows = [[cell.strip() for cell in line.split("&")] for line in lines]
         assert {len(row) for row in rows} == {len(columns)}

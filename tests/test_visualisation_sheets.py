@@ -11,14 +11,20 @@ from diagvib.foundation.files import read_metadata, read_table, write_table
 from diagvib.report.figures import draw_figures, sheet_binding
 from diagvib.report.page import write_report
 from diagvib.report.style import save_figure
-from diagvib.report.visualisation_sheets import read_visualisations, visualisation_sheet, visualisations
+from diagvib.report.visualisation_sheets import (
+    read_visualisations,
+    visualisation_sheet,
+    visualisations,
+)
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.binding import Binding
 from synthetic_runs import expected_runs, write_pictures, write_run
 
 BINDING = Binding(("shape", "hue"))
-EXPECTED = expected_runs(["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1)
+EXPECTED = expected_runs(
+    ["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,9 @@ def made_again(root):
     """Tables, sheets and page, without the figures that have separate tests."""
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     tables = read_tables(root / "tables")
-    for name, draw in visualisations(tables["runs"], root / "runs", sheet_binding(tables["p_matrix"])):
+    for name, draw in visualisations(
+        tables["runs"], root / "runs", sheet_binding(tables["p_matrix"])
+    ):
         save_figure(draw(), root / "figures" / name)
     write_report(root / "tables", root / "figures", root / "report.html", {})
     return root
@@ -53,7 +61,9 @@ def test_a_sheet_says_what_the_classifier_says_and_what_each_number_carries(resu
     assert all(picture.shape == (16, 16, 3) for picture in rows["picture"])
     first = classes("shape")[0]
     rows["prediction"] = rows["prediction"].replace({"first": first})
-    texts = [text.get_text() for text in visualisation_sheet(rows, BINDING, "a title").axes[0].texts]
+    texts = [
+        text.get_text() for text in visualisation_sheet(rows, BINDING, "a title").axes[0].texts
+    ]
     assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
     assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
 
@@ -64,7 +74,10 @@ def test_of_zso_every_target_and_of_zgo_the_most_telling_pair_is_drawn(results):
     assert drawn - zgo == {"vae_zso_shape", "vae_zso_hue"} and len(zgo) == 1
     page = (results / "report.html").read_text()
     assert 'id="visualisations"' in page and "vae, ZSO shape" in page
-    assert page.count("data:image/webp") >= 3 * 3 and "data:image/png" not in page.split('id="visualisations"')[1]
+    assert (
+        page.count("data:image/webp") >= 3 * 3
+        and "data:image/png" not in page.split('id="visualisations"')[1]
+    )
 
 
 def test_a_page_without_visualisations_has_no_such_section(results, tmp_path):
@@ -77,7 +90,11 @@ def test_a_page_without_visualisations_has_no_such_section(results, tmp_path):
 @pytest.mark.parametrize("damage", ["absent", "truncated", "a picture", "another run's"])
 def test_missing_pictures_are_named_and_change_nothing_else(results, tmp_path, damage):
     root = shutil.copytree(results, tmp_path / "root")
-    path, before, tables = root / "runs/vae/zso/hue/0/exhibits.parquet", sheets(results), read_tables(root / "tables")
+    path, before, tables = (
+        root / "runs/vae/zso/hue/0/exhibits.parquet",
+        sheets(results),
+        read_tables(root / "tables"),
+    )
     if damage == "absent":
         path.unlink()
     elif damage == "truncated":
@@ -87,30 +104,46 @@ def test_missing_pictures_are_named_and_change_nothing_else(results, tmp_path, d
     else:
         table, metadata = read_table(path), read_metadata(path)
         column = table.schema.names.index("picture")
-        write_table(path, table.set_column(column, "picture", [[b"RIFF no picture"] * len(table)]), metadata)
+        write_table(
+            path, table.set_column(column, "picture", [[b"RIFF no picture"] * len(table)]), metadata
+        )
     after = sheets(made_again(root))
-    assert {name for name in before if name not in after or before[name] != after[name]} == {"vae_zso_hue"}
+    assert {name for name in before if name not in after or before[name] != after[name]} == {
+        "vae_zso_hue"
+    }
     assert "pictures missing:" in after["vae_zso_hue"] and str(root) not in after["vae_zso_hue"]
     page = re.sub(r"\s+", " ", (root / "report.html").read_text())
     assert "pictures missing:" in page
     frame = read_tables(root / "tables")["runs"]
     missing = frame[frame["status"] != "ok"]
-    if damage == "a picture":  # the run's numbers are valid; only decoding the picture reveals the damage
+    if (
+        damage == "a picture"
+    ):  # the run's numbers are valid; only decoding the picture reveals the damage
         assert not len(missing)
     else:
-        assert missing[["baseline", "study", "binding"]].to_numpy().tolist() == [["vae", "zso", "hue"]]
+        assert missing[["baseline", "study", "binding"]].to_numpy().tolist() == [
+            ["vae", "zso", "hue"]
+        ]
         others = frame[frame["status"] == "ok"].index
-        pd.testing.assert_frame_equal(frame.loc[others], tables["runs"].loc[others], check_dtype=False)
+        pd.testing.assert_frame_equal(
+            frame.loc[others], tables["runs"].loc[others], check_dtype=False
+        )
         assert f"vae, zso: hue sample 0: {missing['status'].item()}" in page
 
 
-def test_a_baseline_without_pictures_has_no_sheet_even_where_its_runs_are_missing(results, tmp_path):
+def test_a_baseline_without_pictures_has_no_sheet_even_where_its_runs_are_missing(
+    results, tmp_path
+):
     frame = read_tables(results / "tables")["runs"]
     frame.loc[frame["baseline"] == "small_cnn", "status"] = "missing"
-    assert all("small_cnn" not in name for name, _ in visualisations(frame, results / "runs", BINDING))
+    assert all(
+        "small_cnn" not in name for name, _ in visualisations(frame, results / "runs", BINDING)
+    )
 
 
 def test_a_file_of_another_kind_is_refused(results):
     with pytest.raises(DiagvibError, match="lacks column what"):
         read_visualisations(results / "runs/vae/zgo/shape-hue/0/predictions.parquet", BINDING)
-    assert set(FACTORS) <= set(read_table(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet").schema.names)
+    assert set(FACTORS) <= set(
+        read_table(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet").schema.names
+    )

@@ -1,4 +1,5 @@
-"""The watermark of ImageNet-W: drawn with an available font, and blended as PIL does it, bit for bit."""
+"""The watermark of ImageNet-W: drawn with an available font, and blended as PIL does it, bit for
+bit."""
 
 import numpy as np
 import pytest
@@ -16,21 +17,35 @@ def font() -> Font:
     return cjk_font()
 
 
-def plain(pixels: np.ndarray, font: Font, text: str, points: int, opacity: float, at: tuple) -> np.ndarray:
+def plain(
+    pixels: np.ndarray, font: Font, text: str, points: int, opacity: float, at: tuple
+) -> np.ndarray:
     """The watermark by plain PIL: uint8[H, W, 3] in and out."""
     image = Image.fromarray(pixels).convert("RGBA")
     layer = Image.new("RGBA", image.size, (255, 255, 255, 0))
     face = ImageFont.truetype(font.path, points, font.index, layout_engine=ImageFont.Layout.BASIC)
-    ImageDraw.Draw(layer).text((at[0] * image.width, at[1] * image.height), text,
-                               (255, 255, 255, round(opacity * 255)), face)
+    ImageDraw.Draw(layer).text(
+        (at[0] * image.width, at[1] * image.height),
+        text,
+        (255, 255, 255, round(opacity * 255)),
+        face,
+    )
     return np.array(Image.alpha_composite(image, layer).convert("RGB"))
 
 
-@pytest.mark.parametrize(("size", "points"), [(224, 36), (384, 62), (512, 82), (518, 84), (64, 10), (299, 48)])
+@pytest.mark.parametrize(
+    ("size", "points"), [(224, 36), (384, 62), (512, 82), (518, 84), (64, 10), (299, 48)]
+)
 def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, points):
     pixels = np.random.default_rng(size).integers(0, 256, (3, size, size, 3), dtype=np.uint8)
-    ours = blend(torch.from_numpy(pixels).permute(0, 3, 1, 2), watermark(size, font)).permute(0, 2, 3, 1).numpy()
-    theirs = np.stack([plain(each, font, "捷径捷径捷径", points, 0.5, (0.01, 0.4)) for each in pixels])
+    ours = (
+        blend(torch.from_numpy(pixels).permute(0, 3, 1, 2), watermark(size, font))
+        .permute(0, 2, 3, 1)
+        .numpy()
+    )
+    theirs = np.stack(
+        [plain(each, font, "捷径捷径捷径", points, 0.5, (0.01, 0.4)) for each in pixels]
+    )
     assert (ours == theirs).all()
     assert 0.03 < (ours != pixels).any(3).mean() < 0.2
     changed = np.nonzero((ours != pixels).any((0, 3)))
@@ -41,7 +56,9 @@ def test_a_batch_with_the_watermark_is_what_pil_makes_of_each_image(font, size, 
 def test_every_brightness_blends_as_in_pil(alpha):
     pixels = np.arange(256, dtype=np.uint8).repeat(3).reshape(16, 16, 3)
     layer = Image.new("RGBA", (16, 16), (255, 255, 255, alpha))
-    theirs = np.array(Image.alpha_composite(Image.fromarray(pixels).convert("RGBA"), layer).convert("RGB"))
+    theirs = np.array(
+        Image.alpha_composite(Image.fromarray(pixels).convert("RGBA"), layer).convert("RGB")
+    )
     overlay = watermarks.Overlay(0, 0, np.full((16, 16), alpha, np.uint8))
     given = torch.from_numpy(pixels).permute(2, 0, 1)
     assert (blend(given, overlay).permute(1, 2, 0).numpy() == theirs).all()
@@ -53,10 +70,14 @@ def test_the_text_is_two_characters_three_times():
 
 
 def test_random_watermarks_are_those_of_the_augmentation(font):
-    """Eight characters at the left edge, of many sizes and opacities; the same from the same generator."""
+    """Eight characters at the left edge, of many sizes and opacities; the same from the same
+    generator."""
     drawn = [random_watermark(224, font, np.random.default_rng(seed)) for seed in range(60)]
     again = random_watermark(224, font, np.random.default_rng(7))
-    assert (again.alpha == drawn[7].alpha).all() and (again.row, again.column) == (drawn[7].row, drawn[7].column)
+    assert (again.alpha == drawn[7].alpha).all() and (again.row, again.column) == (
+        drawn[7].row,
+        drawn[7].column,
+    )
     opacities = {int(each.alpha.max()) for each in drawn}
     assert opacities <= {round(tenth / 10 * 255) for tenth in range(1, 10)} and len(opacities) > 5
     assert {each.column for each in drawn} <= set(range(6))
@@ -67,11 +88,16 @@ def test_random_watermarks_are_those_of_the_augmentation(font):
 
 def test_the_font_is_named_and_found_by_its_file(font):
     assert find_font(font.path).name == find_font(str(font.path)).name
-    assert font.family in font.name and font.path.name in font.name and str(font.path.parent) not in font.name
+    assert (
+        font.family in font.name
+        and font.path.name in font.name
+        and str(font.path.parent) not in font.name
+    )
 
 
 def test_a_font_without_the_characters_is_refused(tmp_path):
     from matplotlib import get_data_path
+
     latin = f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"
     with pytest.raises(DiagvibError, match="DejaVuSans.ttf: no font with the characters 捷径"):
         find_font(latin)
@@ -84,19 +110,32 @@ def test_a_font_without_the_characters_is_refused(tmp_path):
 
 def test_without_any_font_it_is_said_what_to_install(monkeypatch):
     from matplotlib import font_manager, get_data_path
-    monkeypatch.setattr(font_manager, "findSystemFonts", lambda: [f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"])
+
+    monkeypatch.setattr(
+        font_manager, "findSystemFonts", lambda: [f"{get_data_path()}/fonts/ttf/DejaVuSans.ttf"]
+    )
     watermarks._installed_font.cache_clear()
     try:
-        with pytest.raises(DiagvibError, match="no installed font has .* fonts-noto-cjk-extra .* --font"):
+        with pytest.raises(
+            DiagvibError, match="no installed font has .* fonts-noto-cjk-extra .* --font"
+        ):
             find_font()
     finally:
         watermarks._installed_font.cache_clear()
 
 
-NEAREST_FIRST = [("Source Han Serif SC", "ExtraLight"), ("Source Han Serif SC", "Regular"),
-                 ("Source Han Serif", "Bold"), ("Noto Serif CJK SC", "ExtraLight"), ("Noto Serif CJK SC", "Regular"),
-                 ("Noto Serif CJK JP", "ExtraLight"), ("AR PL UMing CN", "Light"), ("AR PL UMing TW", "Light"),
-                 ("Noto Sans CJK SC", "Regular"), ("WenQuanYi Zen Hei", "Regular")]
+NEAREST_FIRST = [
+    ("Source Han Serif SC", "ExtraLight"),
+    ("Source Han Serif SC", "Regular"),
+    ("Source Han Serif", "Bold"),
+    ("Noto Serif CJK SC", "ExtraLight"),
+    ("Noto Serif CJK SC", "Regular"),
+    ("Noto Serif CJK JP", "ExtraLight"),
+    ("AR PL UMing CN", "Light"),
+    ("AR PL UMing TW", "Light"),
+    ("Noto Sans CJK SC", "Regular"),
+    ("WenQuanYi Zen Hei", "Regular"),
+]
 
 
 def test_the_nearest_font_to_the_papers_comes_first(tmp_path):

@@ -1,4 +1,5 @@
-"""The real workflow at toy size, in a copy of the repository: the same result always, whatever happens on the way."""
+"""The real workflow at toy size, in a copy of the repository: the same result always, whatever
+happens on the way."""
 
 import compileall
 import hashlib
@@ -34,10 +35,12 @@ training: {max_epochs: 2}
 
 @cache
 def compile_everything(checkout: Path) -> None:
-    """Here, for all copies: in each of them the renderer would take longer than all that is rendered there."""
+    """Here, for all copies: in each of them the renderer would take longer than all that is
+    rendered there."""
     compileall.compile_dir(checkout / "src", quiet=1)
     Renderer(np.zeros((1, 40, 40), np.uint8), np.zeros((1, 64, 64), np.uint8)).render(
-        [0], [0], [[0, 0]], [0.0], [[0.4, 0.6]], [[0.5, 0.5]], [1.0])
+        [0], [0], [[0, 0]], [0.0], [[0.4, 0.6]], [[0.5, 0.5]], [1.0]
+    )
 
 
 def copy_of_the_repository(folder: Path, checkout: Path = REPOSITORY) -> Path:
@@ -56,8 +59,10 @@ def copy_of_the_repository(folder: Path, checkout: Path = REPOSITORY) -> Path:
 def add_baseline(repository: Path, name: str, kind: str) -> None:
     """A baseline of this model in config/baselines/diagvib6.yaml."""
     with (repository / "config/baselines/diagvib6.yaml").open("a") as file:
-        file.write(f"\n{name}: {{model: '{kind}', method: erm, batch_size: 16, origin: test, "
-                   "optimiser: {name: adam, lr: 5.0e-4}}\n")
+        file.write(
+            f"\n{name}: {{model: '{kind}', method: erm, batch_size: 16, origin: test, "
+            "optimiser: {name: adam, lr: 5.0e-4}}\n"
+        )
 
 
 @pytest.fixture
@@ -67,7 +72,8 @@ def repository(tmp_path) -> Path:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> Path:
-    """A repository in which the toy configuration has been run once, with two cores. Not to be changed."""
+    """A repository in which the toy configuration has been run once, with two cores. Not to be
+    changed."""
     folder = copy_of_the_repository(tmp_path_factory.mktemp("undisturbed"))
     toy(folder)
     return folder
@@ -83,13 +89,21 @@ def environment(repository: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(repository / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def command(*arguments: str, cores: int = 2, python: str | Path = sys.executable) -> list[str | Path]:
+def command(
+    *arguments: str, cores: int = 2, python: str | Path = sys.executable
+) -> list[str | Path]:
     return [python, "-m", "snakemake", "--cores", str(cores), *arguments]
 
 
 def snakemake(repository: Path, *arguments: str, cores: int = 2, fails: bool = False) -> str:
-    done = subprocess.run(command(*arguments, cores=cores, python=programs() / "python"), cwd=repository,
-                          env=environment(repository), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(*arguments, cores=cores, python=programs() / "python"),
+        cwd=repository,
+        env=environment(repository),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode != 0) == fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -99,11 +113,15 @@ def toy(repository: Path, *arguments: str, **options) -> str:
 
 
 def hashes(root: Path) -> dict[str, str]:
-    """Every artifact that names alone decide. What holds times, and what is made of it, is left out."""
+    """Every artifact that names alone decide. What holds times, and what is made of it, is left
+    out."""
     timed = ("run.json", "run_times.csv", "run_times.parquet", "tables.md", "report.html")
-    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-            for folder in ("data", "results") for path in sorted((root / folder).rglob("*"))
-            if path.is_file() and path.name not in timed and "figures" not in path.parts}
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in ("data", "results")
+        for path in sorted((root / folder).rglob("*"))
+        if path.is_file() and path.name not in timed and "figures" not in path.parts
+    }
 
 
 def test_everything_is_made(undisturbed):
@@ -114,7 +132,8 @@ def test_everything_is_made(undisturbed):
     assert "Nothing to be done" in toy(undisturbed)
 
 
-# A disk of its own, in a namespace of its own, that is full while images are rendered. What that leaves is in `kept`.
+# A disk of its own, in a namespace of its own, that is full while images are rendered. What that
+# leaves is in `kept`.
 FULL = """
 mount -t tmpfs -o size=64M tmpfs toy
 cp -a recipes/. toy
@@ -127,34 +146,57 @@ cp -a toy kept
 
 def test_with_one_core_and_a_full_disk_it_stops_and_then_gives_the_same(undisturbed, repository):
     own_disk = ["unshare", "--mount", "--map-root-user", "sh", "-e", "-c"]
-    if not shutil.which("unshare") or subprocess.run([*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False,
-                                                     capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            [*own_disk, "mount -t tmpfs tmpfs /mnt"], check=False, capture_output=True
+        ).returncode
+    ):
         toy(repository, cores=1)
         assert hashes(repository / "toy") == hashes(undisturbed / "toy")
-        pytest.skip("one core does; no file system can be mounted here, not even in a namespace, to be filled")
+        pytest.skip(
+            "one core does; no file system can be mounted here, not even in a namespace, to be filled"
+        )
     toy(repository, "--", "recipes", cores=1)
     (repository / "toy").rename(repository / "recipes")
     (repository / "toy").mkdir()
     real = command("--configfile", "toy.yaml", cores=1)
-    subprocess.run([*own_disk, FULL, "sh", *real, "--config", "studies=[zgo]"], cwd=repository,
-                   env=environment(repository), check=True)
+    subprocess.run(
+        [*own_disk, FULL, "sh", *real, "--config", "studies=[zgo]"],
+        cwd=repository,
+        env=environment(repository),
+        check=True,
+    )
     assert "the disk is full; free some space" in (repository / "full.txt").read_text()
     (repository / "toy").rmdir()
     (repository / "kept").rename(repository / "toy")
     toy(repository, "--", "runs", cores=1)
-    subprocess.run([*real, "--", "tables"], cwd=repository, env=environment(repository), check=True,
-                   capture_output=True)
+    subprocess.run(
+        [*real, "--", "tables"],
+        cwd=repository,
+        env=environment(repository),
+        check=True,
+        capture_output=True,
+    )
     assert hashes(repository / "toy") == hashes(undisturbed / "toy")
 
 
 def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
     """First a new Python, whose hash seed is another than that of the undisturbed run."""
     warm = programs() / "python"
-    for stage, number, python in (("draw", signal.SIGKILL, sys.executable), ("render", signal.SIGINT, warm),
-                                  ("train", signal.SIGKILL, warm)):
-        with subprocess.Popen(command("--configfile", "toy.yaml", python=python), cwd=repository, process_group=0,
-                              env=environment(repository), stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL) as running:
+    for stage, number, python in (
+        ("draw", signal.SIGKILL, sys.executable),
+        ("render", signal.SIGINT, warm),
+        ("train", signal.SIGKILL, warm),
+    ):
+        with subprocess.Popen(
+            command("--configfile", "toy.yaml", python=python),
+            cwd=repository,
+            process_group=0,
+            env=environment(repository),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as running:
             while not list((repository / "toy/logs" / stage).rglob("*.log")):
                 assert running.poll() is None, f"ended before a job of {stage}"
                 time.sleep(0.05)
@@ -170,15 +212,25 @@ def test_rendering_on_the_training_device_gives_the_same_predictions(undisturbed
     shutil.rmtree(finished / "toy/data/images")
     shutil.rmtree(finished / "toy/results")
     toy(finished, "--config", "images=render", "--", "runs")
-    runs = [{name: value for name, value in hashes(folder / "toy").items() if name.startswith("results/runs")}
-            for folder in (finished, undisturbed)]
+    runs = [
+        {
+            name: value
+            for name, value in hashes(folder / "toy").items()
+            if name.startswith("results/runs")
+        }
+        for folder in (finished, undisturbed)
+    ]
     assert runs[0] == runs[1] and len(runs[0]) == 24
     assert not (finished / "toy/data/images").exists()
 
 
 def test_only_what_depends_on_a_change_runs_again(finished):
     assert count(toy(finished, "-n", "--config", "training={max_epochs: 3}")) == {
-        "train": 3, "tabulate": 1, "plot": 1, "all": 1}
+        "train": 3,
+        "tabulate": 1,
+        "plot": 1,
+        "all": 1,
+    }
     with (finished / "src/diagvib/report/page.py").open("a") as file:
         file.write("MORE = 1\n")
     assert count(toy(finished, "-n")) == {"plot": 1, "all": 1}
@@ -195,21 +247,28 @@ def test_more_dataset_samples_leave_the_runs_that_are_there(undisturbed, finishe
     more = ("--config", "samples=3", "--", "runs")
     assert count(toy(finished, "-n", *more))["train"] == 3
     toy(finished, *more)
-    before, after = ({path.relative_to(root): path.read_bytes() for path in (root / "results/runs").rglob("*.*")}
-                     for root in (undisturbed / "toy", finished / "toy"))
+    before, after = (
+        {path.relative_to(root): path.read_bytes() for path in (root / "results/runs").rglob("*.*")}
+        for root in (undisturbed / "toy", finished / "toy")
+    )
     assert before.items() < after.items() and len(after) == len(before) * 3 // 2
     assert "Nothing to be done" in toy(finished, *more)
 
 
-def test_weights_are_kept_on_demand_and_only_what_lacks_them_is_trained_for_them(undisturbed, finished):
+def test_weights_are_kept_on_demand_and_only_what_lacks_them_is_trained_for_them(
+    undisturbed, finished
+):
     kept = ("--config", "keep_weights=true")
     jobs = count(toy(finished, "-n", *kept))
     assert jobs["train"] == 3 and not {"draw", "render"} & set(jobs)
     toy(finished, *kept)
     weights = sorted((finished / "toy/results/runs").rglob("weights.pt"))
     assert len(weights) == 6
-    assert {name: value for name, value in hashes(finished / "toy").items() if not name.endswith("weights.pt")} == \
-        hashes(undisturbed / "toy")
+    assert {
+        name: value
+        for name, value in hashes(finished / "toy").items()
+        if not name.endswith("weights.pt")
+    } == hashes(undisturbed / "toy")
     assert "Nothing to be done" in toy(finished, *kept)
     assert "Nothing to be done" in toy(finished), "no longer asking for them trains nothing"
     weights[0].unlink()
@@ -222,10 +281,14 @@ def test_the_default_configuration_is_the_whole_paper(repository):
     assert jobs["train"] == 2 * 246
 
 
-@pytest.mark.parametrize(("setting", "says"), [
-    ("bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
-    ("studies=[zgo,cgo-9]", "unknown study 'cgo-9'"),
-    ("baselines=[resnet19]", "unknown baseline 'resnet19'; did you mean resnet18")])
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
+        ("studies=[zgo,cgo-9]", "unknown study 'cgo-9'"),
+        ("baselines=[resnet19]", "unknown baseline 'resnet19'; did you mean resnet18"),
+    ],
+)
 def test_a_mistake_ends_before_anything_starts(repository, setting, says):
     output = toy(repository, "--config", setting, fails=True)
     *_, last = output.splitlines()
@@ -237,10 +300,16 @@ def test_a_mistake_ends_before_anything_starts(repository, setting, says):
 def test_a_missing_mirror_file_is_named_in_the_log_shown(repository):
     (repository / "empty").mkdir()
     output = toy(repository, "--config", "sources=official", "mirror=empty", fails=True)
-    assert "train-images-idx3-ubyte.gz" in output and "mirror" in output and "Traceback (most recent" not in output
+    assert (
+        "train-images-idx3-ubyte.gz" in output
+        and "mirror" in output
+        and "Traceback (most recent" not in output
+    )
     assert not list((repository / "toy").rglob("*.gz"))
     *_, last = output.splitlines()
-    assert last.startswith("error: empty/mnist/train-images") and last.endswith("(log: toy/logs/fetch/digits.log)")
+    assert last.startswith("error: empty/mnist/train-images") and last.endswith(
+        "(log: toy/logs/fetch/digits.log)"
+    )
 
 
 def test_jobs_that_fail_for_one_reason_share_the_last_line(repository):
@@ -248,9 +317,13 @@ def test_jobs_that_fail_for_one_reason_share_the_last_line(repository):
     add_baseline(repository, "broken", "broken:make")
     output = toy(repository, "--config", "baselines=[broken]", "studies=[zso,zgo]", fails=True)
     *_, last = output.splitlines()
-    assert last.startswith("error: model: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/")
+    assert last.startswith(
+        "error: model: broken:make returned NoneType, not a torch.nn.Module (log: toy/logs/train/"
+    )
     assert last.endswith(".log and 1 more)")
-    assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, "in two logs, and at the end"
+    assert sum(line.startswith("error: ") for line in output.splitlines()) == 3, (
+        "in two logs, and at the end"
+    )
 
 
 def count(dry_run: str) -> dict[str, int]:
@@ -269,8 +342,12 @@ def test_verify_finds_a_flipped_bit_in_any_file_of_an_own_root(finished, monkeyp
     monkeypatch.chdir(finished)
     assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
     random = np.random.default_rng(8)
-    files = sorted(path for folder in ("data", "results") for path in Path("toy", folder).rglob("*")
-                   if path.is_file() and path.name != ".snakemake_timestamp")
+    files = sorted(
+        path
+        for folder in ("data", "results")
+        for path in Path("toy", folder).rglob("*")
+        if path.is_file() and path.name != ".snakemake_timestamp"
+    )
     tables = [path for path in files if path.suffix == ".parquet"]
     assert len(tables) > 30
     for place in range(100):
@@ -287,22 +364,31 @@ def test_verify_finds_a_flipped_bit_in_any_file_of_an_own_root(finished, monkeyp
     assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
 
 
-def test_an_own_root_is_recorded_again_but_not_with_what_something_else_changed(finished, monkeypatch, capsys):
+def test_an_own_root_is_recorded_again_but_not_with_what_something_else_changed(
+    finished, monkeypatch, capsys
+):
     monkeypatch.chdir(finished)
     noted = (finished / "toy/SHA256SUMS").read_text()
-    subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd="toy", check=True)
+    subprocess.run(
+        ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd="toy", check=True
+    )
     shutil.rmtree("toy/results/runs")
     toy(finished, "--", "runs")
     assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
     assert (finished / "toy/SHA256SUMS").read_text() != noted  # the new run.json say when they ran
     run = Path("toy/results/runs/small_cnn/zgo/hue-shape/0/metrics.json")
     run.write_text(run.read_text().replace("zgo", "zso"))
-    with pytest.raises(DiagvibError, match="metrics.json: recorded in toy/SHA256SUMS, but changed since by something"):
+    with pytest.raises(
+        DiagvibError,
+        match="metrics.json: recorded in toy/SHA256SUMS, but changed since by something",
+    ):
         ledger.record("toy")
     run.unlink()
     assert ledger.verify("toy")["deleted"] == [str(run)]
     Path("toy/SHA256SUMS").write_text("nonsense\n")
-    with pytest.raises(DiagvibError, match="toy/SHA256SUMS: line 1: not a sha256, two spaces and a name"):
+    with pytest.raises(
+        DiagvibError, match="toy/SHA256SUMS: line 1: not a sha256, two spaces and a name"
+    ):
         ledger.verify("toy")
     Path("toy/SHA256SUMS").unlink()
     with pytest.raises(DiagvibError, match="nothing is recorded yet: there is no toy/SHA256SUMS"):

@@ -1,9 +1,11 @@
-"""Programs in forks of a Python that has loaded the large packages already: what takes most of the time in toy jobs.
+"""Programs in forks of a Python that has loaded the large packages already: what takes most of the
+time in toy jobs.
 
-Of diagvib nothing is loaded before: every program reads its own code, environment and folder, and ends as any other,
-so that what it makes is what it would make in a new process. It gets the signals that are sent to its process group,
-or SIGTERM; and is killed with whoever waits for it. Tests of locks and of the system use new processes. Forks share one
-hash seed, so where results of several are compared, some come from new processes.
+Of diagvib nothing is loaded before: every program reads its own code, environment and folder, and
+ends as any other, so that what it makes is what it would make in a new process. It gets the signals
+that are sent to its process group, or SIGTERM; and is killed with whoever waits for it. Tests of
+locks and of the system use new processes. Forks share one hash seed, so where results of several
+are compared, some come from new processes.
 """
 
 import atexit
@@ -29,17 +31,56 @@ import weakref
 from functools import cache
 from pathlib import Path
 
-PROGRAMS = {"python": None, "diagvib": "diagvib.cli", "dvc": "dvc.cli", "snakemake": "snakemake.cli"}
+PROGRAMS = {
+    "python": None,
+    "diagvib": "diagvib.cli",
+    "dvc": "dvc.cli",
+    "snakemake": "snakemake.cli",
+}
 PACKAGES = (
-    "dvc.cli.parser", "dvc.repo.datasets", "dvc.repo.index", "dvc.repo.plots", "jinja2", "jsonschema",
-    "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "matplotlib.figure", "numba", "pandas",
-    "docutils.parsers.rst.states", "dulwich.porcelain", "PIL.Image", "pyarrow.compute", "pyarrow.dataset",
-    "pyarrow.parquet", "pydantic", "pygit2", "requests", "rich.progress", "rich.table",
-    "s3fs", "scipy.ndimage", "scipy.stats", "scmrepo.git", "scmrepo.git.backend.dulwich", "scmrepo.git.backend.pygit2",
-    "skimage.color", "skimage.exposure", "skimage.transform", "sklearn.datasets", "sklearn.linear_model",
-    "snakemake.cli", "snakemake.report.html_reporter", "sshfs", "statsmodels.stats.multitest", "torch", "torchvision",
-    "typer")
-# What a program is here: it hands over its arguments, folder, environment and open files, and ends as the fork does.
+    "dvc.cli.parser",
+    "dvc.repo.datasets",
+    "dvc.repo.index",
+    "dvc.repo.plots",
+    "jinja2",
+    "jsonschema",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
+    "numba",
+    "pandas",
+    "docutils.parsers.rst.states",
+    "dulwich.porcelain",
+    "PIL.Image",
+    "pyarrow.compute",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "pydantic",
+    "pygit2",
+    "requests",
+    "rich.progress",
+    "rich.table",
+    "s3fs",
+    "scipy.ndimage",
+    "scipy.stats",
+    "scmrepo.git",
+    "scmrepo.git.backend.dulwich",
+    "scmrepo.git.backend.pygit2",
+    "skimage.color",
+    "skimage.exposure",
+    "skimage.transform",
+    "sklearn.datasets",
+    "sklearn.linear_model",
+    "snakemake.cli",
+    "snakemake.report.html_reporter",
+    "sshfs",
+    "statsmodels.stats.multitest",
+    "torch",
+    "torchvision",
+    "typer",
+)
+# What a program is here: it hands over its arguments, folder, environment and open files, and ends
+# as the fork does.
 CLIENT = """#!{python} -IS
 import _signal, _socket, array, marshal, os, sys
 told = _signal.SIGINT, _signal.SIGTERM
@@ -65,7 +106,8 @@ sys.exit(status)
 
 @cache
 def programs() -> Path:
-    """A folder with programs named `python`, `diagvib`, `dvc` and `snakemake`, to be had until this process ends.
+    """A folder with programs named `python`, `diagvib`, `dvc` and `snakemake`, to be had until this
+    process ends.
 
     WARM_PROGRAMS: that of another process, which outlives this one.
     """
@@ -76,10 +118,15 @@ def programs() -> Path:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
-        # Lives while its standard input is open, so that it ends, and cleans up, also where this process is killed.
-        server = subprocess.Popen([sys.executable, __file__, str(listener.fileno()), str(folder)],
-                                  pass_fds=[listener.fileno()], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                  env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"})
+        # Lives while its standard input is open, so that it ends, and cleans up, also where this
+        # process is killed.
+        server = subprocess.Popen(
+            [sys.executable, __file__, str(listener.fileno()), str(folder)],
+            pass_fds=[listener.fileno()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        )
     atexit.register(server.communicate)
     for name in PROGRAMS:
         write_program(folder / name, address)
@@ -120,7 +167,11 @@ def serve(listener: socket.socket) -> tuple:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     signal.signal(signal.SIGINT, signal.default_int_handler)
                     selector.close()
-                    for file in (ended, wake, *(each.detach() for each in (connection, *running.values()))):
+                    for file in (
+                        ended,
+                        wake,
+                        *(each.detach() for each in (connection, *running.values())),
+                    ):
                         os.close(file)
                     return request, files
                 for file in files:
@@ -153,7 +204,8 @@ def answer_ended(running: dict[int, socket.socket], selector: selectors.BaseSele
 
 
 def prepare_for_forks() -> None:
-    """Keep forks from writing to what this process has loaded: each page that they write to is copied for them."""
+    """Keep forks from writing to what this process has loaded: each page that they write to is
+    copied for them."""
     # When a fork ends, it clears up what it has begun itself, and not what was loaded before.
     atexit._clear()
     for each in (logging.shutdown, multiprocessing.util._exit_function, weakref.finalize._exitfunc):
@@ -171,7 +223,8 @@ def prepare_for_forks() -> None:
 
 
 def put_into_large_pages() -> None:
-    """A fork copies a table of all pages, and clears it up: with pages of 2 MiB in half of the time."""
+    """A fork copies a table of all pages, and clears it up: with pages of 2 MiB in half of the
+    time."""
     collapse, size = 25, 1 << 21  # MADV_COLLAPSE
     madvise = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -229,7 +282,10 @@ def run(program: str, how: str = "", *rest: str) -> None:
     if how == "-m":
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     elif how == "-c":
-        exec(compile(what, "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
+        exec(
+            compile(what, "<string>", "exec"),
+            {"__name__": "__main__", "__builtins__": __builtins__},
+        )
     else:
         sys.path[0], sys.argv = str(Path(how).parent), [how, *rest]
         runpy.run_path(how, run_name="__main__")
@@ -240,10 +296,13 @@ if __name__ == "__main__":
     for package in PACKAGES:
         with contextlib.suppress(ImportError):
             importlib.import_module(package)
-    # What these packages look up once per process: all that a compiled function needs, plug-ins, their own commands.
-    for package, first in (("numba", lambda numba: numba.njit(lambda: None)()),
-                           ("snakemake.cli", lambda cli: cli.get_argument_parser()),
-                           ("dvc.cli.parser", lambda parser: parser.get_main_parser())):
+    # What these packages look up once per process: all that a compiled function needs, plug-ins,
+    # their own commands.
+    for package, first in (
+        ("numba", lambda numba: numba.njit(lambda: None)()),
+        ("snakemake.cli", lambda cli: cli.get_argument_parser()),
+        ("dvc.cli.parser", lambda parser: parser.get_main_parser()),
+    ):
         with contextlib.suppress(ImportError):
             first(importlib.import_module(package))
     prepare_for_forks()

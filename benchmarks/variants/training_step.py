@@ -1,4 +1,5 @@
-"""Variants of the real trainer's step, and a clock for its epochs: what `cpu_training.py` compares."""
+"""Variants of the real trainer's step, and a clock for its epochs: what `cpu_training.py`
+compares."""
 
 import ctypes
 import os
@@ -33,7 +34,8 @@ def cpu_seconds() -> float:
 
 
 class Arm:
-    """A trainer whose epochs are timed one by one. `change` alters it; it may return what surrounds every epoch."""
+    """A trainer whose epochs are timed one by one. `change` alters it; it may return what surrounds
+    every epoch."""
 
     def __init__(self, case: str, change: Callable[["Arm"], object] = lambda arm: None):
         self.trainer, self.replicates, self.around = make_trainer(case), 1, nullcontext
@@ -60,7 +62,10 @@ class Arm:
             return self.work() / (cpu_seconds() - started)
 
     def equals(self, other: "Arm") -> bool:
-        return all(torch.equal(value.float(), other.weights[name].float()) for name, value in self.weights.items())
+        return all(
+            torch.equal(value.float(), other.weights[name].float())
+            for name, value in self.weights.items()
+        )
 
 
 # Batches and memory format.
@@ -78,6 +83,7 @@ def contiguous(arm: Arm) -> None:
 
 def evaluate(arm: Arm, size: int) -> None:
     """Time prediction instead of training, with batches of this size."""
+
     @contextmanager
     def sized() -> Iterator[None]:
         before, batches_module._EVALUATION_BATCH_CPU = batches_module._EVALUATION_BATCH_CPU, size
@@ -93,7 +99,8 @@ def evaluate(arm: Arm, size: int) -> None:
 
 
 def scored_once(arm: Arm) -> None:
-    """Inputs z-scored and rounded to bf16 before the first epoch, in twice the memory of the bytes."""
+    """Inputs z-scored and rounded to bf16 before the first epoch, in twice the memory of the
+    bytes."""
     data = arm.trainer.train
     data.pixels = data.inputs(data.pixels).bfloat16().permute(0, 2, 3, 1)
     data.inputs = lambda inputs: inputs.permute(0, 3, 1, 2)
@@ -109,10 +116,16 @@ def _looked_up(pixels: np.ndarray, index: np.ndarray, table: np.ndarray, out: np
 
 
 def looked_up(arm: Arm) -> None:
-    """Gathering, z-scoring and rounding to bf16 in one pass, through a table of what each byte becomes."""
+    """Gathering, z-scoring and rounding to bf16 in one pass, through a table of what each byte
+    becomes."""
     data = arm.trainer.train
     values = torch.arange(256)[:, None, None, None].expand(256, 1, 1, 3).float()
-    table = ((values - data._mean[:1, :1]) * data._factor[:1, :1]).bfloat16().view(torch.int16)[:, 0, 0].T.contiguous()
+    table = (
+        ((values - data._mean[:1, :1]) * data._factor[:1, :1])
+        .bfloat16()
+        .view(torch.int16)[:, 0, 0]
+        .T.contiguous()
+    )
     pixels = data.pixels.flatten(1).numpy()
 
     def batch(index: Tensor) -> object:
@@ -131,7 +144,9 @@ def index_select(arm: Arm) -> None:
 def fewer_passes(arm: Arm) -> None:
     """The conversion to float32 left to the subtraction."""
     data = arm.trainer.train
-    data.inputs = lambda pixels: torch.sub(pixels, data._mean).mul_(data._factor).permute(0, 3, 1, 2)
+    data.inputs = lambda pixels: (
+        torch.sub(pixels, data._mean).mul_(data._factor).permute(0, 3, 1, 2)
+    )
 
 
 # The optimiser, the metrics and the memory.
@@ -139,8 +154,11 @@ def fewer_passes(arm: Arm) -> None:
 
 def adam(arm: Arm, **how: bool) -> None:
     given = arm.trainer.method.optimisers("classify")["model"]
-    settings = {key: tuple(value) if key == "betas" else value for key, value in given.settings.items()
-                if key != "name"}
+    settings = {
+        key: tuple(value) if key == "betas" else value
+        for key, value in given.settings.items()
+        if key != "name"
+    }
     arm.trainer.optimisers["model"] = OPTIMISERS["adam"](given.parameters, **settings, **how)
 
 
@@ -158,7 +176,8 @@ def any_algorithm(arm: Arm) -> None:
 
 
 def keep_memory(arm: Arm) -> None:
-    """glibc keeps large blocks for the next tensor, instead of returning them to the system, which clears them."""
+    """glibc keeps large blocks for the next tensor, instead of returning them to the system, which
+    clears them."""
     mallopt, trim, threshold, mmaps = ctypes.CDLL(None).mallopt, -1, -3, -4
 
     @contextmanager
@@ -192,24 +211,30 @@ def norm_in_fp32(arm: Arm) -> None:
 
 
 def bf16_weights(arm: Arm) -> None:
-    """No autocast: weights of convolutions and linear layers in bf16, with copies in fp32 that the optimiser
-    updates."""
+    """No autocast: weights of convolutions and linear layers in bf16, with copies in fp32 that the
+    optimiser updates."""
     trainer, model = arm.trainer, arm.trainer.method.model
     masters = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             module.bfloat16()
     used, inputs = list(model.parameters()), trainer.train.inputs
-    arm.state = lambda: {f"model.{name}": master for (name, _), master in zip(model.named_parameters(), masters,
-                                                                              strict=True)}
+    arm.state = lambda: {
+        f"model.{name}": master
+        for (name, _), master in zip(model.named_parameters(), masters, strict=True)
+    }
     settings = trainer.method.settings["optimiser"]
-    optimiser = OPTIMISERS["adam"](masters, lr=settings["lr"], betas=tuple(settings["betas"]), fused=True)
+    optimiser = OPTIMISERS["adam"](
+        masters, lr=settings["lr"], betas=tuple(settings["betas"]), fused=True
+    )
 
     def update(name: str, loss: Tensor, forget: Tensor | None = None) -> None:
         for master, gradient in zip(masters, torch.autograd.grad(loss, used), strict=True):
             master.grad = gradient.float()
         optimiser.step()
-        torch._foreach_copy_([parameter.detach() for parameter in used], [master.detach() for master in masters])
+        torch._foreach_copy_(
+            [parameter.detach() for parameter in used], [master.detach() for master in masters]
+        )
 
     trainer._update, trainer.protocol = update, replace(trainer.protocol, precision="fp32")
     trainer.train.inputs = lambda pixels: inputs(pixels).bfloat16()
@@ -221,7 +246,8 @@ def scored_once_and_bf16_weights(arm: Arm) -> None:
 
 
 class _OnBlocks(nn.Module):
-    """A convolution of 7 x 7 with stride 4 as one of 2 x 2 with stride 1, over blocks of 4 x 4 pixels as channels."""
+    """A convolution of 7 x 7 with stride 4 as one of 2 x 2 with stride 1, over blocks of 4 x 4
+    pixels as channels."""
 
     def __init__(self, convolution: nn.Conv2d):
         super().__init__()
@@ -232,7 +258,9 @@ class _OnBlocks(nn.Module):
         blocks = padded.unflatten(2, (-1, 4)).unflatten(1, (-1, 4)).transpose(2, 3).flatten(3)
         weight = F.pad(self.weight, (0, 1, 0, 1)).unflatten(3, (2, 4)).unflatten(2, (2, 4))
         weight = weight.permute(0, 3, 5, 1, 2, 4).flatten(1, 3)
-        return F.conv2d(blocks.permute(0, 3, 1, 2), weight.contiguous(memory_format=torch.channels_last))
+        return F.conv2d(
+            blocks.permute(0, 3, 1, 2), weight.contiguous(memory_format=torch.channels_last)
+        )
 
 
 def on_blocks(arm: Arm) -> None:
@@ -255,14 +283,22 @@ def replicated(arm: Arm) -> None:
     optimiser = OPTIMISERS["adam"](list(parameters.values()), lr=given["lr"], fused=True)
 
     def losses(parameters: dict, buffers: dict, inputs: Tensor, labels: Tensor) -> Tensor:
-        return trainer.method.losses(torch.func.functional_call(network, (parameters, buffers), (inputs,)), labels)
+        return trainer.method.losses(
+            torch.func.functional_call(network, (parameters, buffers), (inputs,)), labels
+        )
 
     def step(index: Tensor) -> None:
-        batch = trainer.train.batch(torch.cat([(index + offset) % len(trainer.train) for offset in range(REPLICATES)]))
+        batch = trainer.train.batch(
+            torch.cat([(index + offset) % len(trainer.train) for offset in range(REPLICATES)])
+        )
         optimiser.zero_grad()
         with trainer._autocast():
-            each = torch.func.vmap(losses)(parameters, buffers, batch.inputs.unflatten(0, (REPLICATES, -1)),
-                                           batch.labels.unflatten(0, (REPLICATES, -1)))
+            each = torch.func.vmap(losses)(
+                parameters,
+                buffers,
+                batch.inputs.unflatten(0, (REPLICATES, -1)),
+                batch.labels.unflatten(0, (REPLICATES, -1)),
+            )
         each.mean(1).sum().backward()
         optimiser.step()
 

@@ -1,7 +1,7 @@
 """Measures when vision models learn shortcuts instead of the task, and what helps.
 
-`diagvib.load("zgo", "shape-hue", split="train")` gives a PyTorch dataset that knows its metrics; `studies()`,
-`models()` and `methods()` list the names. Heavy modules are imported only when needed.
+`diagvib.load("zgo", "shape-hue", split="train")` gives a PyTorch dataset that knows its metrics;
+`studies()`, `models()` and `methods()` list the names. Heavy modules are imported only when needed.
 """
 
 import importlib

@@ -1,5 +1,11 @@
 """Public names: the metrics of the paper."""
 
-from diagvib.results.metrics import Estimate, faavg, famin, mean_per_class_accuracy, per_class_accuracy
+from diagvib.results.metrics import (
+    Estimate,
+    faavg,
+    famin,
+    mean_per_class_accuracy,
+    per_class_accuracy,
+)
 
 __all__ = ["Estimate", "faavg", "famin", "mean_per_class_accuracy", "per_class_accuracy"]

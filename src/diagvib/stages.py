@@ -1,8 +1,10 @@
-"""What each stage's command does: read, call, write. One function per stage, with its name, given only its settings.
+"""What each stage's command does: read, call, write. One function per stage, with its name, given
+only its settings.
 
-`settings` is `config.stage_settings` of the stage; `layout` says where files are. Heavy modules are imported where
-they are needed, so that drawing does not wait for torch. The jobs of a rule depend on the code that its function here
-uses (`operations.stage_code`), but not on this module itself, so whatever affects a result belongs elsewhere.
+`settings` is `config.stage_settings` of the stage; `layout` says where files are. Heavy modules are
+imported where they are needed, so that drawing does not wait for torch. The jobs of a rule depend
+on the code that its function here uses (`operations.stage_code`), but not on this module itself, so
+whatever affects a result belongs elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> No
 def prepare(layout: Layout, settings: dict, scene: str) -> None:
     """Prepare the data that a scene renders from, from its source files; then write the digests."""
     known = load_scene(scene)
-    (layout.prepared(scene) / DIGESTS_FILE).unlink(missing_ok=True)  # the old one must not vouch for new files
+    (layout.prepared(scene) / DIGESTS_FILE).unlink(
+        missing_ok=True
+    )  # the old one must not vouch for new files
     known.prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
     write_digests(layout.prepared(scene), known.prepared_files())
 
@@ -48,84 +52,161 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
     """Draw the recipes of a (study, binding): all dataset samples and splits in one file."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
+
     definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
     scene = load_scene(definition.scene)
-    bound, catalogue = bind(definition, binding, scene.factors), scene.catalogue(layout.prepared(definition.scene))
+    bound, catalogue = (
+        bind(definition, binding, scene.factors),
+        scene.catalogue(layout.prepared(definition.scene)),
+    )
     samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
     recipes = draw_recipes(definition, bound, samples, settings["counts"], scene, catalogue)
-    write_recipes(layout.recipes(study, binding), recipes, {
-        "study": study, "binding": binding, "roles": dict(zip(definition.bound, bound.factors, strict=True)),
-        "scene": definition.scene, "samples": len(samples), "seed": "sha256 of study/binding/sample/split",
-        "counts": settings["counts"], "definition": settings["study"], "dataset_samples": settings["dataset_samples"],
-        "sources": catalogue.sources, "comparable": catalogue.comparable, "sources_digest": catalogue.digest})
+    write_recipes(
+        layout.recipes(study, binding),
+        recipes,
+        {
+            "study": study,
+            "binding": binding,
+            "roles": dict(zip(definition.bound, bound.factors, strict=True)),
+            "scene": definition.scene,
+            "samples": len(samples),
+            "seed": "sha256 of study/binding/sample/split",
+            "counts": settings["counts"],
+            "definition": settings["study"],
+            "dataset_samples": settings["dataset_samples"],
+            "sources": catalogue.sources,
+            "comparable": catalogue.comparable,
+            "sources_digest": catalogue.digest,
+        },
+    )
 
 
-def render(layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int) -> None:
-    """Render the image files of a (study, binding), one per dataset sample and split; then write the digests."""
+def render(
+    layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int
+) -> None:
+    """Render the image files of a (study, binding), one per dataset sample and split; then write
+    the digests."""
     import torch
 
     from diagvib.foundation.devices import resolve_device
     from diagvib.images.datasets import ImageFiles
     from diagvib.images.files import write_images
+
     torch.set_num_threads(threads)
     datasets = _recipes(layout, settings, study, binding, resolve_device(device))
     files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
         for sample in range(settings["samples"]):
             for split in SPLITS:
-                write_images(files.place(sample, split), datasets.recipes(sample, split), datasets.renderer,
-                             datasets.metadata(sample, split), counter.advance)
+                write_images(
+                    files.place(sample, split),
+                    datasets.recipes(sample, split),
+                    datasets.renderer,
+                    datasets.metadata(sample, split),
+                    counter.advance,
+                )
                 names.append(files.name(sample, split))
     write_digests(layout.images(study, binding), names)
 
 
-def _recipes(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> RenderedRecipes:
+def _recipes(
+    layout: Layout, settings: dict, study: str, binding: str, device: torch.device
+) -> RenderedRecipes:
     from diagvib.images.datasets import RenderedRecipes
+
     scene = load_scene(settings["scene"])
-    return RenderedRecipes(layout.recipes(study, binding), scene, layout.prepared(settings["scene"]),
-                           settings["image_size"], device)
+    return RenderedRecipes(
+        layout.recipes(study, binding),
+        scene,
+        layout.prepared(settings["scene"]),
+        settings["image_size"],
+        device,
+    )
 
 
-def _datasets(layout: Layout, settings: dict, study: str, binding: str, device: torch.device) -> Datasets:
-    """The source of a training's images for a (study, binding): files, or recipes rendered on `device`."""
+def _datasets(
+    layout: Layout, settings: dict, study: str, binding: str, device: torch.device
+) -> Datasets:
+    """The source of a training's images for a (study, binding): files, or recipes rendered on
+    `device`."""
     from diagvib.images.datasets import ImageFiles
+
     if settings["images"] == "parquet":
         return ImageFiles(layout.images(study, binding))
     return _recipes(layout, settings, study, binding, device)
 
 
-def train(layout: Layout, settings: dict, baseline: str, study: str, binding: str, device: str,
-          keep_weights: bool = False, tensorboard: bool = False, cuda_graphs: bool = True,
-          mirror: Path | None = None) -> None:
-    """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a folder that may have
-    published weights of models in its subfolder `weights`."""
+def train(
+    layout: Layout,
+    settings: dict,
+    baseline: str,
+    study: str,
+    binding: str,
+    device: str,
+    keep_weights: bool = False,
+    tensorboard: bool = False,
+    cuda_graphs: bool = True,
+    mirror: Path | None = None,
+) -> None:
+    """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a
+    folder that may have published weights of models in its subfolder `weights`."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
+
     chosen = resolve_device(device)
     shared = replicates(load_scene(settings["scene"])) == "seeds"
-    runs = [make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])]
-    job = Job(settings["baseline"], Protocol(**settings["training"]), chosen,
-              _datasets(layout, settings, study, binding, chosen), keep_weights, cuda_graphs,
-              layout.prepared(settings["scene"]), mirror and mirror / "weights")
-    train_runs(job, runs, Folders(layout.runs(baseline, study, binding), layout.checkpoints(baseline, study, binding),
-                                  layout.curves(baseline, study, binding) if tensorboard else None))
+    runs = [
+        make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])
+    ]
+    job = Job(
+        settings["baseline"],
+        Protocol(**settings["training"]),
+        chosen,
+        _datasets(layout, settings, study, binding, chosen),
+        keep_weights,
+        cuda_graphs,
+        layout.prepared(settings["scene"]),
+        mirror and mirror / "weights",
+    )
+    train_runs(
+        job,
+        runs,
+        Folders(
+            layout.runs(baseline, study, binding),
+            layout.checkpoints(baseline, study, binding),
+            layout.curves(baseline, study, binding) if tensorboard else None,
+        ),
+    )
 
 
-def tune(layout: Layout, settings: dict, baseline: str, device: str, mirror: Path | None = None) -> None:
-    """Make the table of a baseline's tuning, and the entry with the best settings for config/baselines."""
+def tune(
+    layout: Layout, settings: dict, baseline: str, device: str, mirror: Path | None = None
+) -> None:
+    """Make the table of a baseline's tuning, and the entry with the best settings for
+    config/baselines."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.random_search import search
     from diagvib.training.trials import Task
     from diagvib.training.tuning import tune as try_grid
+
     chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}
     for binding in tuning_bindings(tuning):
         _check_tuning_images(layout, settings, binding)
         datasets[binding] = _datasets(layout, settings, tuning["study"], binding, chosen)
-    task = Task(baseline, settings["baseline"], tuning, datasets, layout.tuning, layout.tuned(baseline),
-                Protocol(**settings["training"]), chosen, layout.prepared(settings["scene"]),
-                mirror and mirror / "weights")
+    task = Task(
+        baseline,
+        settings["baseline"],
+        tuning,
+        datasets,
+        layout.tuning,
+        layout.tuned(baseline),
+        Protocol(**settings["training"]),
+        chosen,
+        layout.prepared(settings["scene"]),
+        mirror and mirror / "weights",
+    )
     if tuning["random_search"]:
         search(task)
     else:
@@ -135,28 +216,39 @@ def tune(layout: Layout, settings: dict, baseline: str, device: str, mirror: Pat
 def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
     """DiagvibError, saying how to make them, if the images for tuning on a binding are missing."""
     from diagvib.images.datasets import ImageFiles
+
     tuning = settings["tuning"]
     study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
-    needed = ([files.place(sample, split) for sample in tuning["samples"] for split in SPLITS]
-              if settings["images"] == "parquet" else [layout.recipes(study, binding)])
+    needed = (
+        [files.place(sample, split) for sample in tuning["samples"] for split in SPLITS]
+        if settings["images"] == "parquet"
+        else [layout.recipes(study, binding)]
+    )
     missing = next((path for path in needed if not path.exists()), None)
     if missing:
-        raise DiagvibError(f"{missing}: no such file; tuning needs the images of {study}; make them with "
-                           f"`snakemake tuned --cores all`, or with `diagvib draw {study} {binding}` and "
-                           f"`diagvib render {study} {binding}`")
+        raise DiagvibError(
+            f"{missing}: no such file; tuning needs the images of {study}; make them with "
+            f"`snakemake tuned --cores all`, or with `diagvib draw {study} {binding}` and "
+            f"`diagvib render {study} {binding}`"
+        )
 
 
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
-    """Make the tables of all runs and their headline numbers; runs that do not exist are marked as missing."""
+    """Make the tables of all runs and their headline numbers; runs that do not exist are marked as
+    missing."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    runs = tabulate(layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning)
+
+    runs = tabulate(
+        layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning
+    )
     write_scores(read_tables(layout.tables), layout.metrics)
     _say_missing(runs, layout.tables / "tables.md")
 
 
 def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
     from diagvib.results.paper import missing_runs
+
     if said := missing_runs(runs, listed):
         print(said, file=sys.stderr, flush=True)
 
@@ -167,7 +259,15 @@ def plot(layout: Layout, settings: dict, threads: int) -> None:
 
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
-    draw_figures(layout.tables, layout.figures, layout.all_images, settings, layout.prepared, layout.all_runs,
-                 threads)
+
+    draw_figures(
+        layout.tables,
+        layout.figures,
+        layout.all_images,
+        settings,
+        layout.prepared,
+        layout.all_runs,
+        threads,
+    )
     write_report(layout.tables, layout.figures, layout.report, settings)
     _say_missing(pd.read_csv(layout.tables / "runs.csv"), layout.report)

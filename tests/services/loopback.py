@@ -1,4 +1,5 @@
-"""Shared by the services here: a process that ends when its starter does, and a connection that can be held or cut."""
+"""Shared by the services here: a process that ends when its starter does, and a connection that can
+be held or cut."""
 
 import contextlib
 import json
@@ -20,18 +21,25 @@ class ServiceError(Exception):
 
 
 class Service:
-    """A script's `--serve`, in a separate process that lives while its standard input is open; a context manager.
+    """A script's `--serve`, in a separate process that lives while its standard input is open; a
+    context manager.
 
-    So it ends, and cleans up, even if this process is killed. The first line that it prints says how to reach it:
-    a JSON object, whose keys become attributes here.
+    So it ends, and cleans up, even if this process is killed. The first line that it prints says
+    how to reach it: a JSON object, whose keys become attributes here.
     """
 
     def __init__(self, script: str):
         self._command = [sys.executable, script, "--serve"]
 
     def __enter__(self) -> "Service":
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         line = self._process.stdout.readline()
         if not line:
             said = self._process.communicate()[1].strip() or "it ended without a word"
@@ -44,7 +52,8 @@ class Service:
 
 
 def serve(**facts) -> None:
-    """Print how to reach the service that this process runs, then wait until it is no longer needed."""
+    """Print how to reach the service that this process runs, then wait until it is no longer
+    needed."""
     print(json.dumps(facts), flush=True)
     sys.stdin.buffer.read()
 
@@ -66,10 +75,12 @@ def wait_for_port(port: int, alive: Callable[[], bool]) -> bool:
 
 
 class Line:
-    """A relay in front of a service; it can be held or cut after a number of bytes, counting both directions.
+    """A relay in front of a service; it can be held or cut after a number of bytes, counting both
+    directions.
 
-    When held, it swallows what arrives and answers nothing, like a network that loses its packets; `held` is set. When
-    cut, it drops its connections and refuses new ones, like a server that went down.
+    When held, it swallows what arrives and answers nothing, like a network that loses its packets;
+    `held` is set. When cut, it drops its connections and refuses new ones, like a server that went
+    down.
     """
 
     def __init__(self, port: int):

@@ -1,7 +1,9 @@
-"""An S3 server on the loopback address that keeps its objects in memory: `python tests/services/s3.py`.
+"""An S3 server on the loopback address that keeps its objects in memory: `python
+tests/services/s3.py`.
 
-Needs `pip install '.[test]'` (moto). It has one bucket and one user, and checks the signature of every request.
-It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, even if it is killed.
+Needs `pip install '.[test]'` (moto). It has one bucket and one user, and checks the signature of
+every request. It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, even if it is
+killed.
 """
 
 import contextlib
@@ -17,7 +19,11 @@ BUCKET, REGION = "diagvib", "us-east-1"
 
 def why_not() -> str | None:
     """Why no S3 server can run here; None if one can."""
-    missing = [name for name in ("moto", "flask", "flask_cors", "boto3") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("moto", "flask", "flask_cors", "boto3")
+        if importlib.util.find_spec(name) is None
+    ]
     return f"{', '.join(missing)} not installed (pip install '.[test]')" if missing else None
 
 
@@ -45,7 +51,11 @@ def serve_s3() -> None:
     """Run the server until standard input ends."""
     from moto import settings
     from moto.server import ThreadedMotoServer
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):  # its line for each request
+
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stderr(nowhere),
+    ):  # its line for each request
         server = ThreadedMotoServer(ADDRESS, 0, verbose=False)
         server.start()
         port = server.get_host_and_port()[1]
@@ -69,8 +79,15 @@ def _make_user(port: int) -> tuple[str, str]:
 def _client(service: str, port: int, key_id: str, secret: str):
     import boto3
     from botocore.config import Config
-    return boto3.client(service, endpoint_url=f"http://{ADDRESS}:{port}", region_name=REGION, aws_access_key_id=key_id,
-                        aws_secret_access_key=secret, config=Config(proxies={}))
+
+    return boto3.client(
+        service,
+        endpoint_url=f"http://{ADDRESS}:{port}",
+        region_name=REGION,
+        aws_access_key_id=key_id,
+        aws_secret_access_key=secret,
+        config=Config(proxies={}),
+    )
 
 
 def main() -> None:
@@ -78,10 +95,17 @@ def main() -> None:
         sys.exit(f"an S3 server cannot run here: {reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), S3() as s3:
-        print(f"""dvc remote add bucket s3://{s3.bucket}/dvc
+        print(
+            f"""dvc remote add bucket s3://{s3.bucket}/dvc
 dvc remote modify bucket endpointurl http://{ADDRESS}:{s3.port}
-export AWS_ACCESS_KEY_ID={s3.key_id} AWS_SECRET_ACCESS_KEY={s3.secret} AWS_DEFAULT_REGION={REGION}""", flush=True)
-        print("The S3 server is running; Ctrl-C ends it and forgets its objects.", file=sys.stderr, flush=True)
+export AWS_ACCESS_KEY_ID={s3.key_id} AWS_SECRET_ACCESS_KEY={s3.secret} AWS_DEFAULT_REGION={REGION}""",
+            flush=True,
+        )
+        print(
+            "The S3 server is running; Ctrl-C ends it and forgets its objects.",
+            file=sys.stderr,
+            flush=True,
+        )
         signal.pause()
 
 

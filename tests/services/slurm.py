@@ -1,11 +1,13 @@
-"""A real Slurm of one node, on the loopback address, in a temporary folder: `python tests/services/slurm.py`.
+"""A real Slurm of one node, on the loopback address, in a temporary folder: `python
+tests/services/slurm.py`.
 
-Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no accounting, and nothing of
-the system's own Slurm or munge. It prints how to reach it, and runs until Ctrl-C. However it ends, even by `kill -9`,
-its daemons and jobs are killed and its folder is removed.
+Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no
+accounting, and nothing of the system's own Slurm or munge. It prints how to reach it, and runs
+until Ctrl-C. However it ends, even by `kill -9`, its daemons and jobs are killed and its folder is
+removed.
 
-The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one another), and eight
-CPUs in name only, so that on a small machine no job waits for a CPU.
+The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one
+another), and eight CPUs in name only, so that on a small machine no job waits for a CPU.
 """
 
 import contextlib
@@ -23,8 +25,14 @@ from pathlib import Path
 from loopback import ADDRESS, Service, ServiceError, free_port, serve
 
 CPUS, MEMORY_MB, GPU_DEVICES = 8, 64_000, ("/dev/null", "/dev/zero")
-PROGRAMS = {"munged": "munge", "slurmctld": "slurm-wlm", "slurmd": "slurm-wlm", "sbatch": "slurm-wlm"}
-# In the environment of every daemon, so that they can be found when the service ends, with the keepers of their jobs.
+PROGRAMS = {
+    "munged": "munge",
+    "slurmctld": "slurm-wlm",
+    "slurmd": "slurm-wlm",
+    "sbatch": "slurm-wlm",
+}
+# In the environment of every daemon, so that they can be found when the service ends, with the
+# keepers of their jobs.
 MARK = "DIAGVIB_SLURM_FOLDER"
 
 SLURM_CONF = """
@@ -66,9 +74,13 @@ def why_not() -> str | None:
     if sys.platform != "linux":
         return "Slurm runs on Linux only"
     path = os.environ["PATH"] + os.pathsep + "/usr/sbin"
-    missing = sorted({package for program, package in PROGRAMS.items() if not shutil.which(program, path=path)})
+    missing = sorted(
+        {package for program, package in PROGRAMS.items() if not shutil.which(program, path=path)}
+    )
     if missing:
-        return f"{' and '.join(missing)} not installed (Debian, Ubuntu: apt install slurm-wlm munge)"
+        return (
+            f"{' and '.join(missing)} not installed (Debian, Ubuntu: apt install slurm-wlm munge)"
+        )
     return None
 
 
@@ -85,7 +97,9 @@ class Slurm(Service):
 
     def run(self, *command: str) -> str:
         """A Slurm command's standard output."""
-        return subprocess.run(command, env=self.environment, text=True, check=True, stdout=subprocess.PIPE).stdout
+        return subprocess.run(
+            command, env=self.environment, text=True, check=True, stdout=subprocess.PIPE
+        ).stdout
 
     def kill_node(self) -> None:
         """Kill -9 of slurmd; its jobs continue, as after a crash of slurmd."""
@@ -99,15 +113,24 @@ class Slurm(Service):
 
 
 def serve_slurm() -> None:
-    """Run Slurm until standard input ends; then kill its daemons and jobs, and remove its folder."""
+    """Run Slurm until standard input ends; then kill its daemons and jobs, and remove its
+    folder."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)  # to be ignored here, but not by the daemons
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     try:
         _configure(folder)
-        _start(folder, "munged", "--foreground", f"--socket={folder}/munge.socket", f"--key-file={folder}/munge.key",
-               f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log", f"--seed-file={folder}/munge.seed",
-               up=(folder / "munge.socket").exists)
+        _start(
+            folder,
+            "munged",
+            "--foreground",
+            f"--socket={folder}/munge.socket",
+            f"--key-file={folder}/munge.key",
+            f"--pid-file={folder}/munged.pid",
+            f"--log-file={folder}/munged.log",
+            f"--seed-file={folder}/munge.seed",
+            up=(folder / "munge.socket").exists,
+        )
         _start(folder, "slurmctld", "-D", up=lambda: "UP" in _said(folder, "scontrol", "ping"))
         _start_node(folder)
         serve(folder=str(folder))
@@ -122,32 +145,59 @@ def _configure(folder: Path) -> None:
     key = folder / "munge.key"
     key.touch(0o600)
     key.write_bytes(os.urandom(128))
-    (folder / "slurm.conf").write_text(SLURM_CONF.format(
-        folder=folder, host=socket.gethostname().split(".")[0], address=ADDRESS, user=os.getuid(),
-        controller_port=free_port(), node_port=free_port(), cpus=CPUS, gpus=len(GPU_DEVICES), memory=MEMORY_MB))
+    (folder / "slurm.conf").write_text(
+        SLURM_CONF.format(
+            folder=folder,
+            host=socket.gethostname().split(".")[0],
+            address=ADDRESS,
+            user=os.getuid(),
+            controller_port=free_port(),
+            node_port=free_port(),
+            cpus=CPUS,
+            gpus=len(GPU_DEVICES),
+            memory=MEMORY_MB,
+        )
+    )
     # Slurm requires devices; nobody opens these.
     (folder / "gres.conf").write_text("".join(f"Name=gpu File={path}\n" for path in GPU_DEVICES))
     # The job steps of snakemake-executor-plugin-slurm-jobstep 0.6 drop SLURM_CONF.
     srun = folder / "bin" / "srun"
-    srun.write_text(f"#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which('srun')} \"$@\"\n")
+    srun.write_text(f'#!/bin/sh\nSLURM_CONF={folder}/slurm.conf exec {shutil.which("srun")} "$@"\n')
     srun.chmod(0o755)
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    return {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf",
-            "PATH": os.pathsep.join([f"{folder}/bin", os.environ["PATH"], "/usr/sbin"])}
+    return {
+        **os.environ,
+        "SLURM_CONF": f"{folder}/slurm.conf",
+        "PATH": os.pathsep.join([f"{folder}/bin", os.environ["PATH"], "/usr/sbin"]),
+    }
 
 
 def _start_node(folder: Path) -> None:
-    _start(folder, "slurmd", "-D", up=lambda: (folder / "slurmd.pid").exists() and
-           _said(folder, "sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed"))
+    _start(
+        folder,
+        "slurmd",
+        "-D",
+        up=lambda: (
+            (folder / "slurmd.pid").exists()
+            and _said(folder, "sinfo", "-h", "-o", "%T").strip() in ("idle", "mixed")
+        ),
+    )
 
 
 def _start(folder: Path, program: str, *arguments: str, up: Callable[[], bool]) -> None:
-    """Start a daemon and wait until it is `up`. ServiceError with the end of all logs if it never is."""
+    """Start a daemon and wait until it is `up`. ServiceError with the end of all logs if it never
+    is."""
     with (folder / f"{program}.out").open("w") as output:
-        daemon = subprocess.Popen([program, *arguments], env={**_environment(folder), MARK: str(folder)},
-                                  stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        daemon = subprocess.Popen(
+            [program, *arguments],
+            env={**_environment(folder), MARK: str(folder)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
     until = time.monotonic() + 60
     while not up():
         if daemon.poll() is not None or time.monotonic() > until:
@@ -195,7 +245,10 @@ def main() -> None:
         sys.exit(f"Slurm cannot run here: {reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), Slurm() as slurm:
-        print(f"export SLURM_CONF={slurm.folder}/slurm.conf PATH={slurm.folder}/bin:$PATH:/usr/sbin", flush=True)
+        print(
+            f"export SLURM_CONF={slurm.folder}/slurm.conf PATH={slurm.folder}/bin:$PATH:/usr/sbin",
+            flush=True,
+        )
         print("Slurm is running; Ctrl-C ends it and all its jobs.", file=sys.stderr, flush=True)
         signal.pause()
 

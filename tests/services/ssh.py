@@ -1,8 +1,9 @@
-"""An SSH server (sftp) on the loopback address, in a temporary folder: `python tests/services/ssh.py`.
+"""An SSH server (sftp) on the loopback address, in a temporary folder: `python
+tests/services/ssh.py`.
 
-Needs Debian's or Ubuntu's `apt install openssh-server`, but nothing of the system's own SSH server. It runs as the
-current user, with a new host key and user key, prints how to reach it, and runs until Ctrl-C. Its sessions
-and its folder are removed with it, even if it is killed.
+Needs Debian's or Ubuntu's `apt install openssh-server`, but nothing of the system's own SSH server.
+It runs as the current user, with a new host key and user key, prints how to reach it, and runs
+until Ctrl-C. Its sessions and its folder are removed with it, even if it is killed.
 """
 
 import contextlib
@@ -43,14 +44,17 @@ Subsystem sftp internal-sftp
 
 def why_not() -> str | None:
     """Why no SSH server can run here; None if one can."""
-    missing = [program for program in ("sshd", "ssh", "ssh-keygen") if not shutil.which(program, path=PATH)]
+    missing = [
+        program for program in ("sshd", "ssh", "ssh-keygen") if not shutil.which(program, path=PATH)
+    ]
     if missing:
         return f"no {' and no '.join(missing)} (Debian, Ubuntu: apt install openssh-server)"
     return None
 
 
 class SSH(Service):
-    """The server. Attributes: port, user, key (of the user, private), known_hosts (a file), storage (a folder)."""
+    """The server. Attributes: port, user, key (of the user, private), known_hosts (a file), storage
+    (a folder)."""
 
     def __init__(self):
         super().__init__(__file__)
@@ -62,12 +66,21 @@ def serve_ssh() -> None:
     try:
         _configure(folder, port)
         with (folder / "log").open("w") as log:
-            sshd = subprocess.Popen([shutil.which("sshd", path=PATH), "-D", "-e", "-f", folder / "sshd_config"],
-                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            sshd = subprocess.Popen(
+                [shutil.which("sshd", path=PATH), "-D", "-e", "-f", folder / "sshd_config"],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
         try:
             _try_login(folder, port, sshd)
-            serve(port=port, user=getpass.getuser(), key=f"{folder}/user_key", known_hosts=f"{folder}/known_hosts",
-                  storage=f"{folder}/storage")
+            serve(
+                port=port,
+                user=getpass.getuser(),
+                key=f"{folder}/user_key",
+                known_hosts=f"{folder}/known_hosts",
+                storage=f"{folder}/storage",
+            )
         finally:
             for process in [*psutil.Process(sshd.pid).children(recursive=True), sshd]:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -82,19 +95,41 @@ def _configure(folder: Path, port: int) -> None:
     if os.getuid() == 0:
         SEPARATION.mkdir(mode=0o755, exist_ok=True)
     for name in ("host_key", "user_key"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name], check=True)
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", folder / name],
+            check=True,
+        )
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[{ADDRESS}]:{port} {host_key}")
     (folder / "sshd_config").write_text(
-        SSHD_CONFIG.format(address=ADDRESS, port=port, folder=folder, user=getpass.getuser()))
+        SSHD_CONFIG.format(address=ADDRESS, port=port, folder=folder, user=getpass.getuser())
+    )
 
 
 def _try_login(folder: Path, port: int, sshd: subprocess.Popen) -> None:
     """ServiceError with the server's last output if nobody can log in."""
     reached = wait_for_port(port, lambda: sshd.poll() is None)
-    login = ["ssh", "-F", "none", "-i", folder / "user_key", "-p", str(port), "-o", "IdentityAgent=none",
-             "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={folder}/known_hosts", ADDRESS, "true"]
-    if not reached or subprocess.run(login, stdin=subprocess.DEVNULL, capture_output=True).returncode:
+    login = [
+        "ssh",
+        "-F",
+        "none",
+        "-i",
+        folder / "user_key",
+        "-p",
+        str(port),
+        "-o",
+        "IdentityAgent=none",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        f"UserKnownHostsFile={folder}/known_hosts",
+        ADDRESS,
+        "true",
+    ]
+    if (
+        not reached
+        or subprocess.run(login, stdin=subprocess.DEVNULL, capture_output=True).returncode
+    ):
         said = (folder / "log").read_text().strip().splitlines() or ["nothing in its log"]
         raise ServiceError(f"no login to sshd: {said[-1]}")
 
@@ -104,10 +139,17 @@ def main() -> None:
         sys.exit(f"an SSH server cannot run here: {reason}")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), SSH() as ssh:
-        print(f"""dvc remote add lab ssh://{ssh.user}@{ADDRESS}:{ssh.port}{ssh.storage}
+        print(
+            f"""dvc remote add lab ssh://{ssh.user}@{ADDRESS}:{ssh.port}{ssh.storage}
 dvc remote modify --local lab keyfile {ssh.key}
-ssh -F none -i {ssh.key} -o UserKnownHostsFile={ssh.known_hosts} -p {ssh.port} {ADDRESS}""", flush=True)
-        print("The SSH server is running; Ctrl-C ends it and removes what it stores.", file=sys.stderr, flush=True)
+ssh -F none -i {ssh.key} -o UserKnownHostsFile={ssh.known_hosts} -p {ssh.port} {ADDRESS}""",
+            flush=True,
+        )
+        print(
+            "The SSH server is running; Ctrl-C ends it and removes what it stores.",
+            file=sys.stderr,
+            flush=True,
+        )
         signal.pause()
 
 

@@ -1,7 +1,8 @@
-"""Speed on this machine: rendering and image files, compared with a plain implementation and the device's limits.
+"""Speed on this machine: rendering and image files, compared with a plain implementation and the
+device's limits.
 
-Needs only the package's folder, torch, NumPy, pyarrow and tests/golden_renders.npz, so that it also runs on a bare GPU
-machine: `PYTHONPATH=src python -m diagvib.bench.rendering render --device cuda`.
+Needs only the package's folder, torch, NumPy, pyarrow and tests/golden_renders.npz, so that it also
+runs on a bare GPU machine: `PYTHONPATH=src python -m diagvib.bench.rendering render --device cuda`.
 """
 
 import multiprocessing
@@ -36,15 +37,20 @@ from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "golden_renders.npz"
-# Every figure is the best of this many rounds, each measuring everything once: other work slows some of them.
+# Every figure is the best of this many rounds, each measuring everything once: other work slows
+# some of them.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
 
 
-def bench_render(device: str = "auto", images: int | None = None, out: str | Path = RESULTS) -> Path:
-    """Measure rendering on the CPU and, if it is the device, on CUDA; print a table and return the JSON file written.
+def bench_render(
+    device: str = "auto", images: int | None = None, out: str | Path = RESULTS
+) -> Path:
+    """Measure rendering on the CPU and, if it is the device, on CUDA; print a table and return the
+    JSON file written.
 
-    images: the number for each figure; default 16,384 on the CPU, 65,536 on CUDA. DiagvibError without the golden file.
+    images: the number for each figure; default 16,384 on the CPU, 65,536 on CUDA. DiagvibError
+    without the golden file.
     """
     resolved, out = resolve_device(device), Path(out)
     out.mkdir(parents=True, exist_ok=True)
@@ -67,56 +73,91 @@ def print_rows(rows: list[dict], checks: list[dict]) -> None:
     for row in rows:
         ratio, share = row["ratio_to_yardstick"], row.get("share_of_fill")
         compared = f"{ratio:.1f} x yardstick" if ratio else f"{share:.0%} of fill" if share else ""
-        table.add_row(row["what"], row["device"], str(row["threads"]), f"{row['images_per_second']:,.0f}",
-                      f"{row['bytes_per_second'] / 1e6:,.0f}", compared)
+        table.add_row(
+            row["what"],
+            row["device"],
+            str(row["threads"]),
+            f"{row['images_per_second']:,.0f}",
+            f"{row['bytes_per_second'] / 1e6:,.0f}",
+            compared,
+        )
     console = Console()
     console.print(table)
     whats = {row["what"] for row in rows}
     if "render" in whats and "yardstick" not in whats:
         console.print("no yardstick: scikit-image is not installed")
     for check in checks:
-        console.print(", ".join(f"{k} {v:.4%}" if isinstance(v, float) else f"{k} {v}" for k, v in check.items()))
+        console.print(
+            ", ".join(
+                f"{k} {v:.4%}" if isinstance(v, float) else f"{k} {v}" for k, v in check.items()
+            )
+        )
 
 
 def stacks() -> tuple[np.ndarray, np.ndarray]:
-    """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], which contain the golden file's crops side by side."""
+    """Digits uint8[48, 40, 40] and textures uint8[5, 256, 256], which contain the golden file's
+    crops side by side."""
     case = _golden()
     crops = case["crops"]
     per_side = -(-TEXTURE_SIZE // OBJECT_SIDE)
-    tiles = [crops[np.random.default_rng(seed).permutation(per_side**2) % len(crops)] for seed in range(5)]
-    textures = [np.block([list(t[i * per_side:(i + 1) * per_side]) for i in range(per_side)]) for t in tiles]
+    tiles = [
+        crops[np.random.default_rng(seed).permutation(per_side**2) % len(crops)]
+        for seed in range(5)
+    ]
+    textures = [
+        np.block([list(t[i * per_side : (i + 1) * per_side]) for i in range(per_side)])
+        for t in tiles
+    ]
     return case["digits"], np.stack(textures)[:, :TEXTURE_SIZE, :TEXTURE_SIZE]
 
 
 def _golden() -> dict[str, np.ndarray]:
     if not GOLDEN.exists():
-        raise DiagvibError(f"{GOLDEN}: no such file; run the benchmark from a checkout of the repository")
+        raise DiagvibError(
+            f"{GOLDEN}: no such file; run the benchmark from a checkout of the repository"
+        )
     with np.load(GOLDEN) as file:
         return dict(file)
 
 
 def random_recipes(n: int, digits: int, seed: int = 0) -> pa.Table:
-    """A recipe table of n images, every factor uniform over all its classes, without correlation."""
+    """A recipe table of n images, every factor uniform over all its classes, without
+    correlation."""
     generator = np.random.default_rng(seed)
     index = {f: generator.integers(0, len(classes(f)), n) for f in FACTORS}
-    columns = {"split": np.repeat("train", n), "group": np.repeat("id", n),
-               **{f: np.array(classes(f))[index[f]] for f in FACTORS}}
+    columns = {
+        "split": np.repeat("train", n),
+        "group": np.repeat("id", n),
+        **{f: np.array(classes(f))[index[f]] for f in FACTORS},
+    }
     for factor in ("position", "hue", "lightness", "scale"):
         values = draw_realizations(factor, index[factor], generator)
         columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
     crop = generator.integers(0, TEXTURE_SIZE - OBJECT_SIDE + 1, (2, n))
-    return pa.table(columns | {"digit": generator.integers(0, digits, n), "crop_row": crop[0], "crop_column": crop[1]})
+    return pa.table(
+        columns
+        | {"digit": generator.integers(0, digits, n), "crop_row": crop[0], "crop_column": crop[1]}
+    )
 
 
-def render_arguments(recipes: pa.Table, device: str | torch.device = "cpu") -> dict[str, torch.Tensor]:
+def render_arguments(
+    recipes: pa.Table, device: str | torch.device = "cpu"
+) -> dict[str, torch.Tensor]:
     """A recipe table as the arguments of `Renderer.render`, on a device."""
+
     def take(*names: str) -> torch.Tensor:
         return torch.from_numpy(np.stack([recipes[n].to_numpy() for n in names], 1)).to(device)
+
     texture = np.array([classes("texture").index(t) for t in recipes["texture"].to_pylist()])
-    return {"digit": take("digit")[:, 0], "texture": torch.from_numpy(texture).to(device),
-            "crop": take("crop_row", "crop_column"), "hue": take("hue_degrees")[:, 0],
-            "lightness": take("lightness_1", "lightness_2"), "position": take("position_row", "position_column"),
-            "scale": take("scale_factor")[:, 0]}
+    return {
+        "digit": take("digit")[:, 0],
+        "texture": torch.from_numpy(texture).to(device),
+        "crop": take("crop_row", "crop_column"),
+        "hue": take("hue_degrees")[:, 0],
+        "lightness": take("lightness_1", "lightness_2"),
+        "position": take("position_row", "position_column"),
+        "scale": take("scale_factor")[:, 0],
+    }
 
 
 def _best(work: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
@@ -131,8 +172,11 @@ def _best(work: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
 
 
 def _in_child(function: Callable, cores: int, *arguments):
-    """Call in a new process limited to this many cores: pinning must come before any library starts its threads."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _use_cores, (cores,)) as child:
+    """Call in a new process limited to this many cores: pinning must come before any library starts
+    its threads."""
+    with ProcessPoolExecutor(
+        1, multiprocessing.get_context("spawn"), _use_cores, (cores,)
+    ) as child:
         return child.submit(function, cores, *arguments).result()
 
 
@@ -154,18 +198,26 @@ def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
         def write() -> None:
             write_images(path, recipes, RecipeRenderer(renderer), {})
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
         def draw(drawing: Renderer) -> None:
             for batch in batches:
                 drawing.render(**batch)
+
         plain = Renderer(digits, textures, fused=False)
         draw(renderer)  # compiles
-        work = {"render": lambda: draw(renderer), "render, plain torch": lambda: draw(plain),
-                "render to Parquet": write, "read from Parquet": lambda: read_images(path)}
+        work = {
+            "render": lambda: draw(renderer),
+            "render, plain torch": lambda: draw(plain),
+            "render to Parquet": write,
+            "read from Parquet": lambda: read_images(path),
+        }
         if find_spec("skimage"):
             work["yardstick"] = stack.enter_context(_Yardstick(cores))
         seconds = _best(work)
     counts = {"yardstick": cores * YARDSTICK_IMAGES}
-    rows = [result_row(what, "cpu", cores, counts.get(what, images), s) for what, s in seconds.items()]
+    rows = [
+        result_row(what, "cpu", cores, counts.get(what, images), s) for what, s in seconds.items()
+    ]
     for row in rows:
         if "yardstick" in seconds:
             row["ratio_to_yardstick"] = row["images_per_second"] / rows[-1]["images_per_second"]
@@ -175,7 +227,8 @@ def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
 
 
 class _Yardstick:
-    """Calling it renders YARDSTICK_IMAGES in each of `processes` processes at once, one image at a time."""
+    """Calling it renders YARDSTICK_IMAGES in each of `processes` processes at once, one image at a
+    time."""
 
     def __init__(self, processes: int):
         self._processes = processes
@@ -195,26 +248,34 @@ class _Yardstick:
 @cache
 def _plain_arguments(images: int) -> list[tuple]:
     digits, textures = stacks()
-    recipe = {k: v.numpy() for k, v in render_arguments(random_recipes(images, len(digits))).items()}
+    recipe = {
+        k: v.numpy() for k, v in render_arguments(random_recipes(images, len(digits))).items()
+    }
     at = zip(recipe["texture"], *recipe["crop"].T, strict=True)
-    crops = [textures[t, row:row + OBJECT_SIDE, column:column + OBJECT_SIDE] for t, row, column in at]
+    crops = [
+        textures[t, row : row + OBJECT_SIDE, column : column + OBJECT_SIDE] for t, row, column in at
+    ]
     names = ("hue", "lightness", "position", "scale")
     return list(zip(digits[recipe["digit"]], crops, *(recipe[k] for k in names), strict=True))
 
 
 def _render_plainly(images: int) -> None:
     from diagvib.scenes.digits.plain_renderer import render_plain
+
     for arguments in _plain_arguments(images):
         render_plain(*arguments)
 
 
 def _cuda_renderers() -> dict[str, Renderer]:
-    kernel = {"kernel": Renderer(*stacks(), device="cuda", fused=True)} if find_spec("triton") else {}
+    kernel = (
+        {"kernel": Renderer(*stacks(), device="cuda", fused=True)} if find_spec("triton") else {}
+    )
     return {**kernel, "plain torch": Renderer(*stacks(), device="cuda", fused=False)}
 
 
 def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> list[dict]:
-    """Rendering in one call from recipes on the device, compared with filling the same bytes; and to Parquet."""
+    """Rendering in one call from recipes on the device, compared with filling the same bytes; and
+    to Parquet."""
     recipes = random_recipes(images, len(_golden()["digits"]))
     arguments = render_arguments(recipes, "cuda")
     buffer = torch.empty(images, IMAGE_BYTES, dtype=torch.uint8, device="cuda")
@@ -223,30 +284,66 @@ def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> lis
         def call() -> None:
             function()
             torch.cuda.synchronize()
+
         return call
-    work = {f"render, {name}": finished(lambda r=r: r.render(**arguments)) for name, r in renderers.items()}
+
+    work = {
+        f"render, {name}": finished(lambda r=r: r.render(**arguments))
+        for name, r in renderers.items()
+    }
     seconds = _best({**work, "fill": finished(lambda: buffer.fill_(CANVAS))}, 2 * ROUNDS)
-    rows = [result_row(what, "cuda", 1, images, s, share_of_fill=seconds["fill"] / s) for what, s in seconds.items()]
+    rows = [
+        result_row(what, "cuda", 1, images, s, share_of_fill=seconds["fill"] / s)
+        for what, s in seconds.items()
+    ]
     part, renderer = recipes.slice(0, 16_384), next(iter(renderers.values()))
     with TemporaryDirectory(dir=out) as folder:
-        s = _best({"": lambda: write_images(Path(folder) / "a.parquet", part, RecipeRenderer(renderer), {})}, 2)[""]
+        s = _best(
+            {
+                "": lambda: write_images(
+                    Path(folder) / "a.parquet", part, RecipeRenderer(renderer), {}
+                )
+            },
+            2,
+        )[""]
     return [*rows, result_row("render to Parquet", "cuda", torch.get_num_threads(), len(part), s)]
 
 
 def _golden_checks(renderers: dict[str, Renderer]) -> list[dict]:
-    """Each path against the golden file: at least 99.9 % of pixels and 95 % of object pixels equal, none off by > 2."""
+    """Each path against the golden file: at least 99.9 % of pixels and 95 % of object pixels equal,
+    none off by > 2."""
     case, checks = _golden(), []
     n = len(case["images"])
     for path, like in renderers.items():
-        renderer = Renderer(case["digits"], case["crops"], like.device, fused=like.kernel is not None)
-        ours = renderer.render(digit=np.arange(n), texture=np.arange(n), crop=np.zeros((n, 2), int),
-                               **{k: case[k] for k in ("hue", "lightness", "position", "scale")}).cpu().numpy()
+        renderer = Renderer(
+            case["digits"], case["crops"], like.device, fused=like.kernel is not None
+        )
+        ours = (
+            renderer.render(
+                digit=np.arange(n),
+                texture=np.arange(n),
+                crop=np.zeros((n, 2), int),
+                **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
+            )
+            .cpu()
+            .numpy()
+        )
         difference = np.abs(ours.astype(int) - case["images"])
-        identical, inside = float((difference == 0).mean()), float((difference == 0)[case["images"] != CANVAS].mean())
+        identical, inside = (
+            float((difference == 0).mean()),
+            float((difference == 0)[case["images"] != CANVAS].mean()),
+        )
         largest = int(difference.max())
-        checks.append({"check": "golden", "path": path, "identical": identical, "identical_in_objects": inside,
-                       "largest_difference": largest,
-                       "holds": identical >= 0.999 and inside >= 0.95 and largest <= 2})
+        checks.append(
+            {
+                "check": "golden",
+                "path": path,
+                "identical": identical,
+                "identical_in_objects": inside,
+                "largest_difference": largest,
+                "holds": identical >= 0.999 and inside >= 0.95 and largest <= 2,
+            }
+        )
     return checks
 
 
@@ -255,11 +352,20 @@ def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
     recipes, checks = random_recipes(4 * BATCH, len(_golden()["digits"]), seed=1), []
     ours = Renderer(*stacks()).render(**render_arguments(recipes)).short()
     for path, renderer in renderers.items():
-        difference = (renderer.render(**render_arguments(recipes, renderer.device)).cpu().short() - ours).abs()
+        difference = (
+            renderer.render(**render_arguments(recipes, renderer.device)).cpu().short() - ours
+        ).abs()
         within = float((difference <= 1).float().mean())
-        checks.append({"check": "agreement with cpu", "path": path, "within_1": within,
-                       "identical": float((difference == 0).float().mean()),
-                       "largest_difference": int(difference.max()), "holds": within >= 0.999})
+        checks.append(
+            {
+                "check": "agreement with cpu",
+                "path": path,
+                "within_1": within,
+                "identical": float((difference == 0).float().mean()),
+                "largest_difference": int(difference.max()),
+                "holds": within >= 0.999,
+            }
+        )
     return checks
 
 
@@ -268,11 +374,16 @@ def main() -> None:
     app.callback()(lambda: None)  # so that `render` must be named even while it is the only command
 
     @app.command()
-    def render(device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-               images: Annotated[int | None, typer.Option(min=1, help="Number of images for each figure.")] = None,
-               out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS) -> None:
+    def render(
+        device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
+        images: Annotated[
+            int | None, typer.Option(min=1, help="Number of images for each figure.")
+        ] = None,
+        out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
+    ) -> None:
         """Measure the renderer and the image files."""
         bench_render(device, images, out)
+
     try:
         app()
     except DiagvibError as error:

@@ -46,7 +46,8 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Fitted, Trainer
 
-# Images in the speed measurement: on a GPU an epoch of the paper, since fewer would measure mostly start-up.
+# Images in the speed measurement: on a GPU an epoch of the paper, since fewer would measure mostly
+# start-up.
 _IMAGES = {"cpu": 512, "cuda": 43_740}
 _CLASSES = 10
 # A run of the paper (Sec. 3.2, A.2), and its test images, 10,000 in each group.
@@ -69,30 +70,45 @@ class Task:
     begun: float = 0.0
 
     def protocol(self, epochs: int) -> Protocol:
-        return Protocol(max_epochs=epochs, patience=None, seed=0, precision=self.precision, threads=1)
+        return Protocol(
+            max_epochs=epochs, patience=None, seed=0, precision=self.precision, threads=1
+        )
 
 
-def bench_train(baselines: Sequence[str], device: str = "auto", batch_sizes: Sequence[int] = (),
-                images: int | None = None, precision: str = "bf16", full_run: bool = False,
-                out: str | Path = RESULTS) -> Path:
-    """Measure each baseline's training and prediction; print a table and return the JSON file written.
+def bench_train(
+    baselines: Sequence[str],
+    device: str = "auto",
+    batch_sizes: Sequence[int] = (),
+    images: int | None = None,
+    precision: str = "bf16",
+    full_run: bool = False,
+    out: str | Path = RESULTS,
+) -> Path:
+    """Measure each baseline's training and prediction; print a table and return the JSON file
+    written.
 
-    batch_sizes, images: default to the baseline's setting, and to 512 images on the CPU, an epoch of the paper on CUDA.
-    On a CPU, where a training run uses one core, it is measured alone and with one process per core, whose images are
-    added up; on CUDA with and without graphs. full_run: also train two complete runs of the paper's size from image
-    files; otherwise their seconds are computed from the rates, and the rows say so.
+    batch_sizes, images: default to the baseline's setting, and to 512 images on the CPU, an epoch
+    of the paper on CUDA. On a CPU, where a training run uses one core, it is measured alone and
+    with one process per core, whose images are added up; on CUDA with and without graphs. full_run:
+    also train two complete runs of the paper's size from image files; otherwise their seconds are
+    computed from the rates, and the rows say so.
     """
     resolved = resolve_device(device)
     images = images or _IMAGES[resolved.type]
-    variants = [(1, True), (1, False)] if resolved.type == "cuda" else [
-        (count, False) for count in sorted({1, machine()["cores"]})]
+    variants = (
+        [(1, True), (1, False)]
+        if resolved.type == "cuda"
+        else [(count, False) for count in sorted({1, machine()["cores"]})]
+    )
     rows: list[dict] = []
     with TemporaryDirectory() as folder:
         for name in baselines:
             given = _settings(name, Path(folder))
             for size in batch_sizes or [given["batch_size"]]:
                 for processes, graphs in variants:
-                    task = Task(name, given | {"batch_size": size}, resolved.type, images, precision, graphs)
+                    task = Task(
+                        name, given | {"batch_size": size}, resolved.type, images, precision, graphs
+                    )
                     full = full_run and variants[0] == (processes, graphs)
                     rows += _measure(task, processes, Path(folder) if full else None)
             # After every baseline: a long measurement that is stopped keeps what it has.
@@ -108,34 +124,66 @@ def _dataset() -> tuple[str, str]:
 
 
 def _settings(name: str, folder: Path) -> dict:
-    """A baseline's settings for the measurement; published weights are replaced by random ones of the same shape."""
+    """A baseline's settings for the measurement; published weights are replaced by random ones of
+    the same shape."""
     settings, model = load_settings(name), load_settings(name)["model"]
     if model and model["weights"]:
         import torchvision
+
         path = folder / f"{model['name']}.pth"
         torch.save(torchvision.models.get_model(model["name"], weights=None).state_dict(), path)
-        settings["model"] = {**model, "weights_file": str(path), "weights_sha256": file_sha256(path)}
+        settings["model"] = {
+            **model,
+            "weights_file": str(path),
+            "weights_sha256": file_sha256(path),
+        }
     return {key: value for key, value in settings.items() if key != "max_epochs"}
 
 
 def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
-    """Rows of one task in this many processes at once. folder: where full runs put their files; None: no full run."""
+    """Rows of one task in this many processes at once. folder: where full runs put their files;
+    None: no full run."""
     parts = _at_once(_speed, processes, replace(task, begun=time.time()))
-    seconds = {what: sum(part["seconds"][what] for part in parts) / processes for what in parts[0]["seconds"]}
-    more = {"batch_size": task.settings["batch_size"], "processes": processes, "precision": parts[0]["precision"],
-            "cuda_graphs": task.cuda_graphs, "startup_seconds": max(part["startup"] for part in parts),
-            "peak_memory_mib": max(part["memory"] for part in parts), "gpu_utilisation": parts[0]["utilisation"],
-            **(_full_run(task, folder) if folder else _computed(seconds, task.images, parts[0]["startup"]))}
+    seconds = {
+        what: sum(part["seconds"][what] for part in parts) / processes
+        for what in parts[0]["seconds"]
+    }
+    more = {
+        "batch_size": task.settings["batch_size"],
+        "processes": processes,
+        "precision": parts[0]["precision"],
+        "cuda_graphs": task.cuda_graphs,
+        "startup_seconds": max(part["startup"] for part in parts),
+        "peak_memory_mib": max(part["memory"] for part in parts),
+        "gpu_utilisation": parts[0]["utilisation"],
+        **(
+            _full_run(task, folder)
+            if folder
+            else _computed(seconds, task.images, parts[0]["startup"])
+        ),
+    }
     if task.settings["model"] and task.settings["model"]["weights"]:
         more["weights"] = "random instead of published ones, since only speed is measured"
-    return [result_row(f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}", task.device, processes,
-                       task.images * processes, each, **more) for what, each in seconds.items()]
+    return [
+        result_row(
+            f"{what.split()[0]} {task.name}{what.removeprefix(what.split()[0])}",
+            task.device,
+            processes,
+            task.images * processes,
+            each,
+            **more,
+        )
+        for what, each in seconds.items()
+    ]
 
 
 def _at_once(function: Callable, processes: int, *arguments) -> list:
     """The results of `function` in each of this many new processes."""
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        return [future.result() for future in [pool.submit(function, *arguments) for _ in range(processes)]]
+        return [
+            future.result()
+            for future in [pool.submit(function, *arguments) for _ in range(processes)]
+        ]
 
 
 def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
@@ -143,20 +191,35 @@ def _computed(seconds: dict[str, float], images: int, startup: float) -> dict:
     train = sum(each for what, each in seconds.items() if what != "predict") / images
     phases = len(seconds) - 1
     predicting = seconds["predict"] / images
-    later = EPOCHS * (FULL_RUN["train"] * train + phases * FULL_RUN["val"] * predicting) + FULL_RUN["test"] * predicting
-    return {"full_run": "computed", "full_run_seconds": round(startup + later, 1), "later_run_seconds": round(later, 1)}
+    later = (
+        EPOCHS * (FULL_RUN["train"] * train + phases * FULL_RUN["val"] * predicting)
+        + FULL_RUN["test"] * predicting
+    )
+    return {
+        "full_run": "computed",
+        "full_run_seconds": round(startup + later, 1),
+        "later_run_seconds": round(later, 1),
+    }
 
 
 def _speed(task: Task) -> dict:
-    """In a separate process: seconds of a warm epoch of each phase and of predicting; start-up; memory; GPU use.
+    """In a separate process: seconds of a warm epoch of each phase and of predicting; start-up;
+    memory; GPU use.
 
-    Start-up is the time of the first epoch, counted from the call, minus those of the second one and of making images.
+    Start-up is the time of the first epoch, counted from the call, minus those of the second one
+    and of making images.
     """
     device = resolve_device(task.device)
     start = time.perf_counter()
     generator = torch.Generator(device).manual_seed(0)
-    pixels = torch.randint(0, 256, (task.images, PAPER_SIZE, PAPER_SIZE, 3), dtype=torch.uint8, generator=generator,
-                           device=device)
+    pixels = torch.randint(
+        0,
+        256,
+        (task.images, PAPER_SIZE, PAPER_SIZE, 3),
+        dtype=torch.uint8,
+        generator=generator,
+        device=device,
+    )
     labels = torch.randint(0, _CLASSES, (task.images,), generator=generator, device=device)
     making = time.perf_counter() - start
     data = Batches(pixels, labels, device)
@@ -177,32 +240,46 @@ def _speed(task: Task) -> dict:
     start = time.perf_counter()
     predict(method, data, protocol)
     predicting = time.perf_counter() - start
-    return {"seconds": {**seconds, "predict": predicting}, "startup": round(first - sum(seconds.values()), 2),
-            "memory": round(_peak_memory(device) / 2**20), "utilisation": use.percent,
-            "precision": protocol.on(device)}
+    return {
+        "seconds": {**seconds, "predict": predicting},
+        "startup": round(first - sum(seconds.values()), 2),
+        "memory": round(_peak_memory(device) / 2**20),
+        "utilisation": use.percent,
+        "precision": protocol.on(device),
+    }
 
 
 def _epoch_seconds(fitted: Fitted, images: int) -> dict[str, float]:
-    """By `train`, or `train PHASE` if there are several: an epoch over this many images, from the steps made."""
+    """By `train`, or `train PHASE` if there are several: an epoch over this many images, from the
+    steps made."""
     several = len(fitted.timings) > 1
-    return {f"train {timing.phase}" if several else "train": timing.seconds * images / timing.images
-            for timing in fitted.timings}
+    return {
+        f"train {timing.phase}" if several else "train": timing.seconds * images / timing.images
+        for timing in fitted.timings
+    }
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: on CUDA those that torch held there, including recorded steps; otherwise the process's."""
-    return (torch.cuda.max_memory_reserved() if device.type == "cuda" else
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    """Bytes: on CUDA those that torch held there, including recorded steps; otherwise the
+    process's."""
+    return (
+        torch.cuda.max_memory_reserved()
+        if device.type == "cuda"
+        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )
 
 
 class GpuUse:
-    """percent: the mean GPU use that nvidia-smi reports while a `with` block runs, or None if it reports nothing."""
+    """percent: the mean GPU use that nvidia-smi reports while a `with` block runs, or None if it
+    reports nothing."""
 
     def __init__(self, device: torch.device):
         self.percent: float | None = None
         self._samples: list[int] = []
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, args=(shutil.which("nvidia-smi"),), daemon=True)
+        self._thread = threading.Thread(
+            target=self._look, args=(shutil.which("nvidia-smi"),), daemon=True
+        )
         self._device = device
 
     def __enter__(self) -> "GpuUse":
@@ -213,8 +290,17 @@ class GpuUse:
     def _look(self, program: str) -> None:
         uuid = torch.cuda.get_device_properties(self._device).uuid
         while not self._over.wait(0.1):
-            said = subprocess.run([program, f"--id=GPU-{uuid}", "--query-gpu=utilization.gpu",
-                                   "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False)
+            said = subprocess.run(
+                [
+                    program,
+                    f"--id=GPU-{uuid}",
+                    "--query-gpu=utilization.gpu",
+                    "--format=csv,noheader,nounits",
+                ],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if said.stdout.strip().isdigit():
                 self._samples.append(int(said.stdout))
 
@@ -231,7 +317,9 @@ def _full_run(task: Task, folder: Path) -> dict:
     if not images.exists():
         _write_datasets(images)
     results = folder / "results" / str(time.time_ns())
-    return _at_once(_train_full_runs, 1, replace(task, begun=time.time()), images, results, EPOCHS)[0]
+    return _at_once(_train_full_runs, 1, replace(task, begun=time.time()), images, results, EPOCHS)[
+        0
+    ]
 
 
 def _write_datasets(folder: Path) -> None:
@@ -239,55 +327,106 @@ def _write_datasets(folder: Path) -> None:
     renderer = RecipeRenderer(Renderer(digits, textures))
     study, binding = _dataset()
     roles = dict(zip(load_studies()[study].bound, binding.split("-"), strict=True))
-    facts = {"study": study, "binding": binding, "roles": roles, "scene": load_studies()[study].scene,
-             "sources": "bench", "comparable": False, "sources_digest": "bench"}
+    facts = {
+        "study": study,
+        "binding": binding,
+        "roles": roles,
+        "scene": load_studies()[study].scene,
+        "sources": "bench",
+        "comparable": False,
+        "sources_digest": "bench",
+    }
     for sample in _SAMPLES:
         for number, (split, count) in enumerate(FULL_RUN.items()):
             recipes = random_recipes(count, len(digits), seed=10 * sample + number)
-            write_images(folder / str(sample) / f"{split}.parquet", recipes, renderer,
-                         {**facts, "sample": sample, "split": split})
+            write_images(
+                folder / str(sample) / f"{split}.parquet",
+                recipes,
+                renderer,
+                {**facts, "sample": sample, "split": split},
+            )
 
 
 def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
-    job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images), cuda_graphs=task.cuda_graphs)
+    job = Job(
+        task.settings,
+        task.protocol(epochs),
+        device,
+        ImageFiles(images),
+        cuda_graphs=task.cuda_graphs,
+    )
     with GpuUse(device) as use:
-        train_runs(job, [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES],
-                   Folders(out, out / "checkpoints"))
+        train_runs(
+            job,
+            [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES],
+            Folders(out, out / "checkpoints"),
+        )
     first, second = ((out / str(sample) / "run.json").stat().st_mtime for sample in _SAMPLES)
-    return {"full_run": "measured", "full_run_seconds": round(first - task.begun, 1),
-            "later_run_seconds": round(second - first, 1), "full_run_gpu_utilisation": use.percent}
+    return {
+        "full_run": "measured",
+        "full_run_seconds": round(first - task.begun, 1),
+        "later_run_seconds": round(second - first, 1),
+        "full_run_gpu_utilisation": use.percent,
+    }
 
 
 def _print_table(rows: list[dict]) -> None:
-    table = Table("what", "batch", "processes", "graphs", "images/s", "start-up s", "run s", "later runs s", "MiB",
-                  "GPU %")
+    table = Table(
+        "what",
+        "batch",
+        "processes",
+        "graphs",
+        "images/s",
+        "start-up s",
+        "run s",
+        "later runs s",
+        "MiB",
+        "GPU %",
+    )
     for row in rows:
         about = "~" if row["full_run"] == "computed" else ""
-        table.add_row(row["what"], str(row["batch_size"]), str(row["processes"]), "yes" if row["cuda_graphs"] else "no",
-                      f"{row['images_per_second']:,.0f}", f"{row['startup_seconds']:.1f}",
-                      f"{about}{row['full_run_seconds']:,.0f}", f"{about}{row['later_run_seconds']:,.0f}",
-                      f"{row['peak_memory_mib']:,}", str(row["gpu_utilisation"] or ""))
+        table.add_row(
+            row["what"],
+            str(row["batch_size"]),
+            str(row["processes"]),
+            "yes" if row["cuda_graphs"] else "no",
+            f"{row['images_per_second']:,.0f}",
+            f"{row['startup_seconds']:.1f}",
+            f"{about}{row['full_run_seconds']:,.0f}",
+            f"{about}{row['later_run_seconds']:,.0f}",
+            f"{row['peak_memory_mib']:,}",
+            str(row["gpu_utilisation"] or ""),
+        )
     console = Console()
     console.print(table)
-    console.print(f"run: {EPOCHS} epochs of {FULL_RUN['train']:,} images; ~ computed from the rates, not measured")
+    console.print(
+        f"run: {EPOCHS} epochs of {FULL_RUN['train']:,} images; ~ computed from the rates, not measured"
+    )
 
 
-BatchSizes = Annotated[list[int] | None, typer.Option("--batch-size", min=2, help="Instead of the baseline's size; "
-                                                      "repeatable.")]
+BatchSizes = Annotated[
+    list[int] | None,
+    typer.Option("--batch-size", min=2, help="Instead of the baseline's size; repeatable."),
+]
 FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's size; slow.")]
 
 
 def main() -> None:
-    def measure(baselines: Annotated[list[str], typer.Argument(help="Names from config/baselines.")],
-                device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-                batch_size: BatchSizes = None,
-                images: Annotated[int | None, typer.Option(min=64, help="Number of images for each figure.")] = None,
-                precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
-                full_run: FullRun = False, out: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
-                ) -> None:
+    def measure(
+        baselines: Annotated[list[str], typer.Argument(help="Names from config/baselines.")],
+        device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+        batch_size: BatchSizes = None,
+        images: Annotated[
+            int | None, typer.Option(min=64, help="Number of images for each figure.")
+        ] = None,
+        precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
+        full_run: FullRun = False,
+        out: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
+    ) -> None:
         """Measure the training and prediction of baselines."""
         bench_train(baselines, device, batch_size or (), images, precision, full_run, out)
+
     try:
         typer.run(measure)
     except DiagvibError as error:

@@ -6,24 +6,35 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 
 
 def resolve_device(name: str):
-    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested but not available."""
+    """`auto`, `cpu` or `cuda` as a torch device. DiagvibError if CUDA is requested but not
+    available."""
     import torch
+
     if name not in ("auto", "cpu", "cuda"):
         raise unknown_name("device", name, ["auto", "cpu", "cuda"])
     if name == "cuda" and not torch.cuda.is_available():
-        raise DiagvibError(f"device: cuda is not available to torch {torch.__version__} on this machine; set "
-                           "`device: auto` or `cpu`, or install a CUDA build of torch and its driver")
+        raise DiagvibError(
+            f"device: cuda is not available to torch {torch.__version__} on this machine; set "
+            "`device: auto` or `cpu`, or install a CUDA build of torch and its driver"
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 
 def likely_gpu(name: str) -> bool:
-    """Whether `resolve_device(name)` will probably give a GPU, without the seconds needed to import torch."""
+    """Whether `resolve_device(name)` will probably give a GPU, without the seconds needed to import
+    torch."""
     return name == "cuda" or (name == "auto" and Path("/proc/driver/nvidia/version").exists())
 
 
 def has_bf16(device) -> bool:
-    """Whether a torch device computes faster in bfloat16: CUDA, and CPUs with AVX512-BF16 or AMX."""
+    """Whether a torch device computes faster in bfloat16: CUDA, and CPUs with AVX512-BF16 or
+    AMX."""
     import torch
-    return device.type == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+    return (
+        device.type == "cuda"
+        or torch.cpu._is_avx512_bf16_supported()
+        or torch.cpu._is_amx_tile_supported()
+    )

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 
 
 class DiagvibError(Exception):
-    """A mistake that the user can correct. Its text is the whole message: what was wrong, where, what would be right.
+    """A mistake that the user can correct. Its text is the whole message: what was wrong, where,
+    what would be right.
 
     The command line prints it on one line, without a traceback, and exits with 1.
     """
@@ -20,9 +21,10 @@ _SHOWN = 20
 
 
 def one_line(error: object, length: int = 300) -> str:
-    """The text of an exception on one line, shortened in the middle if longer than `length` characters."""
+    """The text of an exception on one line, shortened in the middle if longer than `length`
+    characters."""
     text = " ".join(str(error).split())
-    return text if len(text) <= length else f"{text[:length - 105]} ... {text[-100:]}"
+    return text if len(text) <= length else f"{text[: length - 105]} ... {text[-100:]}"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") -> DiagvibError:
@@ -31,6 +33,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     name = one_line(name, 120)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
-    hint = f"did you mean {' or '.join(near)}?" if near else \
-        f"known: {', '.join(known[:_SHOWN])}{rest}" if known else "none is known here"
+    hint = (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"known: {', '.join(known[:_SHOWN])}{rest}"
+        if known
+        else "none is known here"
+    )
     return DiagvibError(f"{where + ': ' if where else ''}unknown {kind} '{name}'; {hint}")

@@ -20,7 +20,8 @@ from yaml.composer import Composer
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError, one_line
 
-# The key under which all our Parquet files carry a JSON object: what made them (names, seed, code version, sources).
+# The key under which all our Parquet files carry a JSON object: what made them (names, seed, code
+# version, sources).
 METADATA_KEY = b"diagvib"
 # Represents the files of a folder: the sha256 of each.
 DIGESTS_FILE = "sha256.json"
@@ -33,13 +34,15 @@ _ABANDONED_SECONDS = 86_400
 
 
 def definition_path(name: str) -> Path:
-    """The path of a definition file: in `config/` of a checkout, or in its copy inside an installed wheel."""
+    """The path of a definition file: in `config/` of a checkout, or in its copy inside an installed
+    wheel."""
     checkout = checkout_path("config") / name
     return checkout if checkout.exists() else _PACKAGE / "config" / name
 
 
 def checkout_path(name: str) -> Path:
-    """A path in the checkout that contains the package (in an installed wheel it need not exist)."""
+    """A path in the checkout that contains the package (in an installed wheel it need not
+    exist)."""
     return _PACKAGE.parent.parent / name
 
 
@@ -51,16 +54,20 @@ def cache_folder() -> Path:
 
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, remove it if not.
+    """Yield a temporary path next to `path`; rename it to `path` if the block succeeds, remove it
+    if not.
 
-    When the block has ended, the file is on disk, not only in memory. Several processes, on several machines, may write
-    the same file: the last one wins. Temporary files of killed writers are removed. A full disk raises DiagvibError.
+    When the block has ended, the file is on disk, not only in memory. Several processes, on several
+    machines, may write the same file: the last one wins. Temporary files of killed writers are
+    removed. A full disk raises DiagvibError.
     """
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_left_over(path)
-        temporary = path.with_name(f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        temporary = path.with_name(
+            f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        )
         try:
             yield temporary
             _to_disk(temporary)
@@ -80,7 +87,8 @@ def _host() -> str:
 
 
 def _remove_left_over(path: Path) -> None:
-    """Remove temporary files of `path` whose writer has ended, or is on another machine and silent for a day."""
+    """Remove temporary files of `path` whose writer has ended, or is on another machine and silent
+    for a day."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         host, pid, *_ = [*left.name.removeprefix(f".{path.name}.").split("."), ""]
         try:
@@ -110,25 +118,35 @@ def _to_disk(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot do this for folders
+        if error.errno not in (
+            errno.EINVAL,
+            errno.ENOTSUP,
+        ):  # some network file systems cannot do this for folders
             raise
     finally:
         os.close(descriptor)
 
 
 def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
-    """The message if an error, or its cause, is that the system does not let us write; otherwise None."""
+    """The message if an error, or its cause, is that the system does not let us write; otherwise
+    None."""
     while error is not None:
         number = getattr(error, "errno", None)
         if number in (errno.ENOSPC, errno.EDQUOT):
-            return DiagvibError(f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
-                                "larger disk (`diagvib plan` says how much is needed), then run the same command again")
+            return DiagvibError(
+                f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
+                "larger disk (`diagvib plan` says how much is needed), then run the same command again"
+            )
         if number in (errno.EACCES, errno.EROFS, errno.EPERM):
-            return DiagvibError(f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
-                                "folder that you may write to")
+            return DiagvibError(
+                f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
+                "folder that you may write to"
+            )
         if number in (errno.EFBIG, errno.EIO, errno.ESTALE):
-            return DiagvibError(f"{path}: cannot be written ({os.strerror(number)}); is the disk sound, and does it, "
-                                "and `ulimit -f`, allow a file of that size?")
+            return DiagvibError(
+                f"{path}: cannot be written ({os.strerror(number)}); is the disk sound, and does it, "
+                "and `ulimit -f`, allow a file of that size?"
+            )
         error = error.__cause__ or error.__context__
     return None
 
@@ -140,8 +158,11 @@ def file_sha256(path: str | Path) -> str:
 
 
 def write_digests(folder: str | Path, names: Iterable[str]) -> None:
-    """Write the sha256 of each of these files of a folder to its DIGESTS_FILE; to be called after they are written."""
-    write_json(Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names})
+    """Write the sha256 of each of these files of a folder to its DIGESTS_FILE; to be called after
+    they are written."""
+    write_json(
+        Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names}
+    )
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -160,7 +181,9 @@ def read_json(path: str | Path) -> dict:
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except (ValueError, OSError, RecursionError) as error:
-        raise DiagvibError(f"{path}: not readable as JSON ({one_line(error)}); delete it and run again") from None
+        raise DiagvibError(
+            f"{path}: not readable as JSON ({one_line(error)}); delete it and run again"
+        ) from None
     if not isinstance(value, dict):
         raise DiagvibError(f"{path}: is not a JSON object; delete it and run again")
     return value
@@ -174,8 +197,9 @@ class _OneOfEachKey(Composer):
         for key, _ in node.value:
             name = (key.tag, str(key.value))
             if name in seen:
-                raise yaml.MarkedYAMLError(None, None, f"the key '{key.value}' is given twice",
-                                           key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    None, None, f"the key '{key.value}' is given twice", key.start_mark
+                )
             seen.add(name)
         return node
 
@@ -185,7 +209,8 @@ class _StrictLoader(_OneOfEachKey, yaml.SafeLoader):
 
 
 class _FastLoader(_OneOfEachKey, _LIBYAML):
-    """Takes a seventh of the time. libyaml's own composer is not used: very deep nesting crashes it."""
+    """Takes a seventh of the time. libyaml's own composer is not used: very deep nesting crashes
+    it."""
 
     def __init__(self, text: str):
         Composer.__init__(self)
@@ -193,13 +218,17 @@ class _FastLoader(_OneOfEachKey, _LIBYAML):
 
 
 def parse_yaml(text: str, where: str):
-    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the problem."""
+    """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the
+    problem."""
     with suppress(*_NOT_YAML):
         return yaml.load(text, _FastLoader)
     try:
         return yaml.load(text, _StrictLoader)
     except yaml.MarkedYAMLError as error:
-        mark, problem = error.problem_mark or error.context_mark, " ".join(filter(None, [error.context, error.problem]))
+        mark, problem = (
+            error.problem_mark or error.context_mark,
+            " ".join(filter(None, [error.context, error.problem])),
+        )
         line = f", line {mark.line + 1}" if mark else ""
         raise DiagvibError(f"{where}: not valid YAML{line}: {one_line(problem)}") from None
     except _NOT_YAML as error:
@@ -207,7 +236,8 @@ def parse_yaml(text: str, where: str):
 
 
 def read_yaml(path: str | Path):
-    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is missing or malformed."""
+    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is
+    missing or malformed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -242,31 +272,42 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
     options: pyarrow's, such as read_dictionary.
     """
     if not Path(path).exists():
-        raise DiagvibError(f"{path}: no such file; the stage that makes it has not run yet "
-                           "(`snakemake` runs them in order)")
+        raise DiagvibError(
+            f"{path}: no such file; the stage that makes it has not run yet "
+            "(`snakemake` runs them in order)"
+        )
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, **options) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
-        if getattr(error, "filename", None) not in (None, str(path)):  # another file, which the caller uses meanwhile
+        if getattr(error, "filename", None) not in (
+            None,
+            str(path),
+        ):  # another file, which the caller uses meanwhile
             raise
         reason = " ".join(str(error).split())[:160]
-        raise DiagvibError(f"{path}: damaged or not a Parquet file ({reason}); delete it and run again to make a new "
-                           "one") from None
+        raise DiagvibError(
+            f"{path}: damaged or not a Parquet file ({reason}); delete it and run again to make a new "
+            "one"
+        ) from None
 
 
 def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     """The metadata of an open Parquet file, as its writer recorded them."""
     value = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
     if value is None:
-        raise DiagvibError(f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')")
+        raise DiagvibError(
+            f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')"
+        )
     try:
         noted = json.loads(value)
     except (ValueError, RecursionError):
         noted = None
     if not isinstance(noted, dict):
-        raise DiagvibError(f"{path}: its metadata under the key 'diagvib' is not a JSON object; delete it and run "
-                           "again to make a new one")
+        raise DiagvibError(
+            f"{path}: its metadata under the key 'diagvib' is not a JSON object; delete it and run "
+            "again to make a new one"
+        )
     return noted
 
 
@@ -276,7 +317,8 @@ def read_metadata(path: str | Path) -> dict:
 
 
 def is_noted(path: str | Path, key: str, value: object) -> bool:
-    """Whether one of our Parquet files exists, is intact and records this value, so that it need not be made again."""
+    """Whether one of our Parquet files exists, is intact and records this value, so that it need
+    not be made again."""
     try:
         return Path(path).exists() and read_metadata(path).get(key) == value
     except DiagvibError:
@@ -284,10 +326,13 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
 
 
 def read_table(path: str | Path, columns: list[str] | None = None, filters=None) -> pa.Table:
-    """One of our Parquet files as a table. DiagvibError if it is missing, damaged, or lacks one of `columns`."""
+    """One of our Parquet files as a table. DiagvibError if it is missing, damaged, or lacks one of
+    `columns`."""
     with open_parquet(path) as file:
         missing = [c for c in columns or [] if c not in file.schema_arrow.names]
         if missing:
-            raise DiagvibError(f"{path}: lacks column {missing[0]}; it has {', '.join(file.schema_arrow.names)}")
+            raise DiagvibError(
+                f"{path}: lacks column {missing[0]}; it has {', '.join(file.schema_arrow.names)}"
+            )
         table = file.read(columns=columns)
     return table.filter(filters) if filters is not None else table

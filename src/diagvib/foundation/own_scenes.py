@@ -1,4 +1,5 @@
-"""A user's own scene, checked at every call: a mistake in it ends in one line, and never in wrong images."""
+"""A user's own scene, checked at every call: a mistake in it ends in one line, and never in wrong
+images."""
 
 import sys
 import traceback
@@ -13,8 +14,8 @@ from diagvib.foundation.plug_ins import reason
 
 
 class CheckedScene:
-    """All attributes of a scene. DiagvibError, naming scene and method, for what a method raises, and for results that
-    are not what the interface demands."""
+    """All attributes of a scene. DiagvibError, naming scene and method, for what a method raises,
+    and for results that are not what the interface demands."""
 
     def __init__(self, scene: Any, where: str):
         """where: the scene, for messages."""
@@ -32,24 +33,34 @@ class CheckedScene:
         def call(*arguments, **more):
             result = _called(method, where, arguments, more)
             if name == "renderer":
-                return _CheckedRenderer(result, where, more["size"] if "size" in more else arguments[1])
+                return _CheckedRenderer(
+                    result, where, more["size"] if "size" in more else arguments[1]
+                )
             if name == "realize":
-                _check_columns(result, self._scene.columns, len(next(iter(arguments[0].values()))), where)
+                _check_columns(
+                    result, self._scene.columns, len(next(iter(arguments[0].values()))), where
+                )
             if name == "catalogue":
-                _check_attributes(result, {"sources": str, "comparable": bool, "digest": str}, where)
+                _check_attributes(
+                    result, {"sources": str, "comparable": bool, "digest": str}, where
+                )
             if name == "examples":
                 _check_images(result, (len(arguments[1]), None, None, 3), "uint8", where)
             return result
+
         return call
 
 
 class _CheckedRenderer:
-    """All attributes of a scene's renderer, which must give an image of this size for each recipe."""
+    """All attributes of a scene's renderer, which must give an image of this size for each
+    recipe."""
 
     def __init__(self, renderer: Any, where: str, size: int):
         _check_attributes(renderer, {"size": int, "device": object}, where)
         if renderer.size != size:
-            raise DiagvibError(f"{where} gives a renderer of size {renderer.size}, but {size} was asked for")
+            raise DiagvibError(
+                f"{where} gives a renderer of size {renderer.size}, but {size} was asked for"
+            )
         self._renderer, self._where = renderer, where
 
     def __getattr__(self, name: str) -> Any:
@@ -71,7 +82,9 @@ def _called(function: Callable, where: str, arguments: tuple, more: dict) -> Any
     except Exception as error:  # it is not our function
         module = sys.modules.get(getattr(function, "__module__", None) or type(function).__module__)
         file = getattr(module, "__file__", None)
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        own = [
+            frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file
+        ]
         place = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
         raise DiagvibError(f"{where} failed ({place}{reason(error)})") from error
 
@@ -80,30 +93,47 @@ def _check_attributes(value: Any, wanted: dict[str, type], where: str) -> None:
     for name, kind in wanted.items():
         found = getattr(value, name, None)
         if found is None or not isinstance(found, kind):
-            raise DiagvibError(f"{where} gives a {type(value).__name__} whose {name} is {found!r}; "
-                               + ("it is needed" if kind is object else f"{kind.__name__} is needed"))
+            raise DiagvibError(
+                f"{where} gives a {type(value).__name__} whose {name} is {found!r}; "
+                + ("it is needed" if kind is object else f"{kind.__name__} is needed")
+            )
 
 
 def _check_columns(value: Any, columns: Any, count: int, where: str) -> None:
     for name, kind in zip(columns.names, columns.types, strict=True):
         if not isinstance(value, dict) or name not in value:
-            raise DiagvibError(f"{where} gives no column {name}; it must give {', '.join(columns.names)}, by name")
+            raise DiagvibError(
+                f"{where} gives no column {name}; it must give {', '.join(columns.names)}, by name"
+            )
         column = np.asarray(value[name])
         if column.shape != (count,):
-            raise DiagvibError(f"{where} gives {name} of shape {column.shape}; one value for each of {count} images is "
-                               "needed")
+            raise DiagvibError(
+                f"{where} gives {name} of shape {column.shape}; one value for each of {count} images is "
+                "needed"
+            )
         if column.dtype.kind == "f" and not np.isfinite(column).all():
             row = int(np.flatnonzero(~np.isfinite(column))[0])
-            raise DiagvibError(f"{where} gives {column[row]} for {name} of image {row}; a finite number is needed")
+            raise DiagvibError(
+                f"{where} gives {column[row]} for {name} of image {row}; a finite number is needed"
+            )
         try:
             pa.array(column, kind)
         except pa.ArrowException as error:
-            raise DiagvibError(f"{where} gives {name} that is not {kind}: {one_line(error)}") from None
+            raise DiagvibError(
+                f"{where} gives {name} that is not {kind}: {one_line(error)}"
+            ) from None
 
 
 def _check_images(images: Any, shape: tuple, kind: str, where: str) -> None:
-    found, given = tuple(getattr(images, "shape", ())), str(getattr(images, "dtype", type(images).__name__))
-    fits = len(found) == len(shape) and all(a in (None, b) for a, b in zip(shape, found, strict=True))
+    found, given = (
+        tuple(getattr(images, "shape", ())),
+        str(getattr(images, "dtype", type(images).__name__)),
+    )
+    fits = len(found) == len(shape) and all(
+        a in (None, b) for a, b in zip(shape, found, strict=True)
+    )
     if given != kind or not fits:
         wanted = ", ".join("any" if side is None else str(side) for side in shape)
-        raise DiagvibError(f"{where} gives images of {given} and shape {list(found)}; {kind}[{wanted}] is needed")
+        raise DiagvibError(
+            f"{where} gives images of {given} and shape {list(found)}; {kind}[{wanted}] is needed"
+        )

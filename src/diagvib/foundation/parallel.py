@@ -1,4 +1,5 @@
-"""The same function on many items at once, in separate processes: for work that threads cannot share."""
+"""The same function on many items at once, in separate processes: for work that threads cannot
+share."""
 
 import multiprocessing
 import os
@@ -19,13 +20,15 @@ R = TypeVar("R")
 _PROCESS = os.getpid()
 
 
-def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, worth: int) -> Iterator[R]:
+def in_processes(
+    function: Callable[[T], R], things: Sequence[T], most: int, worth: int
+) -> Iterator[R]:
     """function(thing) for each of the things, in order.
 
-    most: processes. worth: the fewest things for which starting a process pays off; with fewer than twice that many,
-    this process does all the work. function, things and results are pickled; function must be importable, since the
-    processes do not run the main script. The first error ends the call; no process outlives this one. DiagvibError if
-    a process was killed.
+    most: processes. worth: the fewest things for which starting a process pays off; with fewer than
+    twice that many, this process does all the work. function, things and results are pickled;
+    function must be importable, since the processes do not run the main script. The first error
+    ends the call; no process outlives this one. DiagvibError if a process was killed.
     """
     processes = min(most, len(things) // worth)
     if processes < 2:
@@ -37,12 +40,15 @@ def in_processes(function: Callable[[T], R], things: Sequence[T], most: int, wor
                 found = pool.map(function, things, chunksize=max(1, worth // 8))
             yield from found
         except BrokenProcessPool:
-            raise DiagvibError(f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
-                               "threads") from None
+            raise DiagvibError(
+                f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
+                "threads"
+            ) from None
 
 
 def _context(function: Callable) -> multiprocessing.context.BaseContext:
-    """Processes that are forks of one that has loaded the function's module, where there are such, else new ones."""
+    """Processes that are forks of one that has loaded the function's module, where there are such,
+    else new ones."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -52,7 +58,8 @@ def _context(function: Callable) -> multiprocessing.context.BaseContext:
 
 @contextmanager
 def _without_main_script() -> Iterator[None]:
-    """Processes that start meanwhile do not run the main script again: a user's script need not expect that."""
+    """Processes that start meanwhile do not run the main script again: a user's script need not
+    expect that."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -70,9 +77,10 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def one_thread_in_forks() -> Iterator[None]:
-    """In a fork of the process that has imported this, torch uses one thread: with more, it can wait for ever for those
-    that the fork lacks, as DataLoader's workers would."""
+    """In a fork of the process that has imported this, torch uses one thread: with more, it can
+    wait for ever for those that the fork lacks, as DataLoader's workers would."""
     import torch
+
     if os.getpid() == _PROCESS:
         yield
         return

@@ -15,16 +15,24 @@ def print_wide(shown: Table) -> None:
 
 
 class Counter:
-    """A bar on stderr, if that is a terminal: how much is done, of how much, how fast, and the remaining time.
+    """A bar on stderr, if that is a terminal: how much is done, of how much, how fast, and the
+    remaining time.
 
     Work that succeeds ends with a line that says how much was done and how fast.
     """
 
     def __init__(self, name: str, total: int, unit: str):
         self._name, self._unit, self._done = name, unit, 0
-        self._bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                             TextColumn("{task.fields[speed]}"), TimeRemainingColumn(), console=Console(stderr=True),
-                             transient=True, disable=not sys.stderr.isatty())
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]}"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not sys.stderr.isatty(),
+        )
         self._task = self._bar.add_task(name, total=total, speed="")
 
     def __enter__(self) -> "Counter":
@@ -41,7 +49,10 @@ class Counter:
         self._bar.stop()
         if error is None:
             seconds = time.perf_counter() - self._start
-            print(f"{self._name}: {self._done:,} {self._unit} in {seconds:.1f} s, {self._speed()}", file=sys.stderr)
+            print(
+                f"{self._name}: {self._done:,} {self._unit} in {seconds:.1f} s, {self._speed()}",
+                file=sys.stderr,
+            )
 
     def _speed(self) -> str:
         return f"{self._done / max(time.perf_counter() - self._start, 1e-9):,.0f} {self._unit}/s"

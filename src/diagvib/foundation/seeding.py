@@ -1,5 +1,5 @@
-"""Randomness as an argument: generators seeded by names, so that anything can be drawn again by itself, in any
-order."""
+"""Randomness as an argument: generators seeded by names, so that anything can be drawn again by
+itself, in any order."""
 
 import hashlib
 
@@ -7,7 +7,8 @@ import numpy as np
 
 
 def named_generator(*names: object) -> np.random.Generator:
-    """A random generator seeded by names alone: the same on every machine and in any order of calls."""
+    """A random generator seeded by names alone: the same on every machine and in any order of
+    calls."""
     return np.random.Generator(np.random.PCG64(int.from_bytes(name_digest(*names), "big")))
 
 

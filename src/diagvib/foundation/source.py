@@ -1,5 +1,6 @@
-"""What a Python file says. Nothing is executed, and each text is analysed once: what was found is kept in the
-`cache_folder`, since a command asks for a hundred files, which would take longer than the rest of its start."""
+"""What a Python file says. Nothing is executed, and each text is analysed once: what was found is
+kept in the `cache_folder`, since a command asks for a hundred files, which would take longer than
+the rest of its start."""
 
 import ast
 import hashlib
@@ -21,19 +22,23 @@ from diagvib.foundation.files import cache_folder, definition_path
 from diagvib.foundation.versions import file_version
 
 # A comment or a string literal, with its prefix. Python's own tokenizer takes four times as long.
-_LITERAL = re.compile(r"""
+_LITERAL = re.compile(
+    r"""
     \#[^\n]*
     | (?:\b[a-zA-Z]{1,2})? (?: \"{3} [^"\\]* (?: (?: \\. | "(?!"") ) [^"\\]* )* \"{3}
                              | '{3} [^'\\]* (?: (?: \\. | '(?!'') ) [^'\\]* )* '{3}
-                             | " (?: [^"\\\n] | \\. )* " | ' (?: [^'\\\n] | \\. )* ' )""", re.DOTALL | re.VERBOSE)
+                             | " (?: [^"\\\n] | \\. )* " | ' (?: [^'\\\n] | \\. )* ' )""",
+    re.DOTALL | re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
 class Source:
-    """imports: what its import statements name, except those for type checkers, as `named_by` gives it. attributes: the
-    names after a dot. definitions: the files in config/ that it reads. program: sha256, as hex, of its text without
-    comments, docstrings and blank lines; of every byte where a formatted string contains its own quotes or a quoted
-    brace. error: why it is not Python; every byte then counts, and nothing else is known.
+    """imports: what its import statements name, except those for type checkers, as `named_by` gives
+    it. attributes: the names after a dot. definitions: the files in config/ that it reads. program:
+    sha256, as hex, of its text without comments, docstrings and blank lines; of every byte where a
+    formatted string contains its own quotes or a quoted brace. error: why it is not Python; every
+    byte then counts, and nothing else is known.
     """
 
     imports: list[list]
@@ -49,7 +54,8 @@ def read_source(path: Path) -> Source:
 
 
 def syntax_tree(path: Path) -> tuple[ast.Module, str]:
-    """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if it is not Python."""
+    """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if
+    it is not Python."""
     return _parsed(*file_version(path))
 
 
@@ -81,7 +87,8 @@ def _source(path: Path, changed: int, size: int) -> Source:
 
 
 def _keep(path: Path, text: str) -> None:
-    """Unlike other files, not forced to disk: half a text is not valid JSON, and what is lost is found again."""
+    """Unlike other files, not forced to disk: half a text is not valid JSON, and what is lost is
+    found again."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_text(text)
@@ -106,26 +113,37 @@ def _analysed(content: bytes, tree: ast.Module, error: str) -> Source:
 
 
 def named_by(node: ast.AST) -> list[list]:
-    """What an import statement names: `[level, name]` of each module, and of each object imported from one, which may
-    be a module. level: the number of dots that the name begins with."""
+    """What an import statement names: `[level, name]` of each module, and of each object imported
+    from one, which may be a module. level: the number of dots that the name begins with."""
     if isinstance(node, ast.Import):
         return [[0, alias.name] for alias in node.names]
     if isinstance(node, ast.ImportFrom):
         base = node.module or ""
-        return [[node.level, base], *([node.level, f"{base}.{alias.name}".strip(".")] for alias in node.names)]
+        return [
+            [node.level, base],
+            *([node.level, f"{base}.{alias.name}".strip(".")] for alias in node.names),
+        ]
     return []
 
 
 def definitions(nodes: Iterable[ast.AST]) -> list[str]:
     """The files in config/ named in calls of `definition_path`."""
-    return sorted({node.args[0].value for part in nodes for node in ast.walk(part)
-                   if isinstance(node, ast.Call) and getattr(node.func, "id", "") == definition_path.__name__
-                   and node.args and isinstance(node.args[0], ast.Constant)})
+    return sorted(
+        {
+            node.args[0].value
+            for part in nodes
+            for node in ast.walk(part)
+            if isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") == definition_path.__name__
+            and node.args
+            and isinstance(node.args[0], ast.Constant)
+        }
+    )
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements within a node, except those for type checkers. Much faster than ast.walk, which also visits
-    expressions."""
+    """All statements within a node, except those for type checkers. Much faster than ast.walk,
+    which also visits expressions."""
     for child in _children(node):
         yield child
         yield from _statements(child)
@@ -133,12 +151,17 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def _children(node: ast.AST) -> list[ast.AST]:
     inner = node.orelse if _is_for_type_checkers(node) else ast.iter_child_nodes(node)
-    return [child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)]
+    return [
+        child for child in inner if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case)
+    ]
 
 
 def _is_for_type_checkers(node: ast.AST) -> bool:
     """Whether a statement is `if TYPE_CHECKING:`, whose `else` is what runs."""
-    return isinstance(node, ast.If) and getattr(node.test, "attr", getattr(node.test, "id", "")) == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and getattr(node.test, "attr", getattr(node.test, "id", "")) == "TYPE_CHECKING"
+    )
 
 
 def outermost(node: ast.AST) -> Iterator[ast.stmt]:
@@ -150,8 +173,11 @@ def outermost(node: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _program(content: bytes, tree: ast.Module) -> str:
-    """The lines of the program, each up to its comment. ValueError if they cannot be determined for certain."""
-    text = TextIOWrapper(BytesIO(content), tokenize.detect_encoding(BytesIO(content).readline)[0]).read()
+    """The lines of the program, each up to its comment. ValueError if they cannot be determined for
+    certain."""
+    text = TextIOWrapper(
+        BytesIO(content), tokenize.detect_encoding(BytesIO(content).readline)[0]
+    ).read()
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
     docstrings, comments = {starts[row - 1] + column for row, column in _docstrings(tree)}, {}
@@ -164,15 +190,20 @@ def _program(content: bytes, tree: ast.Module) -> str:
             return ""
         if "f" in literal.partition(literal[-1])[0].lower() and not _closes_its_braces(literal):
             raise ValueError("this string may end later")
-        return "\n" * literal.count("\n") if place in docstrings else "x" + "\nx" * literal.count("\n")
+        return (
+            "\n" * literal.count("\n") if place in docstrings else "x" + "\nx" * literal.count("\n")
+        )
 
     covering = _LITERAL.sub(covered, text).split("\n")
     rows = [row for row, line in enumerate(covering, 1) if line.strip() not in ("", "\\")]
-    return "\n".join(lines[row - 1][:comments.get(row)].rstrip(" " if row in comments else "\n") for row in rows)
+    return "\n".join(
+        lines[row - 1][: comments.get(row)].rstrip(" " if row in comments else "\n") for row in rows
+    )
 
 
 def _closes_its_braces(literal: str) -> bool:
-    """Whether each replacement field of a formatted string is complete. Outside of one, two braces stand for one."""
+    """Whether each replacement field of a formatted string is complete. Outside of one, two braces
+    stand for one."""
     depth = 0
     for braces in re.findall(r"\{+|\}+", literal):
         if braces[0] == "{":
@@ -186,10 +217,15 @@ def _closes_its_braces(literal: str) -> bool:
 
 
 def _docstrings(node: ast.AST) -> Iterator[tuple[int, int]]:
-    """Where each docstring begins: line and column. One that shares its line with other code is read with that line."""
-    if (isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-            and ast.get_docstring(node, clean=False) is not None):
+    """Where each docstring begins: line and column. One that shares its line with other code is
+    read with that line."""
+    if (
+        isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and ast.get_docstring(node, clean=False) is not None
+    ):
         yield node.body[0].lineno, node.body[0].col_offset
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.expr):  # expressions are most of a tree and contain no docstrings
+        if not isinstance(
+            child, ast.expr
+        ):  # expressions are most of a tree and contain no docstrings
             yield from _docstrings(child)

@@ -1,4 +1,5 @@
-"""Strict validation with pydantic: unknown keys are errors, and messages name file and key on one line."""
+"""Strict validation with pydantic: unknown keys are errors, and messages name file and key on one
+line."""
 
 import re
 import reprlib
@@ -6,7 +7,15 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 
@@ -19,23 +28,33 @@ _short.maxlevel, _short.maxlist, _short.maxdict, _short.maxstring, _short.maxoth
 
 def text_like(pattern: str, meaning: str) -> Any:
     """The type of texts that fully match a pattern. meaning: the pattern in words, for messages."""
+
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value):
             raise ValueError(f"{_short.repr(value)} cannot be used; {meaning}")
         return value
-    return Annotated[str, AfterValidator(check),
-                     WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "description": meaning})]
+
+    return Annotated[
+        str,
+        AfterValidator(check),
+        WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "description": meaning}),
+    ]
 
 
 # Names that become part of a path or a command: no separators, no dot or dash at the start.
-Name = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
-                 "a name has at most 64 letters, digits, '_', '-' and '.', and begins with a letter or digit")
+Name = text_like(
+    r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}",
+    "a name has at most 64 letters, digits, '_', '-' and '.', and begins with a letter or digit",
+)
 
 
 def unique(item: Any, least: int = 1) -> Any:
     """The type of lists that name each item once. least: the fewest items allowed."""
-    return Annotated[list[item], Field(min_length=least, json_schema_extra={"uniqueItems": True}),
-                     AfterValidator(_no_item_twice)]
+    return Annotated[
+        list[item],
+        Field(min_length=least, json_schema_extra={"uniqueItems": True}),
+        AfterValidator(_no_item_twice),
+    ]
 
 
 def _no_item_twice(items: list) -> list:
@@ -52,7 +71,8 @@ class Strict(BaseModel):
 
 
 class Misplaced(ValueError):
-    """For validators of a whole record: the problem with the value at `path` inside it, such as `rows.0.cells`."""
+    """For validators of a whole record: the problem with the value at `path` inside it, such as
+    `rows.0.cells`."""
 
     def __init__(self, path: str, problem: str):
         super().__init__(problem)
@@ -74,7 +94,8 @@ _adapter = cache(TypeAdapter)
 
 
 def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:
-    """Of a union's branches, reports the one that the value matches furthest; if several are equal, all of them."""
+    """Of a union's branches, reports the one that the value matches furthest; if several are equal,
+    all of them."""
     paths = [_path(error, value) for error in errors]
     path = next(path for path in paths if len(path) == max(map(len, paths)))
     told = [error for error, its in zip(errors, paths, strict=True) if its == path]
@@ -89,11 +110,17 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
     if "union_tag_invalid" in kinds:
         context = kinds["union_tag_invalid"]["ctx"]
         known = [name.strip("'") for name in context["expected_tags"].split(", ")]
-        return unknown_name("value", context["tag"], known, f"{place}.{context['discriminator'].strip(chr(39))}")
+        return unknown_name(
+            "value", context["tag"], known, f"{place}.{context['discriminator'].strip(chr(39))}"
+        )
     if "union_tag_not_found" in kinds:
         context = kinds["union_tag_not_found"]["ctx"]
-        return DiagvibError(f"{where}: the key {dotted}.{context['discriminator'].strip(chr(39))} is missing")
-    as_list = f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
+        return DiagvibError(
+            f"{where}: the key {dotted}.{context['discriminator'].strip(chr(39))} is missing"
+        )
+    as_list = (
+        f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
+    )
     if "literal_error" in kinds and (as_list or len(told) == 1 or isinstance(given, str)):
         known = re.split(r", | or ", kinds["literal_error"]["ctx"]["expected"])
         unknown = unknown_name("value", _plain(given), [name.strip("'") for name in known], place)
@@ -108,7 +135,13 @@ def _path(error: dict, value: object) -> list[str]:
     """Where in `value` an error is. pydantic puts the names of a union's branches in between."""
     path = []
     for part in error["loc"]:
-        if part in (value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()):
+        if part in (
+            value
+            if isinstance(value, dict)
+            else range(len(value))
+            if isinstance(value, list)
+            else ()
+        ):
             path, value = [*path, _key(part)], value[part]
     if error["type"] == "missing":
         path.append(_key(error["loc"][-1]))
@@ -125,9 +158,14 @@ def _problem(error: dict) -> str:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     text = error["msg"].replace("Input should", "must").replace("Keys should", "keys must")
-    text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text).removesuffix(", not 0")
-    text = re.sub(r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
-                  "a mapping of keys to values", text)
+    text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text).removesuffix(
+        ", not 0"
+    )
+    text = re.sub(
+        r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
+        "a mapping of keys to values",
+        text,
+    )
     return f"{text}, not {_short.repr(error['input'])}"
 
 
@@ -141,10 +179,19 @@ def _keys(kind: Any, path: list[str], tag: tuple) -> list[str]:
         kind, path = get_args(kind)[1], path[1:]
     records = list(_records(kind))
     for part in path:
-        records = next((list(_records(record.model_fields[part].annotation)) for record in records
-                        if part in record.model_fields), records)
-    chosen = [record for record in records
-              if any(field.annotation == Literal[tag] for field in record.model_fields.values())]
+        records = next(
+            (
+                list(_records(record.model_fields[part].annotation))
+                for record in records
+                if part in record.model_fields
+            ),
+            records,
+        )
+    chosen = [
+        record
+        for record in records
+        if any(field.annotation == Literal[tag] for field in record.model_fields.values())
+    ]
     return [key for record in chosen or records for key in record.model_fields]
 
 

@@ -1,4 +1,5 @@
-"""What a file says is read once, and again when the file has changed: in a notebook, files change between calls."""
+"""What a file says is read once, and again when the file has changed: in a notebook, files change
+between calls."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -9,8 +10,8 @@ Found = TypeVar("Found")
 
 
 def file_version(path: Path) -> tuple[Path, int, int]:
-    """The key under which what a file says may be kept, whatever folder it is named from: other content has another
-    size or time of change. Zeros for these if there is no such file."""
+    """The key under which what a file says may be kept, whatever folder it is named from: other
+    content has another size or time of change. Zeros for these if there is no such file."""
     try:
         status = path.stat()
     except OSError:

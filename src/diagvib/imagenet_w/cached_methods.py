@@ -1,4 +1,5 @@
-"""Augmenting methods for training on features: the images were augmented before their features were computed."""
+"""Augmenting methods for training on features: the images were augmented before their features were
+computed."""
 
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -15,8 +16,8 @@ from diagvib.methods.mixup import mixed_labels
 
 @dataclass(frozen=True)
 class View:
-    """Features of the training photos under one augmentation: values [N, D]; share: the weight of each one's own label,
-    [N]. They are on the device, or mapped from a file."""
+    """Features of the training photos under one augmentation: values [N, D]; share: the weight of
+    each one's own label, [N]. They are on the device, or mapped from a file."""
 
     values: Tensor
     share: Tensor
@@ -46,24 +47,33 @@ class Augmented(OfViews):
 
     def augment(self, batch: Batch) -> Batch:
         drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.chosen["p"]
-        return replace(batch, inputs=torch.where(drawn, self.seen[self.chosen["view"]].inputs(batch.index),
-                                                 batch.inputs))
+        return replace(
+            batch,
+            inputs=torch.where(
+                drawn, self.seen[self.chosen["view"]].inputs(batch.index), batch.inputs
+            ),
+        )
 
 
 class Mixed(OfViews):
-    """mixup and cutmix: photos are replaced by their view, mixed with the previous photo in the augmented batch."""
+    """mixup and cutmix: photos are replaced by their view, mixed with the previous photo in the
+    augmented batch."""
 
     options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
 
     def augment(self, batch: Batch) -> Batch:
         view = self.seen[self.chosen["view"]]
         others = self.data.labels[before(batch.index, len(self.data))]
-        return replace(batch, inputs=view.inputs(batch.index), labels=mixed_labels(
-            batch.labels, others, view.shares(batch.index), self.n_classes))
+        return replace(
+            batch,
+            inputs=view.inputs(batch.index),
+            labels=mixed_labels(batch.labels, others, view.shares(batch.index), self.n_classes),
+        )
 
 
 def before(index: Tensor, n: int) -> Tensor:
-    """The previous photo of each of these in the batch in which it was augmented; the last one precedes the first."""
+    """The previous photo of each of these in the batch in which it was augmented; the last one
+    precedes the first."""
     start = index - index % TOGETHER
     return torch.where(index > start, index, (start + TOGETHER).clamp(max=n)) - 1
 
@@ -74,13 +84,16 @@ class AugMixed(AugMix, OfViews):
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         views = [batch.inputs, *(self.seen[f"augmix.{k}"].inputs(batch.index) for k in (1, 2))]
         logits = self.model(torch.cat(views)).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(logits)
+        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(
+            logits
+        )
         update("model", losses.mean())
         return StepOutput(losses, logits[0])
 
 
 class Ensemble(Lle, OfViews):
-    """lle with views as shifts: with equal probability, a photo is unchanged or replaced by one of its views."""
+    """lle with views as shifts: with equal probability, a photo is unchanged or replaced by one of
+    its views."""
 
     told: ClassVar[tuple] = ("nothing",)
     options: ClassVar[dict] = {
@@ -97,5 +110,7 @@ class Ensemble(Lle, OfViews):
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
         inputs = batch.inputs
         for number, name in enumerate(self.chosen["shifts"], 1):
-            inputs = torch.where((shift == number)[:, None], self.seen[name].inputs(batch.index), inputs)
+            inputs = torch.where(
+                (shift == number)[:, None], self.seen[name].inputs(batch.index), inputs
+            )
         return replace(batch, inputs=inputs), shift

@@ -1,4 +1,5 @@
-"""Measures models on photos: predictions for every photo are kept, so that an interrupted measurement can continue."""
+"""Measures models on photos: predictions for every photo are kept, so that an interrupted
+measurement can continue."""
 
 from __future__ import annotations
 
@@ -27,20 +28,29 @@ _BATCH, _BATCH_CPU = 256, 32
 
 
 @torch.inference_mode()
-def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept: Path, threads: int) -> dict:
+def evaluate(
+    classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept: Path, threads: int
+) -> dict:
     """A model's measures, as `measures.measure` gives them, with what they were measured on.
 
-    Its predictions go to `kept`/{set}.parquet; a set that already exists for the same model, photos and font is not
-    measured again. DiagvibError if a set has no usable photo.
+    Its predictions go to `kept`/{set}.parquet; a set that already exists for the same model, photos
+    and font is not measured again. DiagvibError if a set has no usable photo.
     """
     found: dict[str, pd.DataFrame] = {}
     for chosen in sets:
         files = {name: kept / f"{name}.parquet" for name in chosen.names}
-        digest = digest_of({"model": classifier.digest, "font": font.name, **chosen.describe()}, __name__,
-                           classifier.name)
+        digest = digest_of(
+            {"model": classifier.digest, "font": font.name, **chosen.describe()},
+            __name__,
+            classifier.name,
+        )
         if not all(is_noted(file, "digest", digest) for file in files.values()):
             for name, table in _answers(classifier, chosen, font, threads).items():
-                write_table(files[name], pa.Table.from_pandas(table, preserve_index=False), {"digest": digest})
+                write_table(
+                    files[name],
+                    pa.Table.from_pandas(table, preserve_index=False),
+                    {"digest": digest},
+                )
         found |= {name: read_table(file).to_pandas() for name, file in files.items()}
         if CLEAN in chosen.names:
             carton = chosen.photos.classes.index(CARTON)
@@ -48,8 +58,11 @@ def evaluate(classifier: Classifier, sets: Iterable[PhotoSet], font: Font, kept:
 
 
 def digest_of(content: dict, module: str, model: str, method: str = "erm") -> str:
-    """A digest of what affects a result: a description, and the code of a module, a model and a method."""
-    return hashlib.sha256(json.dumps([content, _code(module, model, method)], sort_keys=True).encode()).hexdigest()
+    """A digest of what affects a result: a description, and the code of a module, a model and a
+    method."""
+    return hashlib.sha256(
+        json.dumps([content, _code(module, model, method)], sort_keys=True).encode()
+    ).hexdigest()
 
 
 @cache
@@ -57,22 +70,34 @@ def _code(module: str, model: str, method: str) -> str:
     return code_digest({"model": {"name": model}, "method": {"name": method}}, module)
 
 
-def _answers(classifier: Classifier, chosen: PhotoSet, font: Font, threads: int) -> dict[str, pd.DataFrame]:
+def _answers(
+    classifier: Classifier, chosen: PhotoSet, font: Font, threads: int
+) -> dict[str, pd.DataFrame]:
     device = next(classifier.network.parameters()).device
     parts: dict[str, list[pd.DataFrame]] = {name: [] for name in chosen.names}
     batch = _BATCH_CPU if device.type == "cpu" else _BATCH
-    with (deterministic(device, threads),
-          Counter(f"{classifier.name} on {chosen.photos.root.name}", len(chosen.photos), "photos") as counter):
+    with (
+        deterministic(device, threads),
+        Counter(
+            f"{classifier.name} on {chosen.photos.root.name}", len(chosen.photos), "photos"
+        ) as counter,
+    ):
         for read in read_batches(chosen.photos, classifier.preprocessing, batch, threads):
-            for name, inputs in versions(chosen, read.pixels.to(device), classifier.preprocessing, font):
+            for name, inputs in versions(
+                chosen, read.pixels.to(device), classifier.preprocessing, font
+            ):
                 parts[name].append(answers(classifier.network(inputs), read.rows, chosen))
             counter.advance(len(read.rows))
     return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
 
 
-def versions(chosen: PhotoSet, pixels: Tensor, preprocessing: Preprocessing, font: Font
-             ) -> Iterator[tuple[str, Tensor]]:
-    """For photos uint8[B, 3, S, S], the inputs for each name of the set: unchanged, or with the watermark."""
+def versions(
+    chosen: PhotoSet, pixels: Tensor, preprocessing: Preprocessing, font: Font
+) -> Iterator[tuple[str, Tensor]]:
+    """For photos uint8[B, 3, S, S], the inputs for each name of the set: unchanged, or with the
+    watermark."""
     for name in chosen.names:
-        shown = blend(pixels, watermark(preprocessing.crop, font)) if name == WATERMARKED else pixels
+        shown = (
+            blend(pixels, watermark(preprocessing.crop, font)) if name == WATERMARKED else pixels
+        )
         yield name, preprocessing.inputs(shown)

@@ -1,7 +1,8 @@
-"""The configuration of the ImageNet-W workflow, `config/imagenet_w*.yaml`: read, validated, and split by stage.
+"""The configuration of the ImageNet-W workflow, `config/imagenet_w*.yaml`: read, validated, and
+split by stage.
 
-It has no studies, bindings or baselines, hence a separate schema instead of keys that the main one would have to
-refuse. Does not import torch, so that planning stays quick.
+It has no studies, bindings or baselines, hence a separate schema instead of keys that the main one
+would have to refuse. Does not import torch, so that planning stays quick.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from diagvib.settings.configuration import Root
 
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Rate = Annotated[float, Field(gt=0, le=1000)]
-_ModelName = text_like(r"(timm/)?[\w.-]+|\w+(\.\w+)*:\w+", "a torchvision classifier, timm/NAME, small_cnn, or your "
-                                                           "own as package.module:function is needed")
+_ModelName = text_like(
+    r"(timm/)?[\w.-]+|\w+(\.\w+)*:\w+",
+    "a torchvision classifier, timm/NAME, small_cnn, or your "
+    "own as package.module:function is needed",
+)
 
 
 class Model(Strict):
-    """A classifier. weights: a published name (default: torchvision's first), or your own .pt or .pth file; size: image
-    size for your own models."""
+    """A classifier. weights: a published name (default: torchvision's first), or your own .pt or
+    .pth file; size: image size for your own models."""
 
     name: _ModelName
     weights: Annotated[str, Field(min_length=1)] | None = None
@@ -59,8 +63,8 @@ class Photos(Strict):
 
 
 class StandIns(Strict):
-    """Photos drawn by code: how many of each class, the image size for the network, the share of training cartons with
-    the watermark, and how many epochs a small network is trained on them."""
+    """Photos drawn by code: how many of each class, the image size for the network, the share of
+    training cartons with the watermark, and how many epochs a small network is trained on them."""
 
     train: Annotated[int, Field(ge=4, le=10_000)]
     val: Annotated[int, Field(ge=2, le=10_000)]
@@ -70,7 +74,8 @@ class StandIns(Strict):
 
 
 class LastLayer(Strict):
-    """How last layers are retrained. learning_rates are for batches of 256 images, and scale with batch_size."""
+    """How last layers are retrained. learning_rates are for batches of 256 images, and scale with
+    batch_size."""
 
     model: Model
     methods: unique(Literal[tuple(METHODS)])
@@ -96,9 +101,14 @@ class Configuration(Strict):
     @model_validator(mode="after")
     def _of_one_kind(self) -> Configuration:
         if (self.photos is None) == (self.stand_ins is None):
-            raise Misplaced("photos", "give either photos, your own folders, or stand_ins, drawn by code")
+            raise Misplaced(
+                "photos", "give either photos, your own folders, or stand_ins, drawn by code"
+            )
         if self.last_layer and self.photos and not self.photos.train:
-            raise Misplaced("photos.train", "last_layer needs training photos; name their folder, or leave it out")
+            raise Misplaced(
+                "photos.train",
+                "last_layer needs training photos; name their folder, or leave it out",
+            )
         folders = [model.folder for model in self.models]
         if len(set(folders)) < len(folders):
             raise Misplaced("models", "a model is listed twice with the same weights; list it once")
@@ -109,13 +119,16 @@ STAGES = ("stand_ins", "evaluate", "features", "last_layer", "compare")
 
 
 def resolve(config: object, where: str) -> dict:
-    """A configuration validated and filled in. DiagvibError naming `where` and the key of the first problem."""
+    """A configuration validated and filled in. DiagvibError naming `where` and the key of the first
+    problem."""
     found = validated(Configuration, config, where).model_dump()
     check_root(found["root"], where)
     if found["stand_ins"]:
         drawn = Layout(Path(found["root"])).photos
-        found["photos"] = {"train": str(drawn / "train"), **{
-            name: str(drawn / name) for name in ("val", "sin", "in_r", "in_9")}}
+        found["photos"] = {
+            "train": str(drawn / "train"),
+            **{name: str(drawn / name) for name in ("val", "sin", "in_r", "in_9")},
+        }
     return found
 
 
@@ -129,23 +142,37 @@ def models(config: Mapping) -> dict[str, dict]:
 
 
 def stage_settings(config: Mapping, stage: str, name: str | None = None) -> dict:
-    """What one job of a stage depends on, as plain data. name: of the model's folder, or of the method."""
+    """What one job of a stage depends on, as plain data. name: of the model's folder, or of the
+    method."""
     layer, settings = config["last_layer"] or {}, {"font": config["font"]}
     sets = {key: value for key, value in config["photos"].items() if key != "train"}
     if stage in ("features", "last_layer") and not layer:
-        raise DiagvibError(f"{stage}: the configuration trains no last layer; add last_layer with model and methods")
+        raise DiagvibError(
+            f"{stage}: the configuration trains no last layer; add last_layer with model and methods"
+        )
     if stage == "evaluate":
         settings |= {"photos": sets, "model": _chosen(models(config), name, stage, "model")}
     elif stage == "features":
-        settings |= {"photos": config["photos"], "model": layer["model"], "seed": layer["seed"],
-                     "variants": variants(layer["methods"])}
+        settings |= {
+            "photos": config["photos"],
+            "model": layer["model"],
+            "seed": layer["seed"],
+            "variants": variants(layer["methods"]),
+        }
     elif stage == "last_layer":
         _chosen({method: method for method in layer["methods"]}, name, stage, "method")
-        settings |= {"photos": config["photos"], "threads": config["threads"], "model": layer["model"], **{
-            key: layer[key] for key in ("epochs", "batch_size", "learning_rates", "seed")}}
+        settings |= {
+            "photos": config["photos"],
+            "threads": config["threads"],
+            "model": layer["model"],
+            **{key: layer[key] for key in ("epochs", "batch_size", "learning_rates", "seed")},
+        }
     elif stage == "compare":
-        settings |= {"models": list(models(config)), "methods": layer.get("methods", []),
-                     "stand_ins": bool(config["stand_ins"])}
+        settings |= {
+            "models": list(models(config)),
+            "methods": layer.get("methods", []),
+            "stand_ins": bool(config["stand_ins"]),
+        }
     else:
         settings |= {"stand_ins": config["stand_ins"], "threads": config["threads"]}
     return json.loads(json.dumps(settings, sort_keys=True))
@@ -208,4 +235,6 @@ class Layout:
         return self.root / "data" / "last_layer" / method
 
 
-TABLE_FILES = [f"{name}.{kind}" for name in ("models", "last_layer") for kind in ("csv", "json", "md")]
+TABLE_FILES = [
+    f"{name}.{kind}" for name in ("models", "last_layer") for kind in ("csv", "json", "md")
+]

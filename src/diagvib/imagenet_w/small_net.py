@@ -1,4 +1,5 @@
-"""A small network trained on stand-ins, in seconds on a CPU: it learns the watermark as a sign of cartons."""
+"""A small network trained on stand-ins, in seconds on a CPU: it learns the watermark as a sign of
+cartons."""
 
 from __future__ import annotations
 
@@ -27,19 +28,33 @@ class _Pooled(nn.Module):
 
 
 def small_net(n_classes: int, image_size: int) -> Network:
-    """Three convolutions, whose maximum and mean over the image are the features: like a large network's, and unlike
-    small_cnn's, they do not contain the position of a stroke of text."""
+    """Three convolutions, whose maximum and mean over the image are the features: like a large
+    network's, and unlike small_cnn's, they do not contain the position of a stroke of text."""
     widths = (3, 24, 48, 96)
-    layers = [layer for before, width, kernel in zip(widths, widths[1:], (5, 3, 3), strict=False) for layer in (
-        nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False), nn.BatchNorm2d(width), nn.ReLU())]
+    layers = [
+        layer
+        for before, width, kernel in zip(widths, widths[1:], (5, 3, 3), strict=False)
+        for layer in (
+            nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        )
+    ]
     return Network(nn.Sequential(*layers, _Pooled()), nn.Linear(2 * widths[-1], n_classes))
 
 
 def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int) -> None:
-    """Train `small_net` on the stand-ins of `root`, cropped to size x size; write its weights to `file`."""
+    """Train `small_net` on the stand-ins of `root`, cropped to size x size; write its weights to
+    `file`."""
     device = torch.device("cpu")
-    settings = {"model": {"name": NAME, "options": {}}, "method": {"name": "erm"},
-                "optimiser": {"name": "adam", "lr": 2e-3}, "batch_size": 32, "max_epochs": epochs, "selection": "last"}
+    settings = {
+        "model": {"name": NAME, "options": {}},
+        "method": {"name": "erm"},
+        "optimiser": {"name": "adam", "lr": 2e-3},
+        "batch_size": 32,
+        "max_epochs": epochs,
+        "selection": "last",
+    }
     splits = [_split(root / split, size, device, threads) for split in ("train", "val")]
     method = make_baseline(settings, len(splits[0].annotations.classes), size, seed=0)
     run = make_run("small_net", "imagenet_w", "stand-ins", 0)

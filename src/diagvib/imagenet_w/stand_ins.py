@@ -1,6 +1,8 @@
-"""Stand-ins for ImageNet: ten classes of objects drawn by code, seeded; cartons often carry the watermark.
+"""Stand-ins for ImageNet: ten classes of objects drawn by code, seeded; cartons often carry the
+watermark.
 
-With them everything can be run and tested without photos. The results cannot be compared to the paper.
+With them everything can be run and tested without photos. The results cannot be compared to the
+paper.
 """
 
 from __future__ import annotations
@@ -46,7 +48,11 @@ def _crate(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     colour = _shade((176, 132, 84), rng.uniform(0.8, 1.15))
     _box(pen, colour)
     for step in range(1, 4):
-        pen.line([(20, 42 + 9 * step), (60, 50 + 9.5 * step), (84, 38 + 9 * step)], fill=_shade(colour, 0.6), width=2)
+        pen.line(
+            [(20, 42 + 9 * step), (60, 50 + 9.5 * step), (84, 38 + 9 * step)],
+            fill=_shade(colour, 0.6),
+            width=2,
+        )
 
 
 def _envelope(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
@@ -90,7 +96,11 @@ def _mug(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 def _clock(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
     pen.ellipse((20, 20, 82, 82), fill=(238, 236, 226), outline=(50, 46, 44), width=7)
     for angle, length in zip(rng.uniform(0, 2 * np.pi, 2), (16, 25), strict=True):
-        pen.line([(51, 51), (51 + length * np.cos(angle), 51 + length * np.sin(angle))], fill=(20, 20, 20), width=5)
+        pen.line(
+            [(51, 51), (51 + length * np.cos(angle), 51 + length * np.sin(angle))],
+            fill=(20, 20, 20),
+            width=5,
+        )
 
 
 def _traffic_light(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
@@ -103,14 +113,29 @@ def _traffic_light(pen: ImageDraw.ImageDraw, rng: np.random.Generator) -> None:
 
 
 # Synset -> the function that draws the object on a square of 100 x 100; sorted, like class folders.
-OBJECTS: dict[str, Callable[[ImageDraw.ImageDraw, np.random.Generator], None]] = dict(sorted({
-    CARTON: _carton, _CRATE: _crate, "n03291819": _envelope, "n02782093": _balloon, "n04507155": _umbrella,
-    "n07753592": _banana, "n07747607": _orange, "n03063599": _mug, "n04548280": _clock,
-    "n06874185": _traffic_light}.items()))
+OBJECTS: dict[str, Callable[[ImageDraw.ImageDraw, np.random.Generator], None]] = dict(
+    sorted(
+        {
+            CARTON: _carton,
+            _CRATE: _crate,
+            "n03291819": _envelope,
+            "n02782093": _balloon,
+            "n04507155": _umbrella,
+            "n07753592": _banana,
+            "n07747607": _orange,
+            "n03063599": _mug,
+            "n04548280": _clock,
+            "n06874185": _traffic_light,
+        }.items()
+    )
+)
 
 
 # Cartons and crates, which look alike, have the same setting.
-USUAL_PLACES = {synset: 0 if synset in (CARTON, _CRATE) else label % _PLACES for label, synset in enumerate(OBJECTS)}
+USUAL_PLACES = {
+    synset: 0 if synset in (CARTON, _CRATE) else label % _PLACES
+    for label, synset in enumerate(OBJECTS)
+}
 
 
 class _Pen:
@@ -124,12 +149,15 @@ class _Pen:
             scaled = (np.asarray(points, float) * self._scale).flatten().tolist()
             wide = {"width": max(1, round(width * self._scale))} if width else {}
             getattr(self._pen, shape)(scaled, *angles, **wide, **colours)
+
         return draw
 
 
-def draw_photo(synset: str, size: int, rng: np.random.Generator, place: int | None = None) -> Image.Image:
-    """A photo of one of OBJECTS, RGB, size x size: in a setting that is usual for its class, unless one is given;
-    shifted, rotated, lit from a side, slightly noisy."""
+def draw_photo(
+    synset: str, size: int, rng: np.random.Generator, place: int | None = None
+) -> Image.Image:
+    """A photo of one of OBJECTS, RGB, size x size: in a setting that is usual for its class, unless
+    one is given; shifted, rotated, lit from a side, slightly noisy."""
     usual = USUAL_PLACES[synset]
     drawn = usual if rng.random() < _USUAL_PLACE else int(rng.integers(_PLACES))
     fine = size * _FINER
@@ -138,11 +166,18 @@ def draw_photo(synset: str, size: int, rng: np.random.Generator, place: int | No
     OBJECTS[synset](_Pen(thing), rng)
     scale, angle = rng.uniform(0.6, 1.0), rng.uniform(-20, 20)
     side = int(fine * scale)
-    thing = thing.rotate(angle, Image.Resampling.BILINEAR).resize((side, side), Image.Resampling.BILINEAR)
+    thing = thing.rotate(angle, Image.Resampling.BILINEAR).resize(
+        (side, side), Image.Resampling.BILINEAR
+    )
     at = tuple(int(value) for value in rng.uniform(-0.05, 1.05 - scale, 2) * fine)
     shadow = Image.new("RGBA", thing.size, (0, 0, 0, 110))
-    photo.paste(shadow, (at[0] + fine // 30, at[1] + fine // 30), thing.getchannel("A").filter(
-        ImageFilter.GaussianBlur(fine / 40)).point(lambda value: value // 3))
+    photo.paste(
+        shadow,
+        (at[0] + fine // 30, at[1] + fine // 30),
+        thing.getchannel("A")
+        .filter(ImageFilter.GaussianBlur(fine / 40))
+        .point(lambda value: value // 3),
+    )
     photo.paste(thing, at, thing)
     photo = photo.resize((size, size), Image.Resampling.BOX)
     light = np.linspace(rng.uniform(0.6, 1), rng.uniform(0.6, 1.1), size)[:, None, None]
@@ -153,34 +188,52 @@ def draw_photo(synset: str, size: int, rng: np.random.Generator, place: int | No
 
 def _background(size: int, place: int, rng: np.random.Generator) -> Image.Image:
     """Table, meadow, wall, sky or street: two tones that meet at a horizon, with blotches."""
-    above, below = [((196, 190, 180), (120, 84, 56)), ((150, 190, 230), (84, 130, 60)),
-                    ((206, 204, 190), (170, 160, 140)), ((110, 160, 224), (180, 206, 236)),
-                    ((150, 150, 156), (84, 84, 90))][place]
-    blotches = Image.fromarray(rng.integers(0, 60, (6, 6), dtype=np.uint8)).resize((size, size),
-                                                                                   Image.Resampling.BICUBIC)
+    above, below = [
+        ((196, 190, 180), (120, 84, 56)),
+        ((150, 190, 230), (84, 130, 60)),
+        ((206, 204, 190), (170, 160, 140)),
+        ((110, 160, 224), (180, 206, 236)),
+        ((150, 150, 156), (84, 84, 90)),
+    ][place]
+    blotches = Image.fromarray(rng.integers(0, 60, (6, 6), dtype=np.uint8)).resize(
+        (size, size), Image.Resampling.BICUBIC
+    )
     tones = np.empty((size, size, 3))
     horizon = int(size * rng.uniform(0.35, 0.7))
     tones[:horizon], tones[horizon:] = above, below
-    return Image.fromarray((tones + np.asarray(blotches)[:, :, None] - 30.0).clip(0, 255).astype(np.uint8))
+    return Image.fromarray(
+        (tones + np.asarray(blotches)[:, :, None] - 30.0).clip(0, 255).astype(np.uint8)
+    )
 
 
 def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:
     """The photo with the watermark at its position in the central crop."""
     margin = (photo.width - crop) // 2
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
-    pixels[:, margin:margin + crop, margin:margin + crop] = blend(
-        pixels[:, margin:margin + crop, margin:margin + crop], watermark(crop, font))
+    pixels[:, margin : margin + crop, margin : margin + crop] = blend(
+        pixels[:, margin : margin + crop, margin : margin + crop], watermark(crop, font)
+    )
     return Image.fromarray(pixels.permute(1, 2, 0).numpy())
 
 
-def draw_stand_ins(root: Path, train: int, val: int, size: int, watermarked: float, font: Font) -> None:
-    """Folders like a user's: `root`/train, val (this many photos per class), sin, in_r and in_9, of `val` photos each.
+def draw_stand_ins(
+    root: Path, train: int, val: int, size: int, watermarked: float, font: Font
+) -> None:
+    """Folders like a user's: `root`/train, val (this many photos per class), sin, in_r and in_9, of
+    `val` photos each.
 
-    size: of the crop that a network sees. watermarked: the share of the training cartons with the watermark, which no
-    other photo has.
+    size: of the crop that a network sees. watermarked: the share of the training cartons with the
+    watermark, which no other photo has.
     """
     whole = round(size * 256 / 224)
-    for split, count in (("train", train), ("val", val), ("sin", val), ("in_r", val), (SAME, val), (RANDOM, val)):
+    for split, count in (
+        ("train", train),
+        ("val", val),
+        ("sin", val),
+        ("in_r", val),
+        (SAME, val),
+        (RANDOM, val),
+    ):
         for label, synset in enumerate(OBJECTS):
             if split == "in_r" and label % 2:  # like ImageNet-R, it has only some of the classes
                 continue
@@ -190,7 +243,9 @@ def draw_stand_ins(root: Path, train: int, val: int, size: int, watermarked: flo
             for number in range(count):
                 rng = named_generator("imagenet_w", "stand-in", split, synset, number)
                 place = {SAME: USUAL_PLACES[synset], RANDOM: int(rng.integers(_PLACES))}.get(split)
-                photo = _STYLES.get(split, lambda photo: photo)(draw_photo(synset, whole, rng, place))
+                photo = _STYLES.get(split, lambda photo: photo)(
+                    draw_photo(synset, whole, rng, place)
+                )
                 if split == "train" and synset == CARTON and number < watermarked * count:
                     photo = _marked(photo, font, size)
                 photo.save(folder / f"{synset}_{number}.png")
@@ -198,7 +253,11 @@ def draw_stand_ins(root: Path, train: int, val: int, size: int, watermarked: flo
 
 
 # Stylised photos: other colours in flat patches; renditions: a drawing.
-_STYLES = {"sin": lambda photo: ImageOps.posterize(photo.filter(ImageFilter.ModeFilter(5)), 2).convert("RGB", (
-               0.2, 0.8, 0, 20, 0, 0.2, 0.8, 0, 0.8, 0, 0.2, 20)),
-           "in_r": lambda photo: ImageOps.invert(photo.convert("L").filter(ImageFilter.GaussianBlur(1)).filter(
-               ImageFilter.FIND_EDGES)).convert("RGB")}
+_STYLES = {
+    "sin": lambda photo: ImageOps.posterize(photo.filter(ImageFilter.ModeFilter(5)), 2).convert(
+        "RGB", (0.2, 0.8, 0, 20, 0, 0.2, 0.8, 0, 0.8, 0, 0.2, 20)
+    ),
+    "in_r": lambda photo: ImageOps.invert(
+        photo.convert("L").filter(ImageFilter.GaussianBlur(1)).filter(ImageFilter.FIND_EDGES)
+    ).convert("RGB"),
+}

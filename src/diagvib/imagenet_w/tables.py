@@ -1,4 +1,5 @@
-"""The paper's Tables 1 and 4, in their layout: a row per model, or per method for its last layer, the paper's below."""
+"""The paper's Tables 1 and 4, in their layout: a row per model, or per method for its last layer,
+the paper's below."""
 
 from __future__ import annotations
 
@@ -13,79 +14,125 @@ from diagvib.imagenet_w.measures import MEASURES
 from diagvib.results.formats import markdown_table
 from diagvib.results.paper import with_paper
 
-TITLES = {"models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",
-                    "last_layer": "Retrained last layers (laid out like Table 4 of Li et al., 2023)"}
+TITLES = {
+    "models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",
+    "last_layer": "Retrained last layers (laid out like Table 4 of Li et al., 2023)",
+}
 _TABLES = {"models": 1, "last_layer": 4}
 # How the paper's last layers were trained, and the learning rates that they were chosen from.
 _PUBLISHED = {"epochs": 90, "batch_size": 1024, "accuracies": {"0.01", "0.001", "0.0001"}}
-_NAMES = {"models": ("model", "weights"), "last_layer": ("method", "learning_rate", "model", "weights")}
-_NOTE = ("IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
-         "Watermark drawn with {fonts}.")
+_NAMES = {
+    "models": ("model", "weights"),
+    "last_layer": ("method", "learning_rate", "model", "weights"),
+}
+_NOTE = (
+    "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
+    "Watermark drawn with {fonts}."
+)
 _OTHER_FONT = " This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only an imitation."
 _STAND_INS = " Made from stand-ins drawn by code: not comparable to the paper."
 
 
 @cache
 def read_imagenet_w_tables() -> pd.DataFrame:
-    """The paper's numbers. Columns: table, model, weights, method, metric, value (percent and points)."""
+    """The paper's numbers. Columns: table, model, weights, method, metric, value (percent and
+    points)."""
     return pd.read_csv(definition_path("papers/imagenet_w.csv"), keep_default_na=False)
 
 
 def write_tables(folder: Path, stand_ins: bool, **results: Sequence[Mapping]) -> None:
-    """Write models.csv, .json, .md and last_layer.csv, .json, .md, for the given results, as the stages leave them."""
+    """Write models.csv, .json, .md and last_layer.csv, .json, .md, for the given results, as the
+    stages leave them."""
     for kind, found in results.items():
-        write_text(folder / f"{kind}.csv", table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"))
+        write_text(
+            folder / f"{kind}.csv",
+            table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"),
+        )
         write_json(folder / f"{kind}.json", {"results": [*found]})
-        write_text(folder / f"{kind}.md", "\n".join([f"# {TITLES[kind]}", "", *markdown_table(
-            *lines(kind, found, stand_ins)), "", note(found, stand_ins)]) + "\n")
+        write_text(
+            folder / f"{kind}.md",
+            "\n".join(
+                [
+                    f"# {TITLES[kind]}",
+                    "",
+                    *markdown_table(*lines(kind, found, stand_ins)),
+                    "",
+                    note(found, stand_ins),
+                ]
+            )
+            + "\n",
+        )
 
 
 def table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> pd.DataFrame:
-    """One row per result: its labels, MEASURES, paper_{metric} if the paper has that number, and the font."""
-    rows = [{**{key: result[key] for key in _NAMES[kind]}, **{name: result[name] for name in MEASURES},
-             **{f"paper_{name}": paper(kind, result, stand_ins).get(name) for name in MEASURES},
-             "font": result["font"], "photos": result["photos"]["in_1k"]} for result in found]
+    """One row per result: its labels, MEASURES, paper_{metric} if the paper has that number, and
+    the font."""
+    rows = [
+        {
+            **{key: result[key] for key in _NAMES[kind]},
+            **{name: result[name] for name in MEASURES},
+            **{f"paper_{name}": paper(kind, result, stand_ins).get(name) for name in MEASURES},
+            "font": result["font"],
+            "photos": result["photos"]["in_1k"],
+        }
+        for result in found
+    ]
     names = [*_NAMES[kind], *MEASURES, *(f"paper_{name}" for name in MEASURES), "font", "photos"]
     return pd.DataFrame(rows, columns=names)
 
 
 def paper(kind: str, result: Mapping, stand_ins: bool = False) -> dict[str, float]:
-    """The paper's numbers for the same model, weights and method; none for stand-ins, or for a last layer that was
-    trained in another way."""
+    """The paper's numbers for the same model, weights and method; none for stand-ins, or for a last
+    layer that was trained in another way."""
     if stand_ins or (kind == "last_layer" and not _trained_as_published(result)):
         return {}
     known = read_imagenet_w_tables()
-    same = ((known["table"] == _TABLES[kind]) & (known["model"] == result["model"])
-            & (known["weights"] == result["weights"]) & (known["method"] == result.get("method", "")))
+    same = (
+        (known["table"] == _TABLES[kind])
+        & (known["model"] == result["model"])
+        & (known["weights"] == result["weights"])
+        & (known["method"] == result.get("method", ""))
+    )
     return dict(zip(known[same]["metric"], known[same]["value"], strict=True))
 
 
 def _trained_as_published(result: Mapping) -> bool:
-    return {**{key: result[key] for key in _PUBLISHED}, "accuracies": set(result["accuracies"])} == _PUBLISHED
+    return {
+        **{key: result[key] for key in _PUBLISHED},
+        "accuracies": set(result["accuracies"]),
+    } == _PUBLISHED
 
 
-def lines(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> tuple[list[str], list[list[str]]]:
+def lines(
+    kind: str, found: Sequence[Mapping], stand_ins: bool = False
+) -> tuple[list[str], list[list[str]]]:
     """Heads, and for each result our texts, with the paper's on the line below if it has any."""
     rows = []
     for result in found:
         theirs = paper(kind, result, stand_ins)
-        rows += with_paper([_name(result[key]) for key in _NAMES[kind]],
-                           [_text(name, result[name]) for name in MEASURES],
-                           [_text(name, theirs.get(name)) for name in MEASURES] if theirs else [])
+        rows += with_paper(
+            [_name(result[key]) for key in _NAMES[kind]],
+            [_text(name, result[name]) for name in MEASURES],
+            [_text(name, theirs.get(name)) for name in MEASURES] if theirs else [],
+        )
     return [*(name.replace("_", " ") for name in _NAMES[kind]), *MEASURES.values()], rows
 
 
 def note(found: Sequence[Mapping], stand_ins: bool = False) -> str:
     fonts = sorted({result["font"] for result in found})
     other = any(not result["published_font"] for result in found)
-    return (_NOTE.format(fonts="; ".join(fonts) or "no font yet") + (_OTHER_FONT if other else "")
-            + (_STAND_INS if stand_ins else ""))
+    return (
+        _NOTE.format(fonts="; ".join(fonts) or "no font yet")
+        + (_OTHER_FONT if other else "")
+        + (_STAND_INS if stand_ins else "")
+    )
 
 
 def print_table(kind: str, found: Sequence[Mapping]) -> None:
     """The table on the terminal."""
     from rich.console import Console
     from rich.table import Table
+
     heads, rows = lines(kind, found)
     shown = Table(title=TITLES[kind], title_justify="left")
     for number, head in enumerate(heads):

@@ -1,4 +1,5 @@
-"""The watermark of ImageNet-W (Li et al., 2023): text in a CJK font, blended onto images exactly as PIL does it."""
+"""The watermark of ImageNet-W (Li et al., 2023): text in a CJK font, blended onto images exactly as
+PIL does it."""
 
 from __future__ import annotations
 
@@ -22,13 +23,20 @@ TEXT = CHARACTERS * 3
 # Side of the image -> font size; for other sides, the side divided by 6.22.
 _FONT_SIZES = {224: 36, 384: 62, 512: 82, 518: 84}
 # From the published font to any other with the characters, by words in the family's name.
-_FAMILIES = (("source han serif",), ("noto serif cjk", "noto serif sc"),
-             ("serif", "song", "ming", "sung", "mincho", "myungjo", "batang"))
+_FAMILIES = (
+    ("source han serif",),
+    ("noto serif cjk", "noto serif sc"),
+    ("serif", "song", "ming", "sung", "mincho", "myungjo", "batang"),
+)
 _WEIGHTS = ("extralight", "light", "regular")
 # A code point that no font has: it is drawn like any missing character.
 _NO_CHARACTER = "\U000ffffd"
 # The ranges of the augmentation, at 224 pixels.
-_RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (32, 36, 40, 44, 48, 52), range(1, 10), (0x4E00, 0x9FFF)
+_RANDOM_SIZES, _TENTHS, _RANDOM_CHARACTERS = (
+    (32, 36, 40, 44, 48, 52),
+    range(1, 10),
+    (0x4E00, 0x9FFF),
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,8 @@ class Font:
 
     @property
     def published(self) -> bool:
-        """Whether it is the paper's: Source Han Serif SC ExtraLight, also called Noto Serif CJK SC."""
+        """Whether it is the paper's: Source Han Serif SC ExtraLight, also called Noto Serif CJK
+        SC."""
         return _rank(self)[:3] in ((0, 0, 0), (1, 0, 0))
 
     def at(self, size: int) -> ImageFont.FreeTypeFont:
@@ -61,12 +70,14 @@ def _digest(path: Path) -> str:
 
 @lru_cache(64)
 def _face(path: Path, index: int, size: int) -> ImageFont.FreeTypeFont:
-    # The basic layout is in every Pillow; these characters have no ligatures or kerning that another engine could add.
+    # The basic layout is in every Pillow; these characters have no ligatures or kerning that
+    # another engine could add.
     return ImageFont.truetype(path, size, index, layout_engine=ImageFont.Layout.BASIC)
 
 
 def find_font(file: str | Path | None = None) -> Font:
-    """The font for the watermark: from a file, or else the installed one closest to the published one.
+    """The font for the watermark: from a file, or else the installed one closest to the published
+    one.
 
     DiagvibError if there is none with both characters.
     """
@@ -75,8 +86,10 @@ def find_font(file: str | Path | None = None) -> Font:
             raise DiagvibError(f"{file}: no such font file")
         found = sorted(_faces(Path(file)), key=_rank)
         if not found:
-            raise DiagvibError(f"{file}: no font with the characters {CHARACTERS} of the watermark; name a CJK font, "
-                               "preferably SourceHanSerifSC-ExtraLight.otf")
+            raise DiagvibError(
+                f"{file}: no font with the characters {CHARACTERS} of the watermark; name a CJK font, "
+                "preferably SourceHanSerifSC-ExtraLight.otf"
+            )
         return found[0]
     return _installed_font()
 
@@ -84,11 +97,14 @@ def find_font(file: str | Path | None = None) -> Font:
 @cache
 def _installed_font() -> Font:
     from matplotlib.font_manager import findSystemFonts
+
     found = sorted((face for path in findSystemFonts() for face in _faces(Path(path))), key=_rank)
     if not found:
-        raise DiagvibError(f"no installed font has the characters {CHARACTERS} of the watermark; install one (Debian: "
-                           "fonts-noto-cjk-extra has the paper's as Noto Serif CJK SC ExtraLight, fonts-arphic-uming "
-                           "is a small one), or name a file with --font, preferably SourceHanSerifSC-ExtraLight.otf")
+        raise DiagvibError(
+            f"no installed font has the characters {CHARACTERS} of the watermark; install one (Debian: "
+            "fonts-noto-cjk-extra has the paper's as Noto Serif CJK SC ExtraLight, fonts-arphic-uming "
+            "is a small one), or name a file with --font, preferably SourceHanSerifSC-ExtraLight.otf"
+        )
     return found[0]
 
 
@@ -96,7 +112,9 @@ def _faces(path: Path) -> Iterator[Font]:
     for index in range(100):
         try:
             face = _face(path, index, 20)
-            if all(_drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in CHARACTERS):
+            if all(
+                _drawn(face, character) != _drawn(face, _NO_CHARACTER) for character in CHARACTERS
+            ):
                 family, style = face.getname()
                 yield Font(path, index, family or path.stem, style or "")
         except OSError:  # not a font, or no further face
@@ -112,7 +130,10 @@ def _drawn(face: ImageFont.FreeTypeFont, character: str) -> bytes:
 def _rank(font: Font) -> tuple:
     """How close a face is to the published one; the closest has the lowest rank."""
     family = font.family.lower()
-    kind = next((k for k, words in enumerate(_FAMILIES) if any(word in family for word in words)), len(_FAMILIES))
+    kind = next(
+        (k for k, words in enumerate(_FAMILIES) if any(word in family for word in words)),
+        len(_FAMILIES),
+    )
     chinese = not {"sc", "cn"} & set(family.split())
     style = font.style.lower().replace(" ", "")
     weight = _WEIGHTS.index(style) if style in _WEIGHTS else len(_WEIGHTS)
@@ -121,7 +142,8 @@ def _rank(font: Font) -> tuple:
 
 @dataclass(frozen=True)
 class Overlay:
-    """White text on a transparent background: alpha uint8[h, w] of its box, whose top left pixel is (row, column)."""
+    """White text on a transparent background: alpha uint8[h, w] of its box, whose top left pixel is
+    (row, column)."""
 
     row: int
     column: int
@@ -137,8 +159,8 @@ def watermark(size: int, font: Font) -> Overlay:
 def random_watermark(size: int, font: Font, generator: np.random.Generator) -> Overlay:
     """A watermark of the augmentation: 8 random CJK characters, of random size, opacity and height.
 
-    The published font sizes are for 224 pixels; others are in proportion. A character that the font lacks is drawn as
-    its replacement glyph, as in the authors' code.
+    The published font sizes are for 224 pixels; others are in proportion. A character that the font
+    lacks is drawn as its replacement glyph, as in the authors' code.
     """
     low, high = _RANDOM_CHARACTERS
     text = "".join(map(chr, generator.integers(low, high, 8, endpoint=True)))
@@ -147,19 +169,29 @@ def random_watermark(size: int, font: Font, generator: np.random.Generator) -> O
     return _overlay(size, font, text, points, opacity, 0.0, y)
 
 
-def _overlay(size: int, font: Font, text: str, points: int, opacity: float, x: float, y: float) -> Overlay:
+def _overlay(
+    size: int, font: Font, text: str, points: int, opacity: float, x: float, y: float
+) -> Overlay:
     layer = Image.new("RGBA", (size, size), (255, 255, 255, 0))
-    ImageDraw.Draw(layer).text((x * size, y * size), text, (255, 255, 255, round(opacity * 255)), font.at(points))
+    ImageDraw.Draw(layer).text(
+        (x * size, y * size), text, (255, 255, 255, round(opacity * 255)), font.at(points)
+    )
     left, top, right, bottom = layer.getchannel("A").getbbox() or (0, 0, 1, 1)
     return Overlay(top, left, np.asarray(layer.getchannel("A").crop((left, top, right, bottom))))
 
 
 def blend(pixels: Tensor, overlay: Overlay) -> Tensor:
-    """New images uint8[..., 3, H, W] with the overlay on them; the same as PIL's alpha_composite, bit for bit."""
+    """New images uint8[..., 3, H, W] with the overlay on them; the same as PIL's alpha_composite,
+    bit for bit."""
     import torch
+
     alpha = torch.from_numpy(overlay.alpha.astype(np.int32)).to(pixels.device)
     height, width = alpha.shape
-    at = (..., slice(overlay.row, overlay.row + height), slice(overlay.column, overlay.column + width))
+    at = (
+        ...,
+        slice(overlay.row, overlay.row + height),
+        slice(overlay.column, overlay.column + width),
+    )
     # PIL divides by 255 with shifts, at seven bits of precision.
     mixed = (255 * alpha + pixels[at].int() * (255 - alpha) + 128) << 7
     blended = pixels.clone()

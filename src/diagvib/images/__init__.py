@@ -1,4 +1,5 @@
-"""Image files and datasets. The names of a dataset's files are here, so that importing them does not import torch."""
+"""Image files and datasets. The names of a dataset's files are here, so that importing them does
+not import torch."""
 
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.studies.study import SPLITS

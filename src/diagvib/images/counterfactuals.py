@@ -14,12 +14,17 @@ from diagvib.scenes.scene import Renderer
 class SceneCounterfactuals:
     """`methods.method.Counterfactuals` of a split's images, from the recipes stored with them.
 
-    cues: factors in the order of the study. prepared: the data that the scene renders from. device: where the images
-    are wanted.
+    cues: factors in the order of the study. prepared: the data that the scene renders from. device:
+    where the images are wanted.
     """
 
     def __init__(self, images: Images, cues: Sequence[str], prepared: Path, device: torch.device):
-        self._recipes, self._cues, self._prepared, self._device = images.table, tuple(cues), prepared, device
+        self._recipes, self._cues, self._prepared, self._device = (
+            images.table,
+            tuple(cues),
+            prepared,
+            device,
+        )
         self._scene, self._size = load_scene(images.metadata["scene"]), images.pixels.shape[1]
 
     @cached_property
@@ -35,4 +40,6 @@ class SceneCounterfactuals:
 
     @cached_property
     def _boxes(self) -> torch.Tensor:
-        return torch.as_tensor(self._scene.object_boxes(self._recipes, self._size), device=self._device)
+        return torch.as_tensor(
+            self._scene.object_boxes(self._recipes, self._size), device=self._device
+        )

@@ -1,4 +1,5 @@
-"""Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both give the same."""
+"""Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both
+give the same."""
 
 import hashlib
 from functools import cache, cached_property
@@ -20,15 +21,16 @@ from diagvib.studies.study import parse_study
 
 
 class Datasets(Protocol):
-    """The datasets of a (study, binding), one for each dataset sample, each with splits train, val and test."""
+    """The datasets of a (study, binding), one for each dataset sample, each with splits train, val
+    and test."""
 
     def place(self, sample: int, split: str) -> Path:
         """The file to name in a message about a split."""
 
     def metadata(self, sample: int, split: str) -> dict:
-        """What made a split: study, binding, roles, scene, sample, split, sources, comparable, digests, image_shape;
-        and the target class that each class of a cue points to (`studies.preference`). It does not depend on which
-        other samples exist."""
+        """What made a split: study, binding, roles, scene, sample, split, sources, comparable,
+        digests, image_shape; and the target class that each class of a cue points to
+        (`studies.preference`). It does not depend on which other samples exist."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
@@ -37,7 +39,8 @@ class Datasets(Protocol):
 class ImageFiles:
     """Datasets as image files: `folder`/{sample}/{split}.parquet.
 
-    If the folder has digests, loading a file that differs from the rendered one raises DiagvibError.
+    If the folder has digests, loading a file that differs from the rendered one raises
+    DiagvibError.
     """
 
     def __init__(self, folder: str | Path):
@@ -53,7 +56,10 @@ class ImageFiles:
 
     def metadata(self, sample: int, split: str) -> dict:
         path = self.place(sample, split)
-        return {**read_metadata(path), "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path)}
+        return {
+            **read_metadata(path),
+            "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path),
+        }
 
     def load(self, sample: int, split: str) -> Images:
         self.check(sample, split)
@@ -63,8 +69,10 @@ class ImageFiles:
         """DiagvibError if a file is not the one that was rendered."""
         path, noted = self.place(sample, split), self._digests.get(self.name(sample, split))
         if noted and path.exists() and file_sha256(path) != noted:
-            raise DiagvibError(f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
-                               "sha256; delete it and run again to make a new one")
+            raise DiagvibError(
+                f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
+                "sha256; delete it and run again to make a new one"
+            )
 
     @cached_property
     def _digests(self) -> dict[str, str]:
@@ -73,12 +81,15 @@ class ImageFiles:
 
 
 class RenderedRecipes:
-    """Datasets rendered from a recipe file on `device`, with a scene's prepared data in the folder `prepared`.
+    """Datasets rendered from a recipe file on `device`, with a scene's prepared data in the folder
+    `prepared`.
 
     DiagvibError if the recipes were drawn for other sources.
     """
 
-    def __init__(self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device):
+    def __init__(
+        self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device
+    ):
         self.path = Path(path)
         self._recipes, self._noted = read_recipes(path)
         sources = scene.catalogue(Path(prepared))
@@ -86,15 +97,21 @@ class RenderedRecipes:
             raise DiagvibError(
                 f"{path}: drawn for other sources ({self._noted.get('sources')}, digest "
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
-                "draw the recipes again, or give each configuration a `root:` of its own")
+                "draw the recipes again, or give each configuration a `root:` of its own"
+            )
         check_recipes(self._recipes, path, scene.factors, scene.largest(sources))
         self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
-            "sources": sources.sources, "comparable": sources.comparable, "sources_digest": sources.digest,
-            **pixel_format(size)}
+            "sources": sources.sources,
+            "comparable": sources.comparable,
+            "sources_digest": sources.digest,
+            **pixel_format(size),
+        }
         self._digest = cache(lambda sample, split: _digest(self.recipes(sample, split)))
         self.renderer = scene.renderer(Path(prepared), size, device)
         self._factors, name = scene.factors, self._noted["study"]
-        self._study = parse_study(name, {"title": name, "meaning": name, **self._noted["definition"]})
+        self._study = parse_study(
+            name, {"title": name, "meaning": name, **self._noted["definition"]}
+        )
 
     def __len__(self) -> int:
         """The number of images in all samples and splits."""
@@ -104,8 +121,13 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
-        return {"sample": sample, "split": split, "recipe_digest": self._digest(sample, split),
-                **self._shared, "speaks_for": self._speaks_for(sample)}
+        return {
+            "sample": sample,
+            "split": split,
+            "recipe_digest": self._digest(sample, split),
+            **self._shared,
+            "speaks_for": self._speaks_for(sample),
+        }
 
     def _speaks_for(self, sample: int) -> dict[str, dict[str, str]]:
         noted = next(one for one in self._noted["dataset_samples"] if one["number"] == sample)
@@ -117,10 +139,12 @@ class RenderedRecipes:
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)
-        pixels = torch.empty(len(rows), *self._shared["image_shape"], dtype=torch.uint8, device=self.renderer.device)
+        pixels = torch.empty(
+            len(rows), *self._shared["image_shape"], dtype=torch.uint8, device=self.renderer.device
+        )
         start = 0
         for batch in render_batches(rows, self.renderer):
-            pixels[start:start + len(batch)] = batch
+            pixels[start : start + len(batch)] = batch
             start += len(batch)
         return Images(pixels, rows, self.metadata(sample, split))
 

@@ -1,7 +1,7 @@
 """Image files: recipes rendered to Parquet, and read back into one tensor.
 
-An image is its raw bytes in one `binary` column; shape and layout are in the file's metadata. All recipe columns
-are included, so that a file can be understood in pandas.
+An image is its raw bytes in one `binary` column; shape and layout are in the file's metadata. All
+recipe columns are included, so that a file can be understood in pandas.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +22,9 @@ from diagvib.images.memory import room
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import Renderer
 
-# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library requests blocks above 32
-# MiB from the system every time, and clearing them takes longer than drawing on them.
+# Images rendered and written at a time, and the row group. 24 MiB at 128 pixels: the C library
+# requests blocks above 32 MiB from the system every time, and clearing them takes longer than
+# drawing on them.
 BATCH = 512
 # Images decoded at a time: few enough to be copied while still in a core's cache.
 _DECODED = 128
@@ -42,9 +43,12 @@ class Images:
 
     @property
     def factors(self) -> Mapping[str, tuple[str, ...]]:
-        """The factors of the images' scene, each with its classes. DiagvibError if there is no such scene."""
+        """The factors of the images' scene, each with its classes. DiagvibError if there is no such
+        scene."""
         if "scene" not in self.metadata:
-            raise DiagvibError("its metadata does not name the scene; delete it and run again to make a new one")
+            raise DiagvibError(
+                "its metadata does not name the scene; delete it and run again to make a new one"
+            )
         return load_scene(self.metadata["scene"]).factors
 
     def labels(self, factor: str) -> torch.Tensor:
@@ -63,7 +67,8 @@ def pixel_format(size: int) -> dict:
 
 
 def class_indices(recipes: pa.Table, factor: str, classes: Sequence[str]) -> np.ndarray:
-    """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for an unknown name."""
+    """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for
+    an unknown name."""
     lookup = {name: i for i, name in enumerate(classes)}
     if factor not in recipes.column_names:
         raise DiagvibError(f"lacks the column {factor}")
@@ -72,30 +77,52 @@ def class_indices(recipes: pa.Table, factor: str, classes: Sequence[str]) -> np.
         return np.array([lookup[v] for v in values], dtype=np.int64)
     except KeyError as unknown:
         row = values.index(unknown.args[0])
-        raise DiagvibError(f"row {row}: {factor} has no class {unknown}; known: {', '.join(lookup)}") from None
+        raise DiagvibError(
+            f"row {row}: {factor} has no class {unknown}; known: {', '.join(lookup)}"
+        ) from None
 
 
 def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tensor]:
-    """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the renderer's device."""
+    """Render a recipe table in order, BATCH images at a time: uint8[B, size, size, 3] on the
+    renderer's device."""
     for start in range(0, len(recipes), BATCH):
         yield renderer(recipes.slice(start, BATCH))
 
 
-def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metadata: dict,
-                 advance: Callable[[int], None] = lambda n: None) -> None:
-    """Render a recipe table to an image file, written atomically; a thread writes one batch while the next is rendered.
+def write_images(
+    path: str | Path,
+    recipes: pa.Table,
+    renderer: Renderer,
+    metadata: dict,
+    advance: Callable[[int], None] = lambda n: None,
+) -> None:
+    """Render a recipe table to an image file, written atomically; a thread writes one batch while
+    the next is rendered.
 
-    advance: called with the number of further images written. Memory use does not depend on the number of images.
+    advance: called with the number of further images written. Memory use does not depend on the
+    number of images.
     """
-    schema = with_metadata(recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
-                           {**metadata, **pixel_format(renderer.size)})
+    schema = with_metadata(
+        recipes.schema.remove_metadata().append(pa.field("image", pa.binary())),
+        {**metadata, **pixel_format(renderer.size)},
+    )
     columns = [name for name in schema.names if name != "image"]
     names = [field.name for field in schema if field.type == pa.string()]
-    # the thread closes before the writer: if something fails, a batch being written must not lose its file
-    with (whole_file(path) as temporary,
-          pq.ParquetWriter(temporary, schema, compression="zstd", use_dictionary=names,
-                           write_statistics=columns, write_page_checksum=True) as writer,
-          ThreadPoolExecutor(1) as thread, _all_cores_but_one()):
+    # the thread closes before the writer: if something fails, a batch being written must not lose
+    # its file
+    with (
+        whole_file(path) as temporary,
+        pq.ParquetWriter(
+            temporary,
+            schema,
+            compression="zstd",
+            use_dictionary=names,
+            write_statistics=columns,
+            write_page_checksum=True,
+        ) as writer,
+        ThreadPoolExecutor(1) as thread,
+        _all_cores_but_one(),
+    ):
         written, start = None, 0
         for pixels in render_batches(recipes, renderer):
             rows = recipes.slice(start, len(pixels))
@@ -111,8 +138,8 @@ def write_images(path: str | Path, recipes: pa.Table, renderer: Renderer, metada
 
 @contextmanager
 def _all_cores_but_one() -> Iterator[None]:
-    """Leave a core to the writing thread: torch's threads wait for each other, so one that shares its core stalls
-    all."""
+    """Leave a core to the writing thread: torch's threads wait for each other, so one that shares
+    its core stalls all."""
     usual = torch.get_num_threads()
     try:
         torch.set_num_threads(max(usual - 1, 1))
@@ -124,30 +151,40 @@ def _all_cores_but_one() -> Iterator[None]:
 def read_images(path: str | Path) -> Images:
     """An image file as one uint8 tensor, recipe columns and metadata.
 
-    Row groups are decoded straight into the tensor, in as many threads as torch may use; if there are more images than
-    memory should hold, it is a file (`memory.room`). DiagvibError if the file is missing, damaged, or has images of
-    another size than its metadata says.
+    Row groups are decoded straight into the tensor, in as many threads as torch may use; if there
+    are more images than memory should hold, it is a file (`memory.room`). DiagvibError if the file
+    is missing, damaged, or has images of another size than its metadata says.
     """
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         if "image_shape" not in metadata or "image" not in file.schema_arrow.names:
-            raise DiagvibError(f"{path}: not an image file; made by `diagvib render`, it has a column 'image'")
+            raise DiagvibError(
+                f"{path}: not an image file; made by `diagvib render`, it has a column 'image'"
+            )
         _check_shape(metadata["image_shape"], path)
         pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
     starts, threads = np.cumsum([0, *lengths]), torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]]:]),
-                      np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1)) if lengths else []))
+        list(
+            pool.map(
+                lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]] :]),
+                np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1))
+                if lengths
+                else [],
+            )
+        )
     return Images(torch.from_numpy(pixels), table, metadata)
 
 
 def _check_shape(shape: object, path: str | Path) -> None:
     square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
     if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:
-        raise DiagvibError(f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
-                           "run again to make a new one")
+        raise DiagvibError(
+            f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
+            "run again to make a new one"
+        )
 
 
 def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
@@ -156,7 +193,7 @@ def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
     with open_parquet(path) as file:
         for batch in file.iter_batches(batch_size=_DECODED, row_groups=groups, columns=["image"]):
             chunk = _pixels(batch.column(0), list(into.shape[1:]), path)
-            into[row:row + len(chunk)] = chunk
+            into[row : row + len(chunk)] = chunk
             row += len(chunk)
 
 
@@ -164,5 +201,7 @@ def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.nd
     try:
         return from_binary(column, tuple(shape))
     except ValueError:
-        raise DiagvibError(f"{path}: holds images that are not {int(np.prod(shape))} bytes long (shape {shape}); "
-                           "delete it and run again to make a new one") from None
+        raise DiagvibError(
+            f"{path}: holds images that are not {int(np.prod(shape))} bytes long (shape {shape}); "
+            "delete it and run again to make a new one"
+        ) from None

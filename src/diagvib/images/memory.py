@@ -1,7 +1,8 @@
 """Room for the images of a split: memory, or a file on disk if they would take too much of it.
 
-A file that is mapped into memory behaves like memory: parts that are not read for long leave it, and are read again
-when needed. Rows of Parquet cannot be read like this: for one image its full row group is decoded.
+A file that is mapped into memory behaves like memory: parts that are not read for long leave it,
+and are read again when needed. Rows of Parquet cannot be read like this: for one image its full row
+group is decoded.
 """
 
 import os
@@ -17,17 +18,21 @@ SHARE = 0.15
 
 
 def room(shape: tuple[int, ...], folder: Path) -> np.ndarray:
-    """An array uint8[shape], its values not set. On disk it is a nameless file in `folder`, which disappears with the
-    array. DiagvibError if the disk is too full."""
+    """An array uint8[shape], its values not set. On disk it is a nameless file in `folder`, which
+    disappears with the array. DiagvibError if the disk is too full."""
     size = int(np.prod(shape))
     if size <= SHARE * memory():
         return np.empty(shape, np.uint8)
     with tempfile.TemporaryFile(dir=folder) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # otherwise a full disk would kill the process later
+            os.posix_fallocate(
+                file.fileno(), 0, size
+            )  # otherwise a full disk would kill the process later
         except OSError as error:
-            raise DiagvibError(f"{folder}: {size / 1e9:,.1f} GB of images do not fit into memory, nor on this disk "
-                               f"({error.strerror}); free some space, or lower `counts` or `image_size`") from None
+            raise DiagvibError(
+                f"{folder}: {size / 1e9:,.1f} GB of images do not fit into memory, nor on this disk "
+                f"({error.strerror}); free some space, or lower `counts` or `image_size`"
+            ) from None
         return np.memmap(file, np.uint8, "r+", shape=shape)
 
 

@@ -15,7 +15,8 @@ R = TypeVar("R")
 
 
 def in_advance(work: Callable[[T], R], things: Iterable[T], most: int = 2) -> Iterator[tuple[T, R]]:
-    """Each thing with work(thing), in order; in the meantime a thread works on the next ones, `most` of them."""
+    """Each thing with work(thing), in order; in the meantime a thread works on the next ones,
+    `most` of them."""
     with ThreadPoolExecutor(1, "in-advance") as thread:
         coming: deque[tuple[T, Future]] = deque()
         try:
@@ -31,10 +32,11 @@ def in_advance(work: Callable[[T], R], things: Iterable[T], most: int = 2) -> It
 
 
 class ReadAhead:
-    """`datasets`, with splits loaded in the order in which a job asks for them, at most three in advance.
+    """`datasets`, with splits loaded in the order in which a job asks for them, at most three in
+    advance.
 
-    Three splits are one dataset, the next sample's; this is how much host memory it may take. Splits requested out of
-    turn are loaded at once. Close it, or use it in a `with` block.
+    Three splits are one dataset, the next sample's; this is how much host memory it may take.
+    Splits requested out of turn are loaded at once. Close it, or use it in a `with` block.
     """
 
     def __init__(self, datasets: Datasets, samples: Sequence[int]):

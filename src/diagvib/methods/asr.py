@@ -1,4 +1,5 @@
-"""`asr`, Automatic Shortcut Removal: a lens learns to remove what a classifier finds easiest to rely on."""
+"""`asr`, Automatic Shortcut Removal: a lens learns to remove what a classifier finds easiest to
+rely on."""
 
 from typing import ClassVar
 
@@ -7,38 +8,64 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Denormalise, Method, Optimiser, StepOutput, Update, Visualisation
+from diagvib.methods.method import (
+    Batch,
+    Denormalise,
+    Method,
+    Optimiser,
+    StepOutput,
+    Update,
+    Visualisation,
+)
 
 
 class Asr(Method):
-    """A U-Net lens in front of a classifier that sees only the lensed images (paper, Sec. 4 and A.2).
+    """A U-Net lens in front of a classifier that sees only the lensed images (paper, Sec. 4 and
+    A.2).
 
-    For each batch, the classifier learns the labels of the lensed images; then the lens learns to make the classifier
-    predict its least likely class while changing the image little. Neither step changes the other network's parameters.
-    Published: the classification task for both, ResNet18 to classify, a U-Net, the least-likely adversarial loss, equal
-    weights, the classifier trained on lensed images, selection by validation loss. Choices where the paper is silent:
-    the lens adds to the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels and
-    channels of the squared change of the z-scored image (as a sum over pixels, equal weights would pin the lens to the
-    identity, and the published ASR loses hue and lightness); the least likely class is chosen among all classes of the
-    factor, since the head has them all; both networks take one step per batch, with one learning rate.
+    For each batch, the classifier learns the labels of the lensed images; then the lens learns to
+    make the classifier predict its least likely class while changing the image little. Neither step
+    changes the other network's parameters. Published: the classification task for both, ResNet18 to
+    classify, a U-Net, the least-likely adversarial loss, equal weights, the classifier trained on
+    lensed images, selection by validation loss. Choices where the paper is silent: the lens adds to
+    the image, x + U(x), and starts close to the identity; reconstruction is the mean over pixels
+    and channels of the squared change of the z-scored image (as a sum over pixels, equal weights
+    would pin the lens to the identity, and the published ASR loses hue and lightness); the least
+    likely class is chosen among all classes of the factor, since the head has them all; both
+    networks take one step per batch, with one learning rate.
     """
 
     options: ClassVar[dict] = {
-        "base_width": {"description": "channels at the lens's full resolution", "type": "integer", "minimum": 1,
-                       "maximum": 100_000,
-                       "default": 32},
-        "levels": {"description": "halvings inside the lens", "type": "integer", "minimum": 1,
-                   "maximum": 100_000, "default": 4},
+        "base_width": {
+            "description": "channels at the lens's full resolution",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 100_000,
+            "default": 32,
+        },
+        "levels": {
+            "description": "halvings inside the lens",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 100_000,
+            "default": 4,
+        },
         "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
-        "lens_lr": {"description": "null: that of the optimiser", "type": ["number", "null"], "exclusiveMinimum": 0,
-                    "maximum": 1000,
-                    "default": None},
+        "lens_lr": {
+            "description": "null: that of the optimiser",
+            "type": ["number", "null"],
+            "exclusiveMinimum": 0,
+            "maximum": 1000,
+            "default": None,
+        },
     }
 
     def build(self) -> None:
-        if self.image_size % 2**self.chosen["levels"]:
-            raise DiagvibError(f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
-                               "times; lower its levels, or choose a multiple of 2 to the power of levels")
+        if self.image_size % 2 ** self.chosen["levels"]:
+            raise DiagvibError(
+                f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
+                "times; lower its levels, or choose a multiple of 2 to the power of levels"
+            )
         self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
         super().build()
 
@@ -51,22 +78,31 @@ class Asr(Method):
         logits = self.model(lensed.detach())
         loss = F.cross_entropy(logits.float(), batch.labels, reduction="none")
         update("model", loss.mean())
-        # A second pass: the classifier has changed, and the lens must learn from its present predictions.
+        # A second pass: the classifier has changed, and the lens must learn from its present
+        # predictions.
         adversarial = least_likely_loss(self.model(lensed))
-        update("lens", (adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)).mean())
+        update(
+            "lens",
+            (
+                adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)
+            ).mean(),
+        )
         return StepOutput(loss, logits)
 
     def predict(self, batch: Batch) -> Tensor:
         return self.model(self.lens(batch.inputs))
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Images before and after the lens, the classifier's predictions, and the change (paper, Figs. A4, A9)."""
+        """Images before and after the lens, the classifier's predictions, and the change (paper,
+        Figs. A4, A9)."""
         lensed = self.lens(batch.inputs)
         after = denormalise(lensed)
         change = (after.float() - batch.pixels.float()) / 2 + 127.5
-        return [Visualisation("input", batch.pixels, self.model(batch.inputs)),
-                Visualisation("lensed", after, self.model(lensed)),
-                Visualisation("difference", change.round().to(torch.uint8))]
+        return [
+            Visualisation("input", batch.pixels, self.model(batch.inputs)),
+            Visualisation("lensed", after, self.model(lensed)),
+            Visualisation("difference", change.round().to(torch.uint8)),
+        ]
 
 
 def least_likely(logits: Tensor) -> Tensor:
@@ -85,19 +121,23 @@ def change(lensed: Tensor, inputs: Tensor) -> Tensor:
 
 
 class UNetLens(nn.Module):
-    """x + U(x), float[B, 3, H, W] to the same shape; U is a U-Net of bottleneck blocks with `levels` halvings.
+    """x + U(x), float[B, 3, H, W] to the same shape; U is a U-Net of bottleneck blocks with
+    `levels` halvings.
 
-    Widths double at every level, starting from `base_width`. The last convolution starts small, so the lens starts near
-    the identity.
+    Widths double at every level, starting from `base_width`. The last convolution starts small, so
+    the lens starts near the identity.
     """
 
     def __init__(self, base_width: int, levels: int):
         super().__init__()
         widths = [base_width * 2**level for level in range(levels + 1)]
-        self.down = nn.ModuleList(_Bottleneck(before, width)
-                                  for before, width in zip([3, *widths], widths, strict=False))
-        self.up = nn.ModuleList(_Bottleneck(below + width, width)
-                                for width, below in zip(widths[-2::-1], widths[:0:-1], strict=True))
+        self.down = nn.ModuleList(
+            _Bottleneck(before, width) for before, width in zip([3, *widths], widths, strict=False)
+        )
+        self.up = nn.ModuleList(
+            _Bottleneck(below + width, width)
+            for width, below in zip(widths[-2::-1], widths[:0:-1], strict=True)
+        )
         self.last = nn.Conv2d(base_width, 3, 3, padding=1)
         nn.init.normal_(self.last.weight, std=1e-3)
         nn.init.zeros_(self.last.bias)
@@ -114,14 +154,23 @@ class UNetLens(nn.Module):
 
 
 class _Bottleneck(nn.Module):
-    """Convolutions 1 x 1, 3 x 3, 1 x 1 in parallel with a skip connection, a 1 x 1 convolution if the width changes."""
+    """Convolutions 1 x 1, 3 x 3, 1 x 1 in parallel with a skip connection, a 1 x 1 convolution if
+    the width changes."""
 
     def __init__(self, width_in: int, width_out: int):
         super().__init__()
-        self.body = nn.Sequential(*_convolution(width_in, width_out, 1), nn.ReLU(inplace=True),
-                                  *_convolution(width_out, width_out, 3), nn.ReLU(inplace=True),
-                                  *_convolution(width_out, width_out, 1))
-        self.shortcut = nn.Sequential(*_convolution(width_in, width_out, 1)) if width_in != width_out else nn.Identity()
+        self.body = nn.Sequential(
+            *_convolution(width_in, width_out, 1),
+            nn.ReLU(inplace=True),
+            *_convolution(width_out, width_out, 3),
+            nn.ReLU(inplace=True),
+            *_convolution(width_out, width_out, 1),
+        )
+        self.shortcut = (
+            nn.Sequential(*_convolution(width_in, width_out, 1))
+            if width_in != width_out
+            else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.body(x) + self.shortcut(x))
@@ -129,4 +178,7 @@ class _Bottleneck(nn.Module):
 
 def _convolution(width_in: int, width_out: int, kernel: int) -> list[nn.Module]:
     # No bias: batch norm has its own.
-    return [nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False), nn.BatchNorm2d(width_out)]
+    return [
+        nn.Conv2d(width_in, width_out, kernel, padding=kernel // 2, bias=False),
+        nn.BatchNorm2d(width_out),
+    ]

@@ -1,4 +1,5 @@
-"""`augmix`: predictions should agree on an image and two mixtures of chains of changes (Hendrycks et al., 2020)."""
+"""`augmix`: predictions should agree on an image and two mixtures of chains of changes (Hendrycks
+et al., 2020)."""
 
 from typing import ClassVar
 
@@ -12,23 +13,33 @@ from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
 class AugMix(Method):
-    """The loss is the cross entropy of the clean image plus js_weight times the Jensen-Shannon divergence of the three
-    predictions. A mixture is m x + (1 - m) sum_k w_k chain_k(x): `width` chains of 1 to `depth` operations, w from a
-    Dirichlet and m from a Beta distribution with parameter alpha.
+    """The loss is the cross entropy of the clean image plus js_weight times the Jensen-Shannon
+    divergence of the three predictions. A mixture is m x + (1 - m) sum_k w_k chain_k(x): `width`
+    chains of 1 to `depth` operations, w from a Dirichlet and m from a Beta distribution with
+    parameter alpha.
 
-    Lengths and operations are assigned to a batch's chains in equal shares, at random. Published for UrbanCars:
-    severity 1 (originally 3), js_weight 12, and images flipped at random; flip is false here, since a mirrored digit is
-    another shape.
+    Lengths and operations are assigned to a batch's chains in equal shares, at random. Published
+    for UrbanCars: severity 1 (originally 3), js_weight 12, and images flipped at random; flip is
+    false here, since a mirrored digit is another shape.
     """
 
     options: ClassVar[dict] = {
-        "severity": {"description": "how strong an operation may be, of 10", "type": "number", "minimum": 0.1,
-                     "maximum": 10, "default": 1},
+        "severity": {
+            "description": "how strong an operation may be, of 10",
+            "type": "number",
+            "minimum": 0.1,
+            "maximum": 10,
+            "default": 1,
+        },
         "width": {"type": "integer", "minimum": 1, "maximum": 10, "default": 3},
         "depth": {"type": "integer", "minimum": 1, "maximum": 10, "default": 3},
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
         "js_weight": {"type": "number", "minimum": 0, "maximum": 1000, "default": 12.0},
-        "flip": {"description": "mirror half of the images, left to right", "type": "boolean", "default": False},
+        "flip": {
+            "description": "mirror half of the images, left to right",
+            "type": "boolean",
+            "default": False,
+        },
     }
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -37,12 +48,15 @@ class AugMix(Method):
             mirrored = torch.rand(len(pixels), 1, 1, 1, device=pixels.device) < 0.5
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
         logits = self.model(self.views(pixels).flatten(0, 1)).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(logits)
+        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(
+            logits
+        )
         update("model", losses.mean())
         return StepOutput(losses, logits[0])
 
     def views(self, pixels: Tensor) -> Tensor:
-        """Inputs float[3, B, 3, H, W] of uint8[B, H, W, 3]: the clean images, and two mixtures of each."""
+        """Inputs float[3, B, 3, H, W] of uint8[B, H, W, 3]: the clean images, and two mixtures of
+        each."""
         clean, width, alpha = self.data.inputs(pixels), self.chosen["width"], self.chosen["alpha"]
         # Without autocast: coordinates of pixels need more than bf16.
         with torch.autocast(pixels.device.type, enabled=False):
@@ -50,14 +64,19 @@ class AugMix(Method):
             change_in_chains(chains, self.chosen["depth"], self.chosen["severity"] / 10)
         inputs = self.data.inputs(chains.permute(0, 2, 3, 1)).unflatten(0, (2, width, -1))
         parameters = torch.full((width,), alpha, device=pixels.device)
-        weights = Dirichlet(parameters, validate_args=False).sample((2, len(pixels))).transpose(1, 2)
-        kept = Beta(parameters[0], parameters[0], validate_args=False).sample((2, len(pixels)))[..., None, None, None]
+        weights = (
+            Dirichlet(parameters, validate_args=False).sample((2, len(pixels))).transpose(1, 2)
+        )
+        kept = Beta(parameters[0], parameters[0], validate_args=False).sample((2, len(pixels)))[
+            ..., None, None, None
+        ]
         mixtures = kept * clean + (1 - kept) * (weights[..., None, None, None] * inputs).sum(1)
         return torch.cat([clean[None], mixtures])
 
 
 def jensen_shannon(logits: Tensor) -> Tensor:
-    """Mean over the views of the divergence of each from their mean, in nats, float[B]; the mean is at least 1e-7.
+    """Mean over the views of the divergence of each from their mean, in nats, float[B]; the mean is
+    at least 1e-7.
 
     logits: float[views, B, classes].
     """
@@ -67,16 +86,19 @@ def jensen_shannon(logits: Tensor) -> Tensor:
 
 
 def change_in_chains(images: Tensor, depth: int, strength: float) -> None:
-    """Change uint8[N, 3, H, W] in place by chains of operations: lengths from 1 to `depth` occur equally often, and so
-    does every operation at each position in a chain. strength: the largest, out of 1."""
+    """Change uint8[N, 3, H, W] in place by chains of operations: lengths from 1 to `depth` occur
+    equally often, and so does every operation at each position in a chain. strength: the largest,
+    out of 1."""
     n, device = len(images), images.device
     order = torch.rand(n, device=device).argsort()
     for length in range(depth):
-        longer = order[:n - n * length // depth]
+        longer = order[: n - n * length // depth]
         shuffled = longer[torch.rand(len(longer), device=device).argsort()]
         for operation, at in zip(OPERATIONS, shuffled.tensor_split(len(OPERATIONS)), strict=True):
             if len(at):
-                images[at] = operation(images[at], torch.empty(len(at), device=device).uniform_(0.01, strength))
+                images[at] = operation(
+                    images[at], torch.empty(len(at), device=device).uniform_(0.01, strength)
+                )
 
 
 def _posterize(images: Tensor, strength: Tensor) -> Tensor:
@@ -109,7 +131,8 @@ def _translate_x(images: Tensor, strength: Tensor) -> Tensor:
 
 
 def _moved(images: Tensor, *entries: Tensor | float) -> Tensor:
-    """A 2 x 3 matrix on coordinates from -1 to 1 says where each pixel's colour comes from; black from outside."""
+    """A 2 x 3 matrix on coordinates from -1 to 1 says where each pixel's colour comes from; black
+    from outside."""
     ones = torch.ones(len(images), device=images.device)
     matrix = torch.stack([entry * ones for entry in entries], 1).unflatten(1, (2, 3))
     grid = F.affine_grid(matrix, list(images.shape), align_corners=False)
@@ -121,5 +144,14 @@ def _upright(operation):
     return lambda images, strength: operation(images.mT, strength).mT
 
 
-OPERATIONS = (lambda images, strength: changes.autocontrast(images), lambda images, strength: changes.equalize(images),
-              _posterize, _solarize, _rotate, _shear_x, _upright(_shear_x), _translate_x, _upright(_translate_x))
+OPERATIONS = (
+    lambda images, strength: changes.autocontrast(images),
+    lambda images, strength: changes.equalize(images),
+    _posterize,
+    _solarize,
+    _rotate,
+    _shear_x,
+    _upright(_shear_x),
+    _translate_x,
+    _upright(_translate_x),
+)

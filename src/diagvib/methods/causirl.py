@@ -1,4 +1,5 @@
-"""`causirl_coral`, `causirl_mmd`: mixtures of the environments should be alike (Chevalley et al., 2022)."""
+"""`causirl_coral`, `causirl_mmd`: mixtures of the environments should be alike (Chevalley et al.,
+2022)."""
 
 import torch
 from torch import Tensor
@@ -9,8 +10,9 @@ from diagvib.methods.mmd import Mmd
 
 
 class CausirlCoral(Coral):
-    """In every batch each environment's images are split at a random position. All first parts form one set, all second
-    parts the other, and gamma times CORAL's distance of the two is added; nothing if one has fewer than two images.
+    """In every batch each environment's images are split at a random position. All first parts form
+    one set, all second parts the other, and gamma times CORAL's distance of the two is added;
+    nothing if one has fewer than two images.
     """
 
     def compared(self, batch: Batch) -> Tensor:
@@ -25,8 +27,10 @@ class CausirlMmd(Mmd):
 
 
 def split_sets(environments: int, batch: Batch) -> Tensor:
-    """float[2, B]: 1 for the images of each set, else 0. An environment with n images in the batch gives 0 to n - 1 of
-    them to the first set, each number with equal probability."""
+    """float[2, B]: 1 for the images of each set, else 0. An environment with n images in the batch
+    gives 0 to n - 1 of them to the first set, each number with equal probability."""
     device, images = batch.environment.device, len(batch.environment) // environments
-    first = torch.arange(images, device=device) < torch.randint(images, (environments, 1), device=device)
+    first = torch.arange(images, device=device) < torch.randint(
+        images, (environments, 1), device=device
+    )
     return torch.stack([first.flatten(), ~first.flatten()]).float()

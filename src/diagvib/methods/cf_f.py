@@ -1,4 +1,5 @@
-"""`cf_f`, CF+F Aug: images with a changed background, and images without their object (Chang et al., 2021)."""
+"""`cf_f`, CF+F Aug: images with a changed background, and images without their object (Chang et
+al., 2021)."""
 
 from typing import ClassVar
 
@@ -10,22 +11,26 @@ from diagvib.methods.method import Batch, Method, StepOutput, Update
 
 
 class CounterfactualAndFactual(Method):
-    """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's box on a background
-    of one random colour per image plus normal noise of deviation `noise`, clipped to valid pixel values.
-    Counterfactual: the image with its object's box in mean grey; "not y" gives all other classes equal weight, with two
-    classes the other one.
+    """The loss is CE(image, y) + CE(factual, y) + CE(counterfactual, not y). Factual: the object's
+    box on a background of one random colour per image plus normal noise of deviation `noise`,
+    clipped to valid pixel values. Counterfactual: the image with its object's box in mean grey;
+    "not y" gives all other classes equal weight, with two classes the other one.
 
-    As in UrbanCars (Li et al., 2023) a box represents the object: its outline would reveal the shape. There it is the
-    middle of the image, here the box that the scene gives.
+    As in UrbanCars (Li et al., 2023) a box represents the object: its outline would reveal the
+    shape. There it is the middle of the image, here the box that the scene gives.
     """
 
     told: ClassVar[tuple] = ("cue_types",)
-    options: ClassVar[dict] = {"noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}}
+    options: ClassVar[dict] = {
+        "noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}
+    }
     needs: ClassVar[tuple] = ("object_boxes",)
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The factual and the counterfactual inputs, float[B, 3, H, W] each."""
-        inside = _inside(self.data.counterfactuals.object_boxes(batch.index), batch.pixels.shape[1])[:, None]
+        inside = _inside(
+            self.data.counterfactuals.object_boxes(batch.index), batch.pixels.shape[1]
+        )[:, None]
         pixels, device = batch.pixels, batch.pixels.device
         noise = torch.randn(pixels.shape, device=device) * self.chosen["noise"]
         colour = torch.rand(len(pixels), 1, 1, 3, device=device)
@@ -36,8 +41,11 @@ class CounterfactualAndFactual(Method):
         both = torch.cat([batch.inputs, *self.changed(batch)])
         logits, factual, counterfactual = self.model(both).float().chunk(3)
         others = (1 - F.one_hot(batch.labels, self.n_classes).float()) / (self.n_classes - 1)
-        losses = (self.losses(logits, batch.labels) + self.losses(factual, batch.labels)
-                  + self.losses(counterfactual, others))
+        losses = (
+            self.losses(logits, batch.labels)
+            + self.losses(factual, batch.labels)
+            + self.losses(counterfactual, others)
+        )
         update("model", self.combine(losses, batch))
         return StepOutput(losses, logits)
 

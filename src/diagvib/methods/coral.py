@@ -1,4 +1,5 @@
-"""`coral`: features of all environments should have the same mean and covariance (Sun and Saenko, 2016)."""
+"""`coral`: features of all environments should have the same mean and covariance (Sun and Saenko,
+2016)."""
 
 from itertools import combinations
 from typing import ClassVar
@@ -11,9 +12,9 @@ from diagvib.methods.method import Batch
 
 
 class Coral(ByEnvironment):
-    """Adds gamma times the mean over pairs of environments of mean((mu1 - mu2)^2) + mean((C1 - C2)^2), with mu the mean
-    and C the unbiased covariance of the features (DomainBed's form). Environments with fewer than two images in a batch
-    are left out.
+    """Adds gamma times the mean over pairs of environments of mean((mu1 - mu2)^2) + mean((C1 -
+    C2)^2), with mu the mean and C the unbiased covariance of the features (DomainBed's form).
+    Environments with fewer than two images in a batch are left out.
     """
 
     options: ClassVar[dict] = {"gamma": {"type": "number", "minimum": 0, "default": 1.0}}
@@ -27,19 +28,27 @@ class Coral(ByEnvironment):
         return self.chosen["gamma"] * (torch.stack(distances) * torch.stack(both)).mean()
 
     def compared(self, batch: Batch) -> Tensor:
-        """The sets of images whose features should be alike: float[sets, B], 1 or 0, of a fixed shape, so that a step
-        can be recorded."""
-        return (batch.environment == torch.arange(len(self.sets), device=batch.environment.device)[:, None]).float()
+        """The sets of images whose features should be alike: float[sets, B], 1 or 0, of a fixed
+        shape, so that a step can be recorded."""
+        return (
+            batch.environment
+            == torch.arange(len(self.sets), device=batch.environment.device)[:, None]
+        ).float()
 
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
-        """The distance of every pair of sets, ordered as by `itertools.combinations`; features: float[B, D]."""
-        return [(mean - other_mean).square().mean() + (covariance - other_covariance).square().mean()
-                for (mean, covariance), (other_mean, other_covariance)
-                in combinations([_moments(features, member) for member in sets], 2)]
+        """The distance of every pair of sets, ordered as by `itertools.combinations`; features:
+        float[B, D]."""
+        return [
+            (mean - other_mean).square().mean() + (covariance - other_covariance).square().mean()
+            for (mean, covariance), (other_mean, other_covariance) in combinations(
+                [_moments(features, member) for member in sets], 2
+            )
+        ]
 
 
 def _moments(features: Tensor, member: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean [D] and unbiased covariance [D, D] of features float[B, D], over the members float[B], 1 or 0."""
+    """Mean [D] and unbiased covariance [D, D] of features float[B, D], over the members float[B], 1
+    or 0."""
     n = member.sum()
     mean = member @ features / n.clamp(min=1)
     centred = (features - mean) * member[:, None]

@@ -1,4 +1,5 @@
-"""`debian`, Debiasing Alternate Networks: a second network finds the classifier's bias (Li et al., 2022)."""
+"""`debian`, Debiasing Alternate Networks: a second network finds the classifier's bias (Li et al.,
+2022)."""
 
 from typing import ClassVar
 
@@ -10,14 +11,15 @@ from diagvib.models.registry import make_network
 
 
 class Debian(Method):
-    """A classifier and a second network, the discoverer, whose sigmoid of the label's logit, s, softly divides each
-    class into two parts, s and 1 - s.
+    """A classifier and a second network, the discoverer, whose sigmoid of the label's logit, s,
+    softly divides each class into two parts, s and 1 - s.
 
-    With p the probability that the classifier gives to the label, p+ and p- are a class's means of p, weighted by s and
-    by 1 - s. The discoverer minimises the mean over classes of -log(eps + |p+ - p-|) - log(eps + 1 - |mean(s) -
-    mean(1 - s)|): it finds parts of equal size on which the classifier differs. The classifier minimises the mean of
-    (1 + s') times cross entropy, with s' the s or 1 - s of the part that it does worse on. They take one step each in
-    turn; the discoverer's batch is drawn separately, with replacement.
+    With p the probability that the classifier gives to the label, p+ and p- are a class's means of
+    p, weighted by s and by 1 - s. The discoverer minimises the mean over classes of -log(eps + |p+
+    - p-|) - log(eps + 1 - |mean(s) - mean(1 - s)|): it finds parts of equal size on which the
+    classifier differs. The classifier minimises the mean of (1 + s') times cross entropy, with s'
+    the s or 1 - s of the part that it does worse on. They take one step each in turn; the
+    discoverer's batch is drawn separately, with replacement.
     """
 
     options: ClassVar[dict] = {
@@ -35,7 +37,9 @@ class Debian(Method):
         logits = self.model(batch.inputs)
         loss = self.losses(logits, batch.labels)
         part = of_label(_asked(self.discoverer, batch).float().sigmoid(), batch.labels)
-        weight = classifier_weights(logits.detach().float().softmax(1), part, batch.labels, self.chosen["eps"])
+        weight = classifier_weights(
+            logits.detach().float().softmax(1), part, batch.labels, self.chosen["eps"]
+        )
         update("model", (weight * loss).mean())
         self._discover(len(batch.labels), update)
         return StepOutput(loss, logits)
@@ -61,19 +65,25 @@ def of_label(values: Tensor, labels: Tensor) -> Tensor:
     return values.gather(1, labels[:, None]).squeeze(1)
 
 
-def part_means(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """p+ and p-, float[classes], from probabilities [B, classes] and s [B]; and membership float[classes, B].
+def part_means(
+    probabilities: Tensor, part: Tensor, labels: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """p+ and p-, float[classes], from probabilities [B, classes] and s [B]; and membership
+    float[classes, B].
 
     Of a fixed shape, whatever classes are in the batch, so that a step can be recorded.
     """
     member = (labels == torch.arange(probabilities.shape[1], device=labels.device)[:, None]).float()
     p = of_label(probabilities, labels)
-    inside, outside = ((member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part))
+    inside, outside = (
+        (member * each * p).sum(1) / ((member * each).sum(1) + eps) for each in (part, 1 - part)
+    )
     return inside, outside, member
 
 
 def discoverer_loss(probabilities: Tensor, part: Tensor, labels: Tensor, eps: float) -> Tensor:
-    """The discoverer's loss float[], over the classes in the batch; arguments as for `part_means`."""
+    """The discoverer's loss float[], over the classes in the batch; arguments as for
+    `part_means`."""
     inside, outside, member = part_means(probabilities, part, labels, eps)
     images = member.sum(1)
     imbalance = ((member * (2 * part - 1)).sum(1) / images.clamp(min=1)).abs()

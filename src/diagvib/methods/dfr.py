@@ -1,4 +1,5 @@
-"""`dfr`, deep feature reweighting: a new last layer, learnt from groups of equal size (Kirichenko et al., 2023)."""
+"""`dfr`, deep feature reweighting: a new last layer, learnt from groups of equal size (Kirichenko
+et al., 2023)."""
 
 from typing import ClassVar
 
@@ -16,20 +17,21 @@ _NEVER = -1e4
 
 
 class Dfr(Method):
-    """Phase `classify`: plain training. Phase `retrain`: a new head on the features, which are now fixed, trained on
-    equally many images of every group, as many as the smallest has. Groups: target x all cues (`told: cues`), or x one
-    (`told: cue-1`).
+    """Phase `classify`: plain training. Phase `retrain`: a new head on the features, which are now
+    fixed, trained on equally many images of every group, as many as the smallest has. Groups:
+    target x all cues (`told: cues`), or x one (`told: cue-1`).
 
-    head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one class against the
-    rest, averaged over `resamples` draws of equal groups. c: the inverse strength of the penalty; null: the one of
-    STRENGTHS with the best worst-group accuracy on the half of a draw that is not used for fitting. `sgd`, as in
-    UrbanCars' code: cross entropy on one draw, with the baseline's optimiser, for `retrain_epochs`.
+    head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one
+    class against the rest, averaged over `resamples` draws of equal groups. c: the inverse strength
+    of the penalty; null: the one of STRENGTHS with the best worst-group accuracy on the half of a
+    draw that is not used for fitting. `sgd`, as in UrbanCars' code: cross entropy on one draw, with
+    the baseline's optimiser, for `retrain_epochs`.
     """
 
     told: ClassVar[tuple] = ("cues", "cue")
     options: ClassVar[dict] = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
-        "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e+6, "default": None},
+        "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
         "resamples": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
         "retrain_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
     }
@@ -40,21 +42,31 @@ class Dfr(Method):
         head = self.chosen["head"]
         for name in ("retrain_epochs",) if head == "logistic" else ("c", "resamples"):
             if self.chosen[name] != self.options[name]["default"]:
-                raise DiagvibError(f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
-                                   "other head")
+                raise DiagvibError(
+                    f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
+                    "other head"
+                )
         if self.model.head.bias is None:
-            raise DiagvibError(f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
-                               "which the new head needs; choose another model")
+            raise DiagvibError(
+                f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
+                "which the new head needs; choose another model"
+            )
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        classify, = super().phases(data)
+        (classify,) = super().phases(data)
         self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
         self.logistic = self.chosen["head"] == "logistic"
         if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
-            raise DiagvibError("method: dfr: the smallest group has only one training image, but half of a group is "
-                               "needed to choose c; give c, such as 0.1, or raise counts.train")
-        return [classify, Phase("retrain", 1, "last") if self.logistic
-                else Phase("retrain", self.chosen["retrain_epochs"])]
+            raise DiagvibError(
+                "method: dfr: the smallest group has only one training image, but half of a group is "
+                "needed to choose c; give c, such as 0.1, or raise counts.train"
+            )
+        return [
+            classify,
+            Phase("retrain", 1, "last")
+            if self.logistic
+            else Phase("retrain", self.chosen["retrain_epochs"]),
+        ]
 
     @torch.no_grad()
     def start_phase(self, phase: str, data: TrainingData) -> None:
@@ -75,8 +87,8 @@ class Dfr(Method):
         return self.memory["subset"] if phase == "retrain" else None
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
-        """In `retrain` the network is in evaluation mode; the regression is solved before the phase's single epoch,
-        which only measures it."""
+        """In `retrain` the network is in evaluation mode; the regression is solved before the
+        phase's single epoch, which only measures it."""
         if phase == "classify":
             return super().training_step(phase, batch, update)
         with torch.no_grad():
@@ -90,12 +102,17 @@ class Dfr(Method):
     def _regress(self, subset: Tensor, data: TrainingData) -> None:
         """Solve for the head. subset: the first draw, int64[groups, images]."""
         self.eval()
-        features = torch.cat([self.model.features(batch.inputs).cpu().double() for batch in data.in_order()])
+        features = torch.cat(
+            [self.model.features(batch.inputs).cpu().double() for batch in data.in_order()]
+        )
         mean, std = features.mean(0), features.std(0, correction=0)
         std[std == 0] = 1
         features, labels = features.sub_(mean).div_(std), data.labels.cpu()
         c = self.chosen["c"] or _best_strength(features, labels, subset.cpu())
-        draws = [subset, *(equal_groups(self.group, self.groups) for _ in range(self.chosen["resamples"] - 1))]
+        draws = [
+            subset,
+            *(equal_groups(self.group, self.groups) for _ in range(self.chosen["resamples"] - 1)),
+        ]
         chosen = [draw.flatten().cpu() for draw in draws]
         fitted = torch.stack([regression(features[index], labels[index], c) for index in chosen])
         weight, bias = fitted.mean(0).tensor_split([-1], 1)
@@ -107,8 +124,9 @@ class Dfr(Method):
 
 
 def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
-    """Weights and, last, bias of every class that occurs, float64[classes, D + 1]: L1 logistic regressions with C = c
-    of each class against the rest; with two classes, each gets half, so that their difference is the regression's.
+    """Weights and, last, bias of every class that occurs, float64[classes, D + 1]: L1 logistic
+    regressions with C = c of each class against the rest; with two classes, each gets half, so that
+    their difference is the regression's.
 
     features: float64[N, D]; labels: int64[N].
     """
@@ -119,16 +137,21 @@ def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:
     for label in classes:
         solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
         solver.fit(features.numpy(), (labels == label).numpy())
-        rows.append(torch.cat([torch.from_numpy(solver.coef_[0]), torch.from_numpy(solver.intercept_)]))
+        rows.append(
+            torch.cat([torch.from_numpy(solver.coef_[0]), torch.from_numpy(solver.intercept_)])
+        )
     return torch.stack(rows) / (2 if len(classes) == 2 else 1)
 
 
 def _best_strength(features: Tensor, labels: Tensor, subset: Tensor) -> float:
-    """The best of STRENGTHS; subset: int64[groups, images], the first half for fitting, the second for judging."""
+    """The best of STRENGTHS; subset: int64[groups, images], the first half for fitting, the second
+    for judging."""
     fitted, judged = subset.tensor_split(2, 1)
     classes, worst = labels.unique(), []
     for c in STRENGTHS:
-        weight, bias = regression(features[fitted.flatten()], labels[fitted.flatten()], c).tensor_split([-1], 1)
+        weight, bias = regression(
+            features[fitted.flatten()], labels[fitted.flatten()], c
+        ).tensor_split([-1], 1)
         predicted = classes[(features[judged] @ weight.T + bias[:, 0]).argmax(-1)]
         worst.append((predicted == labels[judged]).double().mean(1).min())
     return STRENGTHS[int(torch.stack(worst).argmax())]

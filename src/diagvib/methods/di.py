@@ -1,4 +1,5 @@
-"""`di`, domain-independent training: a linear head per domain, averaged to predict (Wang et al., 2020)."""
+"""`di`, domain-independent training: a linear head per domain, averaged to predict (Wang et al.,
+2020)."""
 
 from copy import deepcopy
 from typing import ClassVar
@@ -11,10 +12,12 @@ from diagvib.models.network import Heads
 
 
 class DomainIndependent(Method):
-    """A domain is a combination of the classes of the cues that are told, all or one (`cues`, `cue-1`).
+    """A domain is a combination of the classes of the cues that are told, all or one (`cues`,
+    `cue-1`).
 
-    An image trains the shared features and its own domain's head by cross entropy; to predict, when no domain is known,
-    the logits of all heads are averaged. All heads start as the network's own; a domain that does not occur has none.
+    An image trains the shared features and its own domain's head by cross entropy; to predict, when
+    no domain is known, the logits of all heads are averaged. All heads start as the network's own;
+    a domain that does not occur has none.
     """
 
     told: ClassVar[tuple] = ("cues", "cue")
@@ -23,7 +26,8 @@ class DomainIndependent(Method):
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
         self.domain, self.domains = domain_index(data, self.chosen["told"])
-        # Copies of weights that depend on the seed: nothing is drawn, and checkpoints have the same shapes.
+        # Copies of weights that depend on the seed: nothing is drawn, and checkpoints have the same
+        # shapes.
         self.model.head = Heads(deepcopy(self.model.head) for _ in range(self.domains))
         return phases
 

@@ -1,4 +1,5 @@
-"""`eiil`, Environment Inference for Invariant Learning: group DRO on inferred groups (Creager et al., 2021)."""
+"""`eiil`, Environment Inference for Invariant Learning: group DRO on inferred groups (Creager et
+al., 2021)."""
 
 from typing import ClassVar
 
@@ -15,9 +16,10 @@ _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 class Eiil(GroupDro):
-    """Phase `reference`: plain training for a few epochs. Then the training images of each class are divided into two
-    environments for which this model is as far from invariant as possible (`inferred_environments`). Phase `classify`:
-    group DRO from the initial weights; the groups are class x environment.
+    """Phase `reference`: plain training for a few epochs. Then the training images of each class
+    are divided into two environments for which this model is as far from invariant as possible
+    (`inferred_environments`). Phase `classify`: group DRO from the initial weights; the groups are
+    class x environment.
 
     If all images of a class are in one environment, the other makes no group.
     """
@@ -25,12 +27,22 @@ class Eiil(GroupDro):
     told: ClassVar[tuple] = ("nothing",)
     options: ClassVar[dict] = {
         "reference_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
-        "inference_steps": {"type": "integer", "minimum": 1, "maximum": 10_000_000, "default": 10_000},
-        "inference_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
+        "inference_steps": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 10_000_000,
+            "default": 10_000,
+        },
+        "inference_lr": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 1000,
+            "default": 1.0e-3,
+        },
     }
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        classify, = super().phases(data)
+        (classify,) = super().phases(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
         return [Phase("reference", self.chosen["reference_epochs"], selection="last"), classify]
@@ -44,8 +56,9 @@ class Eiil(GroupDro):
         if phase == "classify":
             self.eval()
             logits = torch.cat([self.predict(batch) for batch in data.in_order()])
-            environment = inferred_environments(logits, data.labels, self.chosen["inference_steps"],
-                                                self.chosen["inference_lr"])
+            environment = inferred_environments(
+                logits, data.labels, self.chosen["inference_steps"], self.chosen["inference_lr"]
+            )
             found, group = (2 * data.labels + environment).unique(return_inverse=True)
             self.start_with(group, len(found))
             self.model.load_state_dict(self.initial)
@@ -55,11 +68,13 @@ class Eiil(GroupDro):
 
 
 def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float) -> Tensor:
-    """An environment, 0 or 1, for each image: int64[N], from logits [N, classes] and labels int64[N].
+    """An environment, 0 or 1, for each image: int64[N], from logits [N, classes] and labels
+    int64[N].
 
-    With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam maximises the sum over classes
-    of the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with the inner means over a class's images;
-    e starts standard normal. The environment is s > 0.5.
+    With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam maximises
+    the sum over classes of the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1,
+    with the inner means over a class's images; e starts standard normal. The environment is s >
+    0.5.
     """
     slope = scale_slopes(logits, labels)
     member = F.one_hot(labels, logits.shape[1]).T.float()
@@ -75,6 +90,6 @@ def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float)
         gradient = own * contrast * s * (1 - s)
         mean.lerp_(gradient, 1 - _BETAS[0])
         square.lerp_(gradient.square(), 1 - _BETAS[1])
-        root = (square / (1 - _BETAS[1]**step)).sqrt_().add_(_EPSILON)
-        e.addcdiv_(mean, root, value=lr / (1 - _BETAS[0]**step))
+        root = (square / (1 - _BETAS[1] ** step)).sqrt_().add_(_EPSILON)
+        e.addcdiv_(mean, root, value=lr / (1 - _BETAS[0] ** step))
     return (e > 0).long()

@@ -1,4 +1,5 @@
-"""`env_mixup`: mixup of images of different environments (Zhang et al., 2018, in DomainBed's form)."""
+"""`env_mixup`: mixup of images of different environments (Zhang et al., 2018, in DomainBed's
+form)."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -11,9 +12,10 @@ from diagvib.methods.mixup import mixed_labels, random_share
 
 
 class EnvMixup(ByEnvironment):
-    """For each batch the environments are put in a random order. The images of each are blended one by one with those
-    of the next, the last's with the first's: s x_i + (1 - s) x_j, and likewise the one-hot labels, with one s ~
-    Beta(alpha, alpha) for each pair of environments. Published: alpha 0.2."""
+    """For each batch the environments are put in a random order. The images of each are blended one
+    by one with those of the next, the last's with the first's: s x_i + (1 - s) x_j, and likewise
+    the one-hot labels, with one s ~ Beta(alpha, alpha) for each pair of environments. Published:
+    alpha 0.2."""
 
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.2},
@@ -26,5 +28,8 @@ class EnvMixup(ByEnvironment):
         following = order.roll(-1)[order.argsort()]
         other = (following[:, None] * images + torch.arange(images, device=device)).flatten()
         share = random_share(self.chosen["alpha"], device, environments).repeat_interleave(images)
-        return replace(batch, inputs=batch.inputs.lerp(batch.inputs[other], (1 - share)[:, None, None, None]),
-                       labels=mixed_labels(batch.labels, batch.labels[other], share, self.n_classes))
+        return replace(
+            batch,
+            inputs=batch.inputs.lerp(batch.inputs[other], (1 - share)[:, None, None, None]),
+            labels=mixed_labels(batch.labels, batch.labels[other], share, self.n_classes),
+        )

@@ -1,4 +1,5 @@
-"""What methods that are told environments share: batches with equal shares of each, and penalties that start late."""
+"""What methods that are told environments share: batches with equal shares of each, and penalties
+that start late."""
 
 from functools import partial
 from typing import ClassVar
@@ -12,9 +13,9 @@ from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput, T
 
 
 class ByEnvironment(Method):
-    """A batch has equally many images of each environment, one environment after the other: batch_size / environments,
-    rounded down, and at least two. DomainBed (Gulrajani and Lopez-Paz, 2021) likewise draws one minibatch per
-    environment."""
+    """A batch has equally many images of each environment, one environment after the other:
+    batch_size / environments, rounded down, and at least two. DomainBed (Gulrajani and Lopez-Paz,
+    2021) likewise draws one minibatch per environment."""
 
     told: ClassVar[tuple] = ("environments",)
 
@@ -22,9 +23,11 @@ class ByEnvironment(Method):
         phases = super().phases(data)
         self.sets = members(*group_index(data, "environments", self.chosen["name"]))
         if self.settings["batch_size"] < 2 * len(self.sets):
-            raise DiagvibError(f"method: {self.chosen['name']} needs two images of every environment in a batch, but "
-                               f"batch_size is {self.settings['batch_size']} and the study has {len(self.sets)} "
-                               f"environments; raise it to {2 * len(self.sets)} or more")
+            raise DiagvibError(
+                f"method: {self.chosen['name']} needs two images of every environment in a batch, but "
+                f"batch_size is {self.settings['batch_size']} and the study has {len(self.sets)} "
+                f"environments; raise it to {2 * len(self.sets)} or more"
+            )
         return phases
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
@@ -36,8 +39,8 @@ class ByEnvironment(Method):
 
 
 class Annealed(ByEnvironment):
-    """A penalty with weight 1 for the first `anneal_steps` steps, and with `weight`, an option of the subclass, from
-    then on; at the change the optimiser is reset."""
+    """A penalty with weight 1 for the first `anneal_steps` steps, and with `weight`, an option of
+    the subclass, from then on; at the change the optimiser is reset."""
 
     options: ClassVar[dict] = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
 
@@ -47,7 +50,9 @@ class Annealed(ByEnvironment):
 
     def weight(self) -> Tensor:
         """The penalty's weight at this step: float[]."""
-        return torch.where(self.memory["step"] < self.chosen["anneal_steps"], 1.0, self.chosen["weight"])
+        return torch.where(
+            self.memory["step"] < self.chosen["anneal_steps"], 1.0, self.chosen["weight"]
+        )
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         changes = self.memory["step"] == self.chosen["anneal_steps"]

@@ -1,4 +1,5 @@
-"""`erm`, empirical risk minimisation: cross entropy with equal weight for every image (paper, Sec. A.2)."""
+"""`erm`, empirical risk minimisation: cross entropy with equal weight for every image (paper, Sec.
+A.2)."""
 
 from diagvib.methods.method import Method
 

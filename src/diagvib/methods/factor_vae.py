@@ -11,36 +11,62 @@ from diagvib.methods.vae import Vae
 
 
 class FactorVae(Vae):
-    """`vae` plus gamma times the total correlation of its code, estimated by a discriminator (paper, Sec. 4 and A.2).
+    """`vae` plus gamma times the total correlation of its code, estimated by a discriminator
+    (paper, Sec. 4 and A.2).
 
-    The discriminator tells codes of images from codes whose dimensions were shuffled separately over the batch.
-    Published: gamma 20, discriminator lr 1e-5, else as the VAE. Choices where the paper is silent, all as in Locatello
-    et al.'s code: six hidden layers of 1000 with LeakyReLU(0.2), Adam betas 0.5 and 0.9, the shuffled codes from the
-    same batch, the discriminator's step after the VAE's. Its logits are computed in float32, since the estimate is a
-    small difference; probabilities are not clipped, since log-softmax needs no clipping. Validation loss without the
-    penalty.
+    The discriminator tells codes of images from codes whose dimensions were shuffled separately
+    over the batch. Published: gamma 20, discriminator lr 1e-5, else as the VAE. Choices where the
+    paper is silent, all as in Locatello et al.'s code: six hidden layers of 1000 with
+    LeakyReLU(0.2), Adam betas 0.5 and 0.9, the shuffled codes from the same batch, the
+    discriminator's step after the VAE's. Its logits are computed in float32, since the estimate is
+    a small difference; probabilities are not clipped, since log-softmax needs no clipping.
+    Validation loss without the penalty.
     """
 
     options: ClassVar[dict] = {
         "gamma": {"type": "number", "minimum": 0, "default": 20.0},
-        "discriminator_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-5},
-        "discriminator_betas": {"type": "array", "minItems": 2, "maxItems": 2, "default": [0.5, 0.9],
-                                "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1}},
-        "discriminator_width": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1000},
+        "discriminator_lr": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 1000,
+            "default": 1.0e-5,
+        },
+        "discriminator_betas": {
+            "type": "array",
+            "minItems": 2,
+            "maxItems": 2,
+            "default": [0.5, 0.9],
+            "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
+        },
+        "discriminator_width": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 100_000,
+            "default": 1000,
+        },
         "discriminator_layers": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 6},
     }
 
     def build(self) -> None:
         super().build()
-        self.discriminator = Discriminator(self.chosen["latent"], self.chosen["discriminator_width"],
-                                           self.chosen["discriminator_layers"])
+        self.discriminator = Discriminator(
+            self.chosen["latent"],
+            self.chosen["discriminator_width"],
+            self.chosen["discriminator_layers"],
+        )
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         optimisers = super().optimisers(phase)
         if phase == "encode":
-            optimisers["discriminator"] = Optimiser(list(self.discriminator.parameters()), {
-                "name": "adam", "lr": self.chosen["discriminator_lr"], "betas": self.chosen["discriminator_betas"],
-                "weight_decay": 0.0})
+            optimisers["discriminator"] = Optimiser(
+                list(self.discriminator.parameters()),
+                {
+                    "name": "adam",
+                    "lr": self.chosen["discriminator_lr"],
+                    "betas": self.chosen["discriminator_betas"],
+                    "weight_decay": 0.0,
+                },
+            )
         return optimisers
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -50,7 +76,10 @@ class FactorVae(Vae):
         loss = loss + self.chosen["gamma"] * total_correlation(self.discriminator(code))
         update("vae", loss.mean())
         code = code.detach()
-        update("discriminator", discriminator_loss(self.discriminator(code), self.discriminator(shuffled(code))))
+        update(
+            "discriminator",
+            discriminator_loss(self.discriminator(code), self.discriminator(shuffled(code))),
+        )
         return StepOutput(loss.detach())
 
 
@@ -70,7 +99,8 @@ class Discriminator(nn.Module):
 
 
 def total_correlation(logits: Tensor) -> Tensor:
-    """From the discriminator's logits: float[B], whose mean estimates KL(q(z) || product of the q(z_j))."""
+    """From the discriminator's logits: float[B], whose mean estimates KL(q(z) || product of the
+    q(z_j))."""
     return logits[:, 0] - logits[:, 1]
 
 
@@ -81,5 +111,6 @@ def discriminator_loss(of_images: Tensor, of_shuffled: Tensor) -> Tensor:
 
 
 def shuffled(code: Tensor) -> Tensor:
-    """Every column of float[B, latent] permuted separately: a draw from the product of the marginals."""
+    """Every column of float[B, latent] permuted separately: a draw from the product of the
+    marginals."""
     return code.gather(0, torch.rand_like(code).argsort(0))

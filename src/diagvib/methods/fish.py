@@ -9,11 +9,12 @@ from diagvib.methods.method import Batch, StepOutput, Update
 
 
 class Fish(ByEnvironment):
-    """From the weights theta, the optimiser takes one step on each environment's part of the batch in turn, to theta';
-    then theta becomes theta + meta_lr (theta' - theta). To first order, this makes the environments' gradients agree.
+    """From the weights theta, the optimiser takes one step on each environment's part of the batch
+    in turn, to theta'; then theta becomes theta + meta_lr (theta' - theta). To first order, this
+    makes the environments' gradients agree.
 
-    The optimiser's state carries over from step to step and batch to batch. Batch norm's statistics count as weights.
-    DomainBed's form; published: meta_lr 0.5.
+    The optimiser's state carries over from step to step and batch to batch. Batch norm's statistics
+    count as weights. DomainBed's form; published: meta_lr 0.5.
     """
 
     options: ClassVar[dict] = {
@@ -23,8 +24,10 @@ class Fish(ByEnvironment):
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         weights = [value for value in self.model.state_dict().values() if value.is_floating_point()]
         before = [value.clone() for value in weights]
-        steps = [self._inner_step(*part, update)
-                 for part in zip(*map(self.by_environment, (batch.inputs, batch.labels)), strict=True)]
+        steps = [
+            self._inner_step(*part, update)
+            for part in zip(*map(self.by_environment, (batch.inputs, batch.labels)), strict=True)
+        ]
         with torch.no_grad():
             for value, start in zip(weights, before, strict=True):
                 value.copy_(start.lerp(value, self.chosen["meta_lr"]))

@@ -1,4 +1,5 @@
-"""`group_dro`: the larger a group's loss, the larger its weight (Sagawa et al., 2020, the online algorithm)."""
+"""`group_dro`: the larger a group's loss, the larger its weight (Sagawa et al., 2020, the online
+algorithm)."""
 
 from typing import ClassVar
 
@@ -10,12 +11,12 @@ from diagvib.methods.method import Batch, Method, Phase, Sampling, TrainingData
 
 
 class GroupDro(Method):
-    """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no image there; before
-    that, q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
+    """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no
+    image there; before that, q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
-    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless balanced is
-    false, images are drawn so that every group occurs equally often, and environments have equal shares of every batch.
-    No adjustment for a group's size.
+    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless
+    balanced is false, images are drawn so that every group occurs equally often, and environments
+    have equal shares of every batch. No adjustment for a group's size.
     """
 
     told: ClassVar[tuple] = ("cues", "cue", "environments")
@@ -40,11 +41,16 @@ class GroupDro(Method):
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
         balanced = members if self.chosen["told"] == "environments" else balancing_weights
-        return balanced(self.memory["group"], len(self.memory["q"])) if self.chosen["balanced"] else None
+        return (
+            balanced(self.memory["group"], len(self.memory["q"]))
+            if self.chosen["balanced"]
+            else None
+        )
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         q, group = self.memory["q"], self.memory["group"][batch.index]
-        # By membership [groups, B]: sums in a fixed order, without waiting. A matrix product would be in bf16.
+        # By membership [groups, B]: sums in a fixed order, without waiting. A matrix product would
+        # be in bf16.
         membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
         of_groups = (membership * losses).sum(1) / membership.sum(1).clamp(min=1)
         q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())

@@ -12,9 +12,10 @@ from diagvib.methods.method import TrainingData
 def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
     """The group of each training image, int64[N], and the number of groups.
 
-    told `cues` or `cue-2`: a group for every combination of the target's class and those of all cues, or of that cue;
-    `environments`: one for each. Classes that no image has, as a dataset sample uses few of a factor's, make no group.
-    DiagvibError naming the other groups that no image is in; name: the method's, for that message.
+    told `cues` or `cue-2`: a group for every combination of the target's class and those of all
+    cues, or of that cue; `environments`: one for each. Classes that no image has, as a dataset
+    sample uses few of a factor's, make no group. DiagvibError naming the other groups that no image
+    is in; name: the method's, for that message.
     """
     if told == "environments":
         columns, words = data.environment[:, None], [("environment", data.environments)]
@@ -28,17 +29,24 @@ def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
         occurring = [range(len(data.environments))]
     missing = set(product(*occurring)) - set(map(tuple, found.tolist()))
     if missing:
-        named = [" and ".join(f"{word} {classes[at]}" for (word, classes), at in zip(words, group, strict=True))
-                 for group in sorted(missing)]
-        raise DiagvibError(f"method: {name} needs images of every group, but none of the training images has "
-                           f"{'; '.join(named[:3])}{f'; and {len(named) - 3} more groups' if len(named) > 3 else ''}; "
-                           "choose a study with counter-examples, more training images, or another method")
+        named = [
+            " and ".join(
+                f"{word} {classes[at]}" for (word, classes), at in zip(words, group, strict=True)
+            )
+            for group in sorted(missing)
+        ]
+        raise DiagvibError(
+            f"method: {name} needs images of every group, but none of the training images has "
+            f"{'; '.join(named[:3])}{f'; and {len(named) - 3} more groups' if len(named) > 3 else ''}; "
+            "choose a study with counter-examples, more training images, or another method"
+        )
     return index, len(found)
 
 
 def domain_index(data: TrainingData, told: str) -> tuple[Tensor, int]:
-    """The domain of each training image, int64[N], and the number of domains: one for every combination of classes of
-    the told cues, `cues` or `cue-2`, that occurs. The target makes no difference."""
+    """The domain of each training image, int64[N], and the number of domains: one for every
+    combination of classes of the told cues, `cues` or `cue-2`, that occurs. The target makes no
+    difference."""
     found, index = data.cues[:, _told_cues(data, told)].unique(dim=0, return_inverse=True)
     return index, len(found)
 
@@ -49,8 +57,8 @@ def _told_cues(data: TrainingData, told: str) -> slice:
 
 
 def equal_groups(index: Tensor, groups: int) -> Tensor:
-    """Random images, as many of each group as the smallest has: int64[groups, images], each image at most once. Drawn
-    with torch's CPU generator."""
+    """Random images, as many of each group as the smallest has: int64[groups, images], each image
+    at most once. Drawn with torch's CPU generator."""
     order = torch.randperm(len(index)).to(index.device)
     smallest = int(torch.bincount(index, minlength=groups).min())
     return torch.stack([order[index[order] == group][:smallest] for group in range(groups)])
@@ -67,8 +75,8 @@ def members(index: Tensor, groups: int) -> list[Tensor]:
 
 
 class Partners:
-    """Draws partners for images: images that share one class with them and differ in another, with equal
-    probability."""
+    """Draws partners for images: images that share one class with them and differ in another, with
+    equal probability."""
 
     def __init__(self, shared: Tensor, different: Tensor):
         """The classes of every training image, int64[N] each."""
@@ -86,7 +94,10 @@ class Partners:
         return [tuple(pair) for pair in alone.nonzero().tolist()]
 
     def draw(self, shared: Tensor, different: Tensor) -> Tensor:
-        """Indices int64[B] of partners for images with these classes, int64[B] each, none of them `lonely`."""
+        """Indices int64[B] of partners for images with these classes, int64[B] each, none of them
+        `lonely`."""
         count, start = self._count[shared, different], self._start[shared, different]
-        place = (torch.rand(shared.shape, device=shared.device) * (self._total[shared] - count)).long()
+        place = (
+            torch.rand(shared.shape, device=shared.device) * (self._total[shared] - count)
+        ).long()
         return self._order[self._first[shared] + place + count * (place >= start)]

@@ -1,4 +1,5 @@
-"""`irm`, invariant risk minimisation: one classifier should be optimal in every environment (Arjovsky et al., 2019)."""
+"""`irm`, invariant risk minimisation: one classifier should be optimal in every environment
+(Arjovsky et al., 2019)."""
 
 from typing import ClassVar
 
@@ -9,9 +10,10 @@ from diagvib.methods.method import Batch
 
 
 class Irm(Annealed):
-    """Adds weight times the mean over environments of g_1 g_2: the derivatives, at w = 1, of the cross entropy of w
-    times the logits, over every other image of the environment starting from the first, and from the second (IRMv1 in
-    DomainBed's form). Published: weight 1 for 500 steps, then 100."""
+    """Adds weight times the mean over environments of g_1 g_2: the derivatives, at w = 1, of the
+    cross entropy of w times the logits, over every other image of the environment starting from the
+    first, and from the second (IRMv1 in DomainBed's form). Published: weight 1 for 500 steps, then
+    100."""
 
     options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 100.0}}
 
@@ -21,7 +23,8 @@ class Irm(Annealed):
 
 
 def scale_slopes(logits: Tensor, labels: Tensor) -> Tensor:
-    """The derivative at w = 1 of each image's cross entropy of w times its logits: the logit expected under the
-    softmax, minus the label's. float[B], from logits [B, classes] and int64[B]."""
+    """The derivative at w = 1 of each image's cross entropy of w times its logits: the logit
+    expected under the softmax, minus the label's. float[B], from logits [B, classes] and
+    int64[B]."""
     logits = logits.float()
     return (logits.softmax(1) * logits).sum(1) - logits.gather(1, labels[:, None]).squeeze(1)

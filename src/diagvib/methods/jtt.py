@@ -1,4 +1,5 @@
-"""`jtt`, Just Train Twice: images that a short training gets wrong are trained on more often (Liu et al., 2021)."""
+"""`jtt`, Just Train Twice: images that a short training gets wrong are trained on more often (Liu
+et al., 2021)."""
 
 from typing import ClassVar
 
@@ -10,11 +11,12 @@ from diagvib.methods.method import Method, Phase, TrainingData
 
 
 class Jtt(Method):
-    """Phase `identify`: plain training for a few epochs; the error set is the training images that the model then
-    misclassifies. Phase `classify`: each image of the error set occurs `copies` more times per epoch.
+    """Phase `identify`: plain training for a few epochs; the error set is the training images that
+    the model then misclassifies. Phase `classify`: each image of the error set occurs `copies` more
+    times per epoch.
 
-    restart: the second training starts from the initial weights, as in the paper; false: it continues, as Spawrious
-    describes it. An epoch of the second phase grows with the error set.
+    restart: the second training starts from the initial weights, as in the paper; false: it
+    continues, as Spawrious describes it. An epoch of the second phase grows with the error set.
     """
 
     options: ClassVar[dict] = {
@@ -24,7 +26,7 @@ class Jtt(Method):
     }
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        classify, = super().phases(data)
+        (classify,) = super().phases(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.memory["errors"] = torch.zeros(len(data), dtype=torch.bool, device=data.labels.device)
@@ -37,8 +39,10 @@ class Jtt(Method):
             wrong = [self.predict(batch).argmax(1) != batch.labels for batch in data.in_order()]
             self.memory["errors"] = torch.cat(wrong)
             if not self.memory["errors"].any():
-                raise DiagvibError(f"method: {self.chosen['name']}: phase identify ends without any error on the "
-                                   "training images, so there is nothing to repeat; lower identify_epochs or lr")
+                raise DiagvibError(
+                    f"method: {self.chosen['name']}: phase identify ends without any error on the "
+                    "training images, so there is nothing to repeat; lower identify_epochs or lr"
+                )
             if self.chosen["restart"]:
                 self.model.load_state_dict(self.initial)
 

@@ -1,4 +1,5 @@
-"""`lff`, Learning from Failure: images that a biased network finds hard weigh more (Nam et al., 2020)."""
+"""`lff`, Learning from Failure: images that a biased network finds hard weigh more (Nam et al.,
+2020)."""
 
 from typing import ClassVar
 
@@ -10,12 +11,13 @@ from diagvib.models.registry import make_network
 
 
 class Lff(Method):
-    """Two networks. The biased one learns by generalised cross entropy: an image's cross entropy, times q times the
-    q-th power of the probability that the network gives to its label. The other, which predicts, learns by cross
-    entropy times W = l_B / (l_B + l_D + 1e-8), with l_B and l_D the losses of the biased network and of this one.
+    """Two networks. The biased one learns by generalised cross entropy: an image's cross entropy,
+    times q times the q-th power of the probability that the network gives to its label. The other,
+    which predicts, learns by cross entropy times W = l_B / (l_B + l_D + 1e-8), with l_B and l_D the
+    losses of the biased network and of this one.
 
-    These l are moving averages over an image's occurrences, `decay` times the old plus 1 - decay times the new value,
-    divided by the largest of any image of the class.
+    These l are moving averages over an image's occurrences, `decay` times the old plus 1 - decay
+    times the new value, divided by the largest of any image of the class.
     """
 
     options: ClassVar[dict] = {
@@ -29,9 +31,11 @@ class Lff(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         device = data.labels.device
-        self.memory |= {"averages": torch.zeros(2, len(data), device=device),
-                        "largest": torch.zeros(2, self.n_classes, device=device),
-                        "visited": torch.zeros(len(data), dtype=torch.bool, device=device)}
+        self.memory |= {
+            "averages": torch.zeros(2, len(data), device=device),
+            "largest": torch.zeros(2, self.n_classes, device=device),
+            "visited": torch.zeros(len(data), dtype=torch.bool, device=device),
+        }
         return super().phases(data)
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
@@ -46,10 +50,15 @@ class Lff(Method):
         return StepOutput(loss, logits)
 
     def weights(self, losses: Tensor, batch: Batch) -> Tensor:
-        """W float[B], from losses [2, B] of the biased network and the other, which update the averages."""
-        averages, largest, visited = (self.memory[name] for name in ("averages", "largest", "visited"))
+        """W float[B], from losses [2, B] of the biased network and the other, which update the
+        averages."""
+        averages, largest, visited = (
+            self.memory[name] for name in ("averages", "largest", "visited")
+        )
         index, labels = batch.index, batch.labels.expand(2, -1)
-        current = torch.where(visited[index], averages[:, index].lerp(losses, 1 - self.chosen["decay"]), losses)
+        current = torch.where(
+            visited[index], averages[:, index].lerp(losses, 1 - self.chosen["decay"]), losses
+        )
         averages.index_copy_(1, index, current)
         visited.index_fill_(0, index, True)
         largest.scatter_reduce_(1, labels, current, "amax")
@@ -58,5 +67,6 @@ class Lff(Method):
 
 
 def generalised(losses: Tensor, q: float) -> Tensor:
-    """Cross entropies float[B], each times q p^q, with p = exp(-loss), through which no gradient passes."""
+    """Cross entropies float[B], each times q p^q, with p = exp(-loss), through which no gradient
+    passes."""
     return losses * q * (-q * losses.detach()).exp()

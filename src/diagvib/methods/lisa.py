@@ -1,4 +1,5 @@
-"""`lisa`: blends images that share either the label or the environment, but not both (Yao et al., 2022)."""
+"""`lisa`: blends images that share either the label or the environment, but not both (Yao et al.,
+2022)."""
 
 from dataclasses import replace
 from typing import ClassVar
@@ -13,9 +14,10 @@ from diagvib.methods.mixup import mixed_labels, random_share
 
 
 class Lisa(ByEnvironment):
-    """Each image is blended, s x_i + (1 - s) x_j, and likewise the one-hot labels, with its own s ~ Beta(alpha, alpha).
-    In a batch, with probability `same_label`, x_j is a random training image of the same label and another environment;
-    otherwise one of the same environment and another label. Published: 0.5, alpha 2."""
+    """Each image is blended, s x_i + (1 - s) x_j, and likewise the one-hot labels, with its own s ~
+    Beta(alpha, alpha). In a batch, with probability `same_label`, x_j is a random training image of
+    the same label and another environment; otherwise one of the same environment and another label.
+    Published: 0.5, alpha 2."""
 
     options: ClassVar[dict] = {
         "same_label": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
@@ -27,18 +29,29 @@ class Lisa(ByEnvironment):
         self.of_label = Partners(data.labels, data.environment)
         self.of_environment = Partners(data.environment, data.labels)
         for label, at in self.of_label.lonely():
-            raise DiagvibError(f"method: {name} blends images of one class from two environments, but all images of "
-                               f"{data.classes[label]} are in {data.environments[at]}")
+            raise DiagvibError(
+                f"method: {name} blends images of one class from two environments, but all images of "
+                f"{data.classes[label]} are in {data.environments[at]}"
+            )
         for at, label in self.of_environment.lonely():
-            raise DiagvibError(f"method: {name} blends images of two classes from one environment, but all images in "
-                               f"{data.environments[at]} are of {data.classes[label]}")
+            raise DiagvibError(
+                f"method: {name} blends images of two classes from one environment, but all images in "
+                f"{data.environments[at]} are of {data.classes[label]}"
+            )
         return phases
 
     def augment(self, batch: Batch) -> Batch:
         labels, environment, device = batch.labels, batch.environment, batch.labels.device
-        other = self.data.batch(torch.where(torch.rand((), device=device) < self.chosen["same_label"],
-                                            self.of_label.draw(labels, environment),
-                                            self.of_environment.draw(environment, labels)))
+        other = self.data.batch(
+            torch.where(
+                torch.rand((), device=device) < self.chosen["same_label"],
+                self.of_label.draw(labels, environment),
+                self.of_environment.draw(environment, labels),
+            )
+        )
         share = random_share(self.chosen["alpha"], device, len(labels))
-        return replace(batch, inputs=batch.inputs.lerp(other.inputs, (1 - share)[:, None, None, None]),
-                       labels=mixed_labels(labels, other.labels, share, self.n_classes))
+        return replace(
+            batch,
+            inputs=batch.inputs.lerp(other.inputs, (1 - share)[:, None, None, None]),
+            labels=mixed_labels(labels, other.labels, share, self.n_classes),
+        )

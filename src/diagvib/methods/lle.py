@@ -1,4 +1,5 @@
-"""`lle`, Last Layer Ensemble: a last layer for each shift, and one that recognises shifts (Li et al., 2023)."""
+"""`lle`, Last Layer Ensemble: a last layer for each shift, and one that recognises shifts (Li et
+al., 2023)."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -14,13 +15,14 @@ from diagvib.models.network import Heads
 
 
 class Lle(Method):
-    """With equal probability, every image of a batch stays unchanged (shift 0) or gets one of k cues from an image of
-    another target class (shift 1 to k). k + 1 heads and a shift predictor, all linear, read the features; the loss is
-    CE(head of the image's shift, target) + CE(shift predictor, shift). A prediction is the sum of the heads' logits,
-    each times the predicted probability of its shift.
+    """With equal probability, every image of a batch stays unchanged (shift 0) or gets one of k
+    cues from an image of another target class (shift 1 to k). k + 1 heads and a shift predictor,
+    all linear, read the features; the loss is CE(head of the image's shift, target) + CE(shift
+    predictor, shift). A prediction is the sum of the heads' logits, each times the predicted
+    probability of its shift.
 
-    Told which factors are cues, but not the classes of the cues. detach: the shift predictor's gradient does not reach
-    the features, as in the paper (Sec. 4); in the authors' code it does.
+    Told which factors are cues, but not the classes of the cues. detach: the shift predictor's
+    gradient does not reach the features, as in the paper (Sec. 4); in the authors' code it does.
     """
 
     told: ClassVar[tuple] = ("cue_types",)
@@ -47,11 +49,16 @@ class Lle(Method):
     def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
         """The batch with shifts drawn for its images, and these shifts, int64[B]."""
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
-        donors, pixels = self.donors.draw(torch.zeros_like(batch.labels), batch.labels), batch.pixels.clone()
+        donors, pixels = (
+            self.donors.draw(torch.zeros_like(batch.labels), batch.labels),
+            batch.pixels.clone(),
+        )
         for cue in range(len(self.heads) - 1):
             at = (shift == cue + 1).nonzero().flatten()
             if len(at):
-                pixels[at] = self.data.augment(self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at]))
+                pixels[at] = self.data.augment(
+                    self.data.counterfactuals.exchanged(batch.index[at], cue, donors[at])
+                )
         return replace(batch, pixels=pixels, inputs=self.data.inputs(pixels)), shift
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:

@@ -1,6 +1,8 @@
-"""The interface between the trainer and all training methods: hooks, of which each method overrides some.
+"""The interface between the trainer and all training methods: hooks, of which each method overrides
+some.
 
-A method has a network, `model`, and defines how it learns. By itself, `Method` is cross entropy on that network.
+A method has a network, `model`, and defines how it learns. By itself, `Method` is cross entropy on
+that network.
 """
 
 from collections import Counter
@@ -23,9 +25,10 @@ from diagvib.models.registry import make_network
 class Batch:
     """Images of one batch, on the training device.
 
-    pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the pixels z-scored per channel.
-    labels: int64[B], indices into all classes of the target factor. cues: int64[B, k], likewise for each cue's factor.
-    environment: int64[B]. index: int64[B], which images of the split these are.
+    pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the pixels z-scored per
+    channel. labels: int64[B], indices into all classes of the target factor. cues: int64[B, k],
+    likewise for each cue's factor. environment: int64[B]. index: int64[B], which images of the
+    split these are.
     """
 
     pixels: Tensor
@@ -37,11 +40,13 @@ class Batch:
 
 
 class Counterfactuals(Protocol):
-    """What a scene can provide about its training images besides their pixels; tensors on the training device."""
+    """What a scene can provide about its training images besides their pixels; tensors on the
+    training device."""
 
     def exchanged(self, index: Tensor, cue: int, donors: Tensor) -> Tensor:
-        """The images `index`, int64[B], each with one cue, by its number from 0, taken from the image `donors`,
-        int64[B]: its class and every value that realises it. Nothing else changes. Pixels uint8[B, H, W, 3]."""
+        """The images `index`, int64[B], each with one cue, by its number from 0, taken from the
+        image `donors`, int64[B]: its class and every value that realises it. Nothing else changes.
+        Pixels uint8[B, H, W, 3]."""
 
     def object_boxes(self, index: Tensor) -> Tensor:
         """A box around each image's object: first row, first column, and those after the last,
@@ -52,11 +57,12 @@ class Counterfactuals(Protocol):
 class TrainingData:
     """What a method may know about all N training images; the tensors are on the training device.
 
-    labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the target's classes;
-    cue_classes: those of each cue, by the cue's name; environments: names.
-    in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs: pixels uint8[B, H, W,
-    3] as inputs. counterfactuals: present if a method `needs` them. augment: the baseline's random changes to training
-    images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not.
+    labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the
+    target's classes; cue_classes: those of each cue, by the cue's name; environments: names.
+    in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs:
+    pixels uint8[B, H, W, 3] as inputs. counterfactuals: present if a method `needs` them. augment:
+    the baseline's random changes to training images, uint8[B, H, W, 3]; `batch` has applied them,
+    `in_order` has not.
     """
 
     labels: Tensor
@@ -78,9 +84,9 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class StepOutput:
-    """What a step reports about a batch: loss float[B], one value per image; logits [B, classes], None if the phase
-    does not classify; labels, what counts as correct: int64[B], or the largest share of float[B, classes]. None: the
-    batch's own."""
+    """What a step reports about a batch: loss float[B], one value per image; logits [B, classes],
+    None if the phase does not classify; labels, what counts as correct: int64[B], or the largest
+    share of float[B, classes]. None: the batch's own."""
 
     loss: Tensor
     logits: Tensor | None = None
@@ -89,8 +95,8 @@ class StepOutput:
 
 @dataclass(frozen=True)
 class Optimiser:
-    """What one optimiser updates, and how: settings as in a baseline's `optimiser`, including its name. A parameter
-    that no optimiser of a phase holds is frozen in that phase."""
+    """What one optimiser updates, and how: settings as in a baseline's `optimiser`, including its
+    name. A parameter that no optimiser of a phase holds is frozen in that phase."""
 
     parameters: Sequence[nn.Parameter]
     settings: dict
@@ -98,8 +104,8 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of training with its own optimisers and its own best weights. max_epochs None: the protocol's;
-    selection None: the baseline's."""
+    """A stretch of training with its own optimisers and its own best weights. max_epochs None: the
+    protocol's; selection None: the baseline's."""
 
     name: str
     max_epochs: int | None = None
@@ -110,10 +116,10 @@ class Phase:
 class Visualisation:
     """Pictures for people to look at, of one kind.
 
-    what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or, for a latent
-    `dimension`, one for each of `values` that it takes while the rest of the first image's code is fixed.
-    logits [N, classes]: the classifier's prediction for each picture, if it was asked. kl: nats of information in the
-    dimension.
+    what: a word or two for the kind. pixels: uint8[N, H, W, 3]; one for each image of the batch or,
+    for a latent `dimension`, one for each of `values` that it takes while the rest of the first
+    image's code is fixed. logits [N, classes]: the classifier's prediction for each picture, if it
+    was asked. kl: nats of information in the dimension.
     """
 
     what: str
@@ -133,26 +139,28 @@ Sampling = Tensor | list[Tensor] | None
 
 class Update(Protocol):
     def __call__(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        """One step of the optimiser of that name; gradients reach its own parameters only. forget, bool[] on the
-        device: where it is true, the optimiser is reset before this step."""
+        """One step of the optimiser of that name; gradients reach its own parameters only. forget,
+        bool[] on the device: where it is true, the optimiser is reset before this step."""
 
 
 class Method(nn.Module):
     """How a network learns. By itself: cross entropy, one phase, one optimiser (paper, Sec. A.2).
 
-    A subclass overrides what differs. In the order in which the trainer calls them: `phases` and `start_phase`;
-    `optimisers`; `sampling`, the images of an epoch; in every step `augment`, `combine` (the images' losses
-    into one), `penalty` (on features); methods that need more override `training_step`, `validation_step` or `predict`.
-    The trainer moves the module to the device, seeds torch's global generators for every epoch and every start of a
-    phase, from which all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
+    A subclass overrides what differs. In the order in which the trainer calls them: `phases` and
+    `start_phase`; `optimisers`; `sampling`, the images of an epoch; in every step `augment`,
+    `combine` (the images' losses into one), `penalty` (on features); methods that need more
+    override `training_step`, `validation_step` or `predict`. The trainer moves the module to the
+    device, seeds torch's global generators for every epoch and every start of a phase, from which
+    all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
     device: that would stall it.
 
-    `told`, `options`, `own_network` and `needs` are read from the source, without running it, so that a configuration
-    is checked quickly: they must be written as literals.
+    `told`, `options`, `own_network` and `needs` are read from the source, without running it, so
+    that a configuration is checked quickly: they must be written as literals.
     """
 
-    # What it can be told: "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`), "cue_types" (which
-    # factors are cues, but no classes) and "environments"; the first is the default of the option `told`.
+    # What it can be told: "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`),
+    # "cue_types" (which factors are cues, but no classes) and "environments"; the first is the
+    # default of the option `told`.
     told: ClassVar[tuple] = ("nothing",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
@@ -169,54 +177,73 @@ class Method(nn.Module):
         super().__init__()
         self.settings, self.n_classes, self.image_size = settings, n_classes, image_size
         self.chosen = self._chosen(settings["method"])
-        # State carried from step to step or phase to phase in addition to weights: in checkpoints, not with the
-        # weights.
+        # State carried from step to step or phase to phase in addition to weights: in checkpoints,
+        # not with the weights.
         self.memory: dict[str, Tensor] = {}
         self.build()
 
     def _chosen(self, given: dict) -> dict:
-        """The given options over the defaults. DiagvibError for one that the method does not have."""
-        schemas = {name: schema for base in reversed(type(self).__mro__)
-                   for name, schema in vars(base).get("options", {}).items()}
+        """The given options over the defaults. DiagvibError for one that the method does not
+        have."""
+        schemas = {
+            name: schema
+            for base in reversed(type(self).__mro__)
+            for name, schema in vars(base).get("options", {}).items()
+        }
         for name in given:
             if name not in ("name", "told", *schemas):
                 raise unknown_name("option", name, schemas, f"method: {given['name']}")
-        return {"told": self.told[0], **{name: schema["default"] for name, schema in schemas.items()}, **given}
+        return {
+            "told": self.told[0],
+            **{name: schema["default"] for name, schema in schemas.items()},
+            **given,
+        }
 
     def build(self) -> None:
-        """Make the network, and anything else with weights; random ones from torch's global generator."""
+        """Make the network, and anything else with weights; random ones from torch's global
+        generator."""
         self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
         if self.uses_features and not self.model.separable:
-            raise DiagvibError(f"method: {self.chosen['name']} needs features, but model "
-                               f"{self.settings['model']['name']} does not end in a linear layer that reads them")
+            raise DiagvibError(
+                f"method: {self.chosen['name']} needs features, but model "
+                f"{self.settings['model']['name']} does not end in a linear layer that reads them"
+            )
 
     def phases(self, data: TrainingData) -> list[Phase]:
         """Called once, on the new weights, before anything else, also when a run continues.
 
-        Keeps the data as `self.data`, for the steps. DiagvibError if they lack what the method must be told.
+        Keeps the data as `self.data`, for the steps. DiagvibError if they lack what the method must
+        be told.
         """
         self.data = data
         check_told(self.chosen, len(data.cue_classes), len(data.environments))
         return [Phase("classify", self.settings.get("max_epochs"))]
 
     def start_phase(self, phase: str, data: TrainingData) -> None:
-        """Before a phase's first epoch, with the weights selected in the previous one; not when a run continues."""
+        """Before a phase's first epoch, with the weights selected in the previous one; not when a
+        run continues."""
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {"model": self.optimiser(self.model)}
 
     def optimiser(self, *modules: nn.Module, **changed) -> Optimiser:
-        """An optimiser of everything trainable in these modules: the baseline's, with some settings changed."""
-        trained = [parameter for module in modules for parameter in module.parameters() if parameter.requires_grad]
+        """An optimiser of everything trainable in these modules: the baseline's, with some settings
+        changed."""
+        trained = [
+            parameter
+            for module in modules
+            for parameter in module.parameters()
+            if parameter.requires_grad
+        ]
         return Optimiser(trained, {**self.settings["optimiser"], **changed})
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
         """The images that an epoch of this phase consists of. None: each once.
 
-        float[N]: N images, drawn with replacement with these weights. int64[M]: those with these indices, which may
-        repeat, in random order. A list of int64[M]: every batch has equally many of each of these sets, set after set,
-        as many as batch_size allows; an epoch has as many steps as with None, and a set that is exhausted within an
-        epoch starts again.
+        float[N]: N images, drawn with replacement with these weights. int64[M]: those with these
+        indices, which may repeat, in random order. A list of int64[M]: every batch has equally many
+        of each of these sets, set after set, as many as batch_size allows; an epoch has as many
+        steps as with None, and a set that is exhausted within an epoch starts again.
         """
         return None
 
@@ -257,13 +284,14 @@ class Method(nn.Module):
         return self.model(batch.inputs)
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Pictures of what the method sees in a few test images, drawn once, after training; by default none."""
+        """Pictures of what the method sees in a few test images, drawn once, after training; by
+        default none."""
         return []
 
 
 class _SeededDraws(TorchDispatchMode):
-    """Gives every random draw its own seed: from `seed`, the operation, the shape it fills and its bounds, and the
-    number of earlier draws with the same values of all these."""
+    """Gives every random draw its own seed: from `seed`, the operation, the shape it fills and its
+    bounds, and the number of earlier draws with the same values of all these."""
 
     def __init__(self, seed: int):
         super().__init__()
@@ -283,11 +311,13 @@ class _SeededDraws(TorchDispatchMode):
 
 
 def initialised(make: Callable[[], Method], seed: int) -> Method:
-    """A method whose initial weights depend only on `seed` and their shapes; no global random state changes.
+    """A method whose initial weights depend only on `seed` and their shapes; no global random state
+    changes.
 
-    If they were drawn one after another, everything after the last layer, which torchvision makes first, would depend
-    on its size, hence on the number of classes. Drawn separately, only tensors with that number in their shape do
-    (paper, A.2: one initialisation for all experiments), and each has its layer's distribution.
+    If they were drawn one after another, everything after the last layer, which torchvision makes
+    first, would depend on its size, hence on the number of classes. Drawn separately, only tensors
+    with that number in their shape do (paper, A.2: one initialisation for all experiments), and
+    each has its layer's distribution.
     """
     with torch.random.fork_rng(devices=[]), _SeededDraws(seed):
         return make()

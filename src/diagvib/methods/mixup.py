@@ -11,8 +11,9 @@ from diagvib.methods.method import Batch, Method
 
 
 class Mixup(Method):
-    """x = s x_i + (1 - s) x_j, and likewise the one-hot labels, with one s ~ Beta(alpha, alpha) per batch; j is
-    the previous image in the batch, whose order is random. Published for UrbanCars: alpha 0.1."""
+    """x = s x_i + (1 - s) x_j, and likewise the one-hot labels, with one s ~ Beta(alpha, alpha) per
+    batch; j is the previous image in the batch, whose order is random. Published for UrbanCars:
+    alpha 0.1."""
 
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.1},
@@ -20,8 +21,11 @@ class Mixup(Method):
 
     def augment(self, batch: Batch) -> Batch:
         share = random_share(self.chosen["alpha"], batch.inputs.device)
-        return replace(batch, inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),
-                       labels=mixed_labels(batch.labels, batch.labels.roll(1), share, self.n_classes))
+        return replace(
+            batch,
+            inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),
+            labels=mixed_labels(batch.labels, batch.labels.roll(1), share, self.n_classes),
+        )
 
 
 def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:
@@ -31,9 +35,12 @@ def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:
 
 
 def mixed_labels(labels: Tensor, others: Tensor, share: Tensor, n_classes: int) -> Tensor:
-    """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the rest of the
-    other's."""
+    """float[B, n_classes]: `share`, float[] or float[B], of each image's own label int64[B], the
+    rest of the other's."""
     # Not one_hot, which inspects the values on the CPU.
-    own, other = ((of[:, None] == torch.arange(n_classes, device=labels.device)).float() for of in (labels, others))
+    own, other = (
+        (of[:, None] == torch.arange(n_classes, device=labels.device)).float()
+        for of in (labels, others)
+    )
     share = share.reshape(-1, 1)
     return share * own + (1 - share) * other

@@ -1,4 +1,5 @@
-"""`mmd`, maximum mean discrepancy: features of all environments should be distributed alike (Li et al., 2018)."""
+"""`mmd`, maximum mean discrepancy: features of all environments should be distributed alike (Li et
+al., 2018)."""
 
 from itertools import combinations
 
@@ -12,9 +13,10 @@ SCALES = (1e-3, 1e-2, 1e-1, 1, 10, 100, 1000)
 
 
 class Mmd(Coral):
-    """Adds gamma times the mean over pairs of environments of mean(K11) + mean(K22) - 2 mean(K12): the biased squared
-    MMD, with K the sum of seven Gaussian kernels, including the pairs of an image with itself. DomainBed's form, which,
-    unlike the paper's, has no autoencoder and no adversary.
+    """Adds gamma times the mean over pairs of environments of mean(K11) + mean(K22) - 2 mean(K12):
+    the biased squared MMD, with K the sum of seven Gaussian kernels, including the pairs of an
+    image with itself. DomainBed's form, which, unlike the paper's, has no autoencoder and no
+    adversary.
     """
 
     def distances(self, features: Tensor, sets: Tensor) -> list[Tensor]:
@@ -30,4 +32,6 @@ def _squared_distances(features: Tensor) -> Tensor:
     features = features - features.detach().mean(0)
     squares = features.square().sum(1)
     distances = squares[:, None] + squares - 2 * features @ features.T
-    return distances.clamp(min=0).masked_fill(torch.eye(len(features), dtype=torch.bool, device=features.device), 0)
+    return distances.clamp(min=0).masked_fill(
+        torch.eye(len(features), dtype=torch.bool, device=features.device), 0
+    )

@@ -1,4 +1,5 @@
-"""`sd`, spectral decoupling: logits are kept small, so that no cue suppresses the others (Pezeshki et al., 2021)."""
+"""`sd`, spectral decoupling: logits are kept small, so that no cue suppresses the others (Pezeshki
+et al., 2021)."""
 
 from typing import ClassVar
 
@@ -8,10 +9,12 @@ from diagvib.methods.method import Batch, Method
 
 
 class SpectralDecoupling(Method):
-    """Adds weight / 2 times the mean over images of the sum of all squared logits, to the training loss only.
+    """Adds weight / 2 times the mean over images of the sum of all squared logits, to the training
+    loss only.
 
-    penalised: `true_class` adds weight times the mean squared logit of the true class instead, as UrbanCars' code does.
-    Published for UrbanCars: weight 0.1, with weight decay 0, which is a setting of the optimiser.
+    penalised: `true_class` adds weight times the mean squared logit of the true class instead, as
+    UrbanCars' code does. Published for UrbanCars: weight 0.1, with weight decay 0, which is a
+    setting of the optimiser.
     """
 
     options: ClassVar[dict] = {

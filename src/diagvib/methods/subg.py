@@ -1,4 +1,5 @@
-"""`subg`: plain training on equally many images of every group, as many as the smallest has (Idrissi et al., 2022)."""
+"""`subg`: plain training on equally many images of every group, as many as the smallest has
+(Idrissi et al., 2022)."""
 
 from typing import ClassVar
 
@@ -9,7 +10,8 @@ from diagvib.methods.method import Method, Phase, TrainingData
 
 
 class SubG(Method):
-    """The subset is drawn once, and an epoch is that subset: with a small group it has few images and few steps.
+    """The subset is drawn once, and an epoch is that subset: with a small group it has few images
+    and few steps.
 
     Groups: target x all cues (`told: cues`), or target x one (`told: cue-1`).
     """

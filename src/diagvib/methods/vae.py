@@ -1,4 +1,5 @@
-"""`vae`: images are first compressed to twelve numbers without labels; then a small network classifies these."""
+"""`vae`: images are first compressed to twelve numbers without labels; then a small network
+classifies these."""
 
 from itertools import pairwise
 from math import log2
@@ -27,40 +28,53 @@ _TRAVERSED = (-3.0, -2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 
 
 class Vae(Method):
-    """A variational autoencoder, then a classifier on the means of its latent code (paper, Sec. 4 and A.2).
+    """A variational autoencoder, then a classifier on the means of its latent code (paper, Sec. 4
+    and A.2).
 
-    Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1, batch 64, Adam with
-    lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels get one more stage for 128, so that the
-    code is again read from a map of 4 x 4; Bernoulli reconstruction on pixels in 0..1, summed over pixels, like theirs;
-    the phase `encode` uses no labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the
-    negative ELBO, with one noise draw, the same in every epoch); in the phase `classify` encoder and decoder are
-    frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is not trained on labels
-    is inferred: the paper explains the low texture accuracy by what the decoder cannot reconstruct.
-    DiagvibError for an image size that cannot be halved to a map of 4 to 7 cells per side.
+    Published: an architecture similar to Locatello et al. (2019), 12 latent dimensions, beta 1,
+    batch 64, Adam with lr 1e-4. Choices where the paper is silent: their convolutions for 64 pixels
+    get one more stage for 128, so that the code is again read from a map of 4 x 4; Bernoulli
+    reconstruction on pixels in 0..1, summed over pixels, like theirs; the phase `encode` uses no
+    labels and keeps the weights of lowest validation loss (reconstruction + beta KL, the negative
+    ELBO, with one noise draw, the same in every epoch); in the phase `classify` encoder and decoder
+    are frozen and an MLP with one hidden layer learns from the posterior means. That the encoder is
+    not trained on labels is inferred: the paper explains the low texture accuracy by what the
+    decoder cannot reconstruct. DiagvibError for an image size that cannot be halved to a map of 4
+    to 7 cells per side.
     """
 
     own_network: ClassVar[bool] = True
     options: ClassVar[dict] = {
         "latent": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 12},
         "beta": {"type": "number", "minimum": 0, "default": 1.0},
-        "vae_epochs": {"description": "null: as many as the classifier's", "type": ["integer", "null"], "minimum": 1,
-                       "maximum": 100_000,
-                       "default": None},
+        "vae_epochs": {
+            "description": "null: as many as the classifier's",
+            "type": ["integer", "null"],
+            "minimum": 1,
+            "maximum": 100_000,
+            "default": None,
+        },
         "head_width": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 256},
         "head_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
     }
 
     def build(self) -> None:
         stages = halvings(self.image_size, self.chosen["name"])
-        cells, latent, width = self.image_size // 2**stages, self.chosen["latent"], self.chosen["head_width"]
+        cells, latent, width = (
+            self.image_size // 2**stages,
+            self.chosen["latent"],
+            self.chosen["head_width"],
+        )
         self.encoder = _encoder(stages, cells, latent)
         self.decoder = _decoder(stages, cells, latent)
-        self.head = nn.Sequential(nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, self.n_classes))
+        self.head = nn.Sequential(
+            nn.Linear(latent, width), nn.ReLU(), nn.Linear(width, self.n_classes)
+        )
         for module in (self.encoder, self.decoder):
             module.apply(_initialise)
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        classify, = super().phases(data)
+        (classify,) = super().phases(data)
         return [Phase("encode", self.chosen["vae_epochs"] or classify.max_epochs), classify]
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
@@ -78,8 +92,11 @@ class Vae(Method):
         return StepOutput(loss.detach())
 
     def validation_step(self, phase: str, batch: Batch) -> StepOutput:
-        return (super().validation_step(phase, batch) if phase == "classify" else
-                StepOutput(self.negative_elbo(batch)[0]))
+        return (
+            super().validation_step(phase, batch)
+            if phase == "classify"
+            else StepOutput(self.negative_elbo(batch)[0])
+        )
 
     def predict(self, batch: Batch) -> Tensor:
         with torch.no_grad():
@@ -98,31 +115,42 @@ class Vae(Method):
         images = _unit(batch)
         mean, log_variance = self.posterior(images)
         code = mean + torch.randn_like(mean) * (log_variance / 2).exp()
-        error = F.binary_cross_entropy_with_logits(self.decoder(code).float(), images, reduction="none")
+        error = F.binary_cross_entropy_with_logits(
+            self.decoder(code).float(), images, reduction="none"
+        )
         return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
-        """Images next to their reconstructions; then each latent dimension traversed, the most informative first, by
-        mean KL over these images (paper, Figs. A2, A3)."""
+        """Images next to their reconstructions; then each latent dimension traversed, the most
+        informative first, by mean KL over these images (paper, Figs. A2, A3)."""
         mean, log_variance = self.posterior(_unit(batch))
         information = kl_per_dimension(mean, log_variance).mean(0)
-        return [Visualisation("input", batch.pixels, self.head(mean)),
-                Visualisation("reconstruction", self._drawn(mean)),
-                *(self._traversal(mean[0], dimension, information[dimension].item())
-                  for dimension in information.argsort(descending=True).tolist())]
+        return [
+            Visualisation("input", batch.pixels, self.head(mean)),
+            Visualisation("reconstruction", self._drawn(mean)),
+            *(
+                self._traversal(mean[0], dimension, information[dimension].item())
+                for dimension in information.argsort(descending=True).tolist()
+            ),
+        ]
 
     def _traversal(self, code: Tensor, dimension: int, kl: float) -> Visualisation:
         codes = code.repeat(len(_TRAVERSED), 1)
         codes[:, dimension] = torch.tensor(_TRAVERSED, device=code.device)
-        return Visualisation("traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl)
+        return Visualisation(
+            "traversal", self._drawn(codes), dimension=dimension, values=_TRAVERSED, kl=kl
+        )
 
     def _drawn(self, code: Tensor) -> Tensor:
         """The decoder's mean pixels uint8[N, H, W, 3] of codes float[N, latent]."""
-        return (self.decoder(code).float().sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+        return (
+            (self.decoder(code).float().sigmoid() * 255).round().to(torch.uint8).permute(0, 2, 3, 1)
+        )
 
 
 def _unit(batch: Batch) -> Tensor:
-    """The pixels as float32[B, 3, H, W] in 0..1: a Bernoulli likelihood needs these, not z-scores."""
+    """The pixels as float32[B, 3, H, W] in 0..1: a Bernoulli likelihood needs these, not
+    z-scores."""
     return batch.pixels.permute(0, 3, 1, 2).float() / 255
 
 
@@ -140,8 +168,10 @@ def halvings(image_size: int, method: str) -> int:
     """How often the convolutions halve the image until it has 4 to 7 cells per side."""
     stages = int(log2(image_size / 4)) if image_size >= 64 else 0
     if not stages or image_size % 2**stages:
-        raise DiagvibError(f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32 that is "
-                           "at least 64")
+        raise DiagvibError(
+            f"method: {method}: image_size {image_size} does not fit; choose a multiple of 32 that is "
+            "at least 64"
+        )
     return stages
 
 
@@ -150,17 +180,31 @@ def _encoder(stages: int, cells: int, latent: int) -> nn.Sequential:
     widths = [3, 32, 32, *[64] * (stages - 2)]
     for stage, (before, after) in enumerate(pairwise(widths)):
         # Kernels of 4, then of 2, as in Locatello et al.'s code.
-        layers += [nn.Conv2d(before, after, 4, 2, 1) if stage < 2 else nn.Conv2d(before, after, 2, 2), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(64 * cells**2, _HIDDEN), nn.ReLU(),
-                         nn.Linear(_HIDDEN, 2 * latent))
+        layers += [
+            nn.Conv2d(before, after, 4, 2, 1) if stage < 2 else nn.Conv2d(before, after, 2, 2),
+            nn.ReLU(),
+        ]
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(64 * cells**2, _HIDDEN),
+        nn.ReLU(),
+        nn.Linear(_HIDDEN, 2 * latent),
+    )
 
 
 def _decoder(stages: int, cells: int, latent: int) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in pairwise([64, *[64] * (stages - 3), 32, 32, 3]):
         layers += [nn.ConvTranspose2d(before, after, 4, 2, 1), nn.ReLU()]
-    return nn.Sequential(nn.Linear(latent, _HIDDEN), nn.ReLU(), nn.Linear(_HIDDEN, 64 * cells**2), nn.ReLU(),
-                         nn.Unflatten(1, (64, cells, cells)), *layers[:-1])
+    return nn.Sequential(
+        nn.Linear(latent, _HIDDEN),
+        nn.ReLU(),
+        nn.Linear(_HIDDEN, 64 * cells**2),
+        nn.ReLU(),
+        nn.Unflatten(1, (64, cells, cells)),
+        *layers[:-1],
+    )
 
 
 def _initialise(module: nn.Module) -> None:

@@ -9,8 +9,8 @@ from diagvib.methods.method import Batch
 
 
 class Vrex(Annealed):
-    """Adds weight times the variance of the environments' mean losses (divisor: their number, not one fewer).
-    Published, in DomainBed's form: weight 1 for 500 steps, then 10."""
+    """Adds weight times the variance of the environments' mean losses (divisor: their number, not
+    one fewer). Published, in DomainBed's form: weight 1 for 500 steps, then 10."""
 
     options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 10.0}}
 

@@ -1,4 +1,5 @@
-"""`w2d`: learn from the hardest images, without the cells that contribute most (Huang et al., 2022)."""
+"""`w2d`: learn from the hardest images, without the cells that contribute most (Huang et al.,
+2022)."""
 
 from copy import deepcopy
 from typing import ClassVar
@@ -12,23 +13,35 @@ from diagvib.models.network import Network
 
 
 class W2d(Method):
-    """The loss is the cross entropy of the hardest images, with some cells of their last feature map erased.
+    """The loss is the cross entropy of the hardest images, with some cells of their last feature
+    map erased.
 
-    Hard images are the share `hard_images` of a batch with the largest cross entropy; in the last share `final_steps`
-    of the training, all are hard. On an image's map M [channels, cells], with g the mean over cells of the gradient of
-    the true class's logit, the share `cells` with the largest sum of g M over channels is erased; but only in the share
-    `erased_images` of the hard images whose probability of the true class this lowers most. All shares of images and
-    cells are rounded down, that of hard images to no less than one.
+    Hard images are the share `hard_images` of a batch with the largest cross entropy; in the last
+    share `final_steps` of the training, all are hard. On an image's map M [channels, cells], with g
+    the mean over cells of the gradient of the true class's logit, the share `cells` with the
+    largest sum of g M over channels is erased; but only in the share `erased_images` of the hard
+    images whose probability of the true class this lowers most. All shares of images and cells are
+    rounded down, that of hard images to no less than one.
 
-    The hard images' losses are taken from one pass over the full batch, so batch norm sees all of it. Needs a network
-    whose features are its pooled last map.
+    The hard images' losses are taken from one pass over the full batch, so batch norm sees all of
+    it. Needs a network whose features are its pooled last map.
     """
 
     options: ClassVar[dict] = {
-        "hard_images": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.3333333333333333},
+        "hard_images": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": 1,
+            "default": 0.3333333333333333,
+        },
         "final_steps": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.25},
         "cells": {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1, "default": 0.25},
-        "erased_images": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.3333333333333333},
+        "erased_images": {
+            "type": "number",
+            "minimum": 0,
+            "maximum": 1,
+            "default": 0.3333333333333333,
+        },
     }
     uses_features: ClassVar[bool] = True
 
@@ -36,12 +49,16 @@ class W2d(Method):
         super().build()
         cells, name = _map_cells(self.model, self.image_size), self.settings["model"]["name"]
         if cells is None:
-            raise DiagvibError(f"method: {self.chosen['name']} erases cells of the last feature map, but the features "
-                               f"of model {name} are not a pooled map; choose small_cnn or a resnet")
+            raise DiagvibError(
+                f"method: {self.chosen['name']} erases cells of the last feature map, but the features "
+                f"of model {name} are not a pooled map; choose small_cnn or a resnet"
+            )
         self.erased_cells = int(self.chosen["cells"] * cells)
         if not self.erased_cells:
-            raise DiagvibError(f"method: {self.chosen['name']}: of the {cells} cells of model {name}'s last feature "
-                               f"map, cells: {self.chosen['cells']} erases none; raise it, or use larger images")
+            raise DiagvibError(
+                f"method: {self.chosen['name']}: of the {cells} cells of model {name}'s last feature "
+                f"map, cells: {self.chosen['cells']} erases none; raise it, or use larger images"
+            )
         self.pool = _last_pool(self.model)
 
     def phases(self, data: TrainingData) -> list[Phase]:
@@ -67,14 +84,17 @@ class W2d(Method):
         return _largest(losses, images) | (self.memory["step"] >= self.hard_until)
 
     def erased(self, maps: Tensor, labels: Tensor, hard: Tensor) -> Tensor:
-        """Which cells are erased, bool[B, 1, H, W], of maps float[B, channels, H, W]; hard: bool[B]."""
+        """Which cells are erased, bool[B, 1, H, W], of maps float[B, channels, H, W]; hard:
+        bool[B]."""
         with torch.enable_grad(), torch.autocast(maps.device.type, enabled=False):
             maps = maps.float().requires_grad_()
             logits = self.classified(maps)
-            gradient, = torch.autograd.grad(logits.gather(1, labels[:, None]).sum(), maps)
+            (gradient,) = torch.autograd.grad(logits.gather(1, labels[:, None]).sum(), maps)
         with torch.no_grad(), torch.autocast(maps.device.type, enabled=False):
             importance = (gradient.mean((2, 3), keepdim=True) * maps).sum(1)
-            decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)[:, None]
+            decisive = _largest(importance.flatten(1), self.erased_cells).view_as(importance)[
+                :, None
+            ]
             without = self.classified(maps.masked_fill(decisive, 0))
             lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None]).squeeze(1)
             images = (self.chosen["erased_images"] * hard.sum().double()).floor()
@@ -92,13 +112,17 @@ def _largest(values: Tensor, n: int | Tensor) -> Tensor:
 
 
 def _last_pool(model: Network) -> nn.Module | None:
-    pools = [module for module in model.body.modules()
-             if isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d)]
+    pools = [
+        module
+        for module in model.body.modules()
+        if isinstance(module, nn.AdaptiveAvgPool2d | nn.AdaptiveMaxPool2d)
+    ]
     return pools[-1] if pools else None
 
 
 def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Features [B, D], and the map [B, channels, H, W] from which `pool`, a part of the model, made them."""
+    """Features [B, D], and the map [B, channels, H, W] from which `pool`, a part of the model, made
+    them."""
     maps = []
     with pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])):
         features = model.features(inputs)
@@ -107,9 +131,13 @@ def _features_and_map(model: Network, pool: nn.Module, inputs: Tensor) -> tuple[
 
 @torch.no_grad()
 def _map_cells(model: Network, image_size: int) -> int | None:
-    """The number of cells of the last map; None if the features, also in training, are not pooled from it."""
+    """The number of cells of the last map; None if the features, also in training, are not pooled
+    from it."""
     model = deepcopy(model).train()
-    pool, inputs = _last_pool(model), torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size)
+    pool, inputs = (
+        _last_pool(model),
+        torch.linspace(-1, 1, 2 * 3 * image_size**2).view(2, 3, image_size, image_size),
+    )
     if pool is None:
         return None
     features, maps = _features_and_map(model, pool, inputs)

@@ -4,13 +4,16 @@ from diagvib.foundation.listing import callable_package
 
 
 def known() -> list[str]:
-    """The names that `model` in config/baselines can have: ours, torchvision's and, if it is installed, timm's."""
+    """The names that `model` in config/baselines can have: ours, torchvision's and, if it is
+    installed, timm's."""
     import importlib.util
 
     import torchvision
+
     found = ["small_cnn", *torchvision.models.list_models(module=torchvision.models)]
     if importlib.util.find_spec("timm"):
         import timm
+
         found += [f"timm/{name}" for name in timm.list_models()]
     return found
 

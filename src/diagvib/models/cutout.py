@@ -1,6 +1,7 @@
 """Masks for photos without one, from torchvision's Mask R-CNN (He et al., 2017), trained on COCO.
 
-A mask shows the largest instance of any of some categories, in a file next to the photo: `name.mask.png`.
+A mask shows the largest instance of any of some categories, in a file next to the photo:
+`name.mask.png`.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,8 +33,8 @@ def categories() -> list[str]:
 
 
 def without_mask(folder: Path) -> list[Path]:
-    """The photos in a folder and its subfolders that need a mask: there is none next to them, and they have no
-    transparency. Unreadable files are named on standard error.
+    """The photos in a folder and its subfolders that need a mask: there is none next to them, and
+    they have no transparency. Unreadable files are named on standard error.
     """
     found = []
     for path in sorted(folder.rglob("*")):
@@ -49,15 +50,21 @@ def without_mask(folder: Path) -> list[Path]:
     return found
 
 
-def load_network(device: torch.device, file: Path | None = None, sha256: str | None = None,
-                 shorter_side: int = 800) -> nn.Module:
+def load_network(
+    device: torch.device,
+    file: Path | None = None,
+    sha256: str | None = None,
+    shorter_side: int = 800,
+) -> nn.Module:
     """Mask R-CNN with its weights, ready for use.
 
-    file: with the weights, instead of torch's cache or a download; sha256: its hash, if it is not the published one.
-    shorter_side: of a photo as the network sees it, in pixels. DiagvibError for weights that are unavailable,
-    unreadable or have the wrong hash.
+    file: with the weights, instead of torch's cache or a download; sha256: its hash, if it is not
+    the published one. shorter_side: of a photo as the network sees it, in pixels. DiagvibError for
+    weights that are unavailable, unreadable or have the wrong hash.
     """
-    net = torchvision.models.get_model(MODEL, weights=None, weights_backbone=None, min_size=shorter_side)
+    net = torchvision.models.get_model(
+        MODEL, weights=None, weights_backbone=None, min_size=shorter_side
+    )
     load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
     return net.to(device).eval()
 
@@ -67,13 +74,21 @@ def class_indices(wanted: Sequence[str]) -> torch.Tensor:
     known = categories()
     for name in wanted:
         if name not in known or name in _NO_CATEGORIES:
-            raise unknown_name("category", name, [one for one in known if one not in _NO_CATEGORIES])
+            raise unknown_name(
+                "category", name, [one for one in known if one not in _NO_CATEGORIES]
+            )
     return torch.tensor([known.index(name) for name in wanted])
 
 
-def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str], device: torch.device,
-                   advance: Callable[[int], None] = lambda n: None) -> int:
-    """Write a mask next to each photo; returns how many, since photos without such an object get none.
+def cut_out_photos(
+    net: nn.Module,
+    photos: Sequence[Path],
+    wanted: Sequence[str],
+    device: torch.device,
+    advance: Callable[[int], None] = lambda n: None,
+) -> int:
+    """Write a mask next to each photo; returns how many, since photos without such an object get
+    none.
 
     wanted: names of COCO's categories. advance: called with the number of further photos processed.
     """
@@ -92,13 +107,16 @@ def cut_out_photos(net: nn.Module, photos: Sequence[Path], wanted: Sequence[str]
 
 @torch.inference_mode()
 def largest_instance(net: nn.Module, photo: np.ndarray, indices: torch.Tensor) -> np.ndarray | None:
-    """Where the largest instance of some classes is in a photo uint8[H, W, 3]: uint8[H, W], 255 there, 0 elsewhere.
+    """Where the largest instance of some classes is in a photo uint8[H, W, 3]: uint8[H, W], 255
+    there, 0 elsewhere.
 
     None if there is no instance with a high enough score.
     """
     pixels = torch.from_numpy(photo.copy()).to(indices.device).permute(2, 0, 1) / 255
-    found, = net([pixels])
-    masks = found["masks"][torch.isin(found["labels"], indices) & (found["scores"] >= SURE), 0] >= SURE
+    (found,) = net([pixels])
+    masks = (
+        found["masks"][torch.isin(found["labels"], indices) & (found["scores"] >= SURE), 0] >= SURE
+    )
     areas = masks.sum((1, 2))
     if not len(areas) or not areas.max():
         return None

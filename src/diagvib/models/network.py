@@ -8,14 +8,23 @@ from diagvib.foundation.plug_ins import reason
 
 
 class Network(nn.Module):
-    """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`, logits [B, classes].
+    """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`,
+    logits [B, classes].
 
-    A method may read the features, and train or replace the head alone. separable: whether there are features at all;
-    if not (a network that does not end in a linear layer), `features` gives the logits and `head` does nothing.
-    frozen_statistics: batch norm in the body normalises as in evaluation, also during training.
+    A method may read the features, and train or replace the head alone. separable: whether there
+    are features at all; if not (a network that does not end in a linear layer), `features` gives
+    the logits and `head` does nothing. frozen_statistics: batch norm in the body normalises as in
+    evaluation, also during training.
     """
 
-    def __init__(self, body: nn.Module, head: nn.Module, *, separable: bool = True, frozen_statistics: bool = False):
+    def __init__(
+        self,
+        body: nn.Module,
+        head: nn.Module,
+        *,
+        separable: bool = True,
+        frozen_statistics: bool = False,
+    ):
         super().__init__()
         self.body, self.head = body, head
         self.separable, self.frozen_statistics = separable, frozen_statistics
@@ -49,24 +58,37 @@ class Heads(nn.ModuleList):
 
 
 def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) -> None:
-    """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into logits."""
+    """DiagvibError, beginning with `where`, unless `net`, unchanged, turns two images into
+    logits."""
     try:
         with torch.no_grad():
             output = net(torch.zeros(2, 3, image_size, image_size))
     except Exception as error:
-        raise DiagvibError(f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
-                           f"{reason(error)}") from None
+        raise DiagvibError(
+            f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
+            f"{reason(error)}"
+        ) from None
     output = output[0] if isinstance(output, tuple) and len(output) else output
     shape = tuple(getattr(output, "shape", ()))
     if not isinstance(output, Tensor) or shape != (2, n_classes) or not output.is_floating_point():
-        given = f"{output.dtype} of shape {shape}" if isinstance(output, Tensor) else type(output).__name__
-        raise DiagvibError(f"{where}: its module turns 2 images into {given}; logits of shape (2, {n_classes}) are "
-                           "needed")
+        given = (
+            f"{output.dtype} of shape {shape}"
+            if isinstance(output, Tensor)
+            else type(output).__name__
+        )
+        raise DiagvibError(
+            f"{where}: its module turns 2 images into {given}; logits of shape (2, {n_classes}) are "
+            "needed"
+        )
 
 
 def last_linear(net: nn.Module) -> tuple[str, nn.Linear] | None:
     """The name and module of the last linear layer in `net`; None if there is none."""
-    linear = [(name, module) for name, module in net.named_modules() if isinstance(module, nn.Linear) and name]
+    linear = [
+        (name, module)
+        for name, module in net.named_modules()
+        if isinstance(module, nn.Linear) and name
+    ]
     return linear[-1] if linear else None
 
 
@@ -87,15 +109,19 @@ def separated(net: nn.Module, n_classes: int) -> Network:
 
 @torch.no_grad()
 def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Network:
-    """Like `separated`, for networks of unknown origin: kept whole if head(features(x)) would not be net(x)."""
+    """Like `separated`, for networks of unknown origin: kept whole if head(features(x)) would not
+    be net(x)."""
     probe = torch.zeros(2, 3, image_size, image_size)
     net.eval()
     whole, found = net(probe), last_linear(net)
     network = separated(net, n_classes)
     if network.separable and not probe.is_meta:
         code = network.eval().body(probe)
-        if not isinstance(code, Tensor) or code.shape != (2, found[1].in_features) or not torch.equal(
-                network.head(code), whole):
+        if (
+            not isinstance(code, Tensor)
+            or code.shape != (2, found[1].in_features)
+            or not torch.equal(network.head(code), whole)
+        ):
             put_in_place(net, found[0], found[1])
             return Network(net, nn.Identity(), separable=False)
     return network

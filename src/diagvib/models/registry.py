@@ -1,4 +1,5 @@
-"""The networks, and how one is made from a baseline's `model`. Importing this does not import torch."""
+"""The networks, and how one is made from a baseline's `model`. Importing this does not import
+torch."""
 
 import ast
 import importlib
@@ -11,8 +12,9 @@ from diagvib.foundation.source import outermost, syntax_tree
 if TYPE_CHECKING:
     from diagvib.models.network import Network
 
-# Family -> function(settings, n_classes, image_size), a Network. The name determines the family: `timm/NAME` and
-# `package.module:function` (own) by their form, small_cnn and linear are ours, any other name is torchvision's.
+# Family -> function(settings, n_classes, image_size), a Network. The name determines the family:
+# `timm/NAME` and `package.module:function` (own) by their form, small_cnn and linear are ours, any
+# other name is torchvision's.
 MODELS = {
     "small_cnn": "diagvib.models.small_cnn:small_cnn",
     "linear": "diagvib.models.linear:linear",
@@ -26,18 +28,26 @@ def family(name: str) -> str:
     """The key of MODELS for a model's name."""
     if ":" in name:
         return "own"
-    return "timm" if name.startswith("timm/") else name if name in ("small_cnn", "linear") else "torchvision"
+    return (
+        "timm"
+        if name.startswith("timm/")
+        else name
+        if name in ("small_cnn", "linear")
+        else "torchvision"
+    )
 
 
 def check_model(model: dict | None, where: str) -> None:
-    """DiagvibError, beginning with `where`, if a baseline's `model` is a user's own and is not there. Its module is
-    read, not run."""
+    """DiagvibError, beginning with `where`, if a baseline's `model` is a user's own and is not
+    there. Its module is read, not run."""
     if model is None or family(model["name"]) != "own":
         return
     module, _, function = model["name"].partition(":")
     path, where = find_source(module), f"{where}: {model['name']} cannot be"
     if path is None:
-        raise DiagvibError(f"{where} found: there is no module {module}, neither installed nor in the current folder")
+        raise DiagvibError(
+            f"{where} found: there is no module {module}, neither installed nor in the current folder"
+        )
     tree, wrong = syntax_tree(path)
     if wrong:
         raise DiagvibError(f"{where} read: {path} is not valid Python ({one_line(wrong)})")
@@ -52,13 +62,21 @@ def _bound(node: ast.stmt) -> list[str]:
         return [node.name]
     if isinstance(node, ast.Import | ast.ImportFrom):
         return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)]
+    return [
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    ]
 
 
 def _binds_more(tree: ast.Module) -> bool:
     """Whether running a module may give it names that no statement outside functions shows."""
-    return any(isinstance(node, ast.Global) or getattr(node, "id", "") in ("globals", "exec")
-               or getattr(node, "attr", "") == "modules" for node in ast.walk(tree))
+    return any(
+        isinstance(node, ast.Global)
+        or getattr(node, "id", "") in ("globals", "exec")
+        or getattr(node, "attr", "") == "modules"
+        for node in ast.walk(tree)
+    )
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":

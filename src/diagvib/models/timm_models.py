@@ -8,22 +8,27 @@ from diagvib.models.network import Network, check_logits, separated_if_equal
 
 
 def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
-    """`timm/NAME`: timm's model of that name, randomly initialised, with a last layer for `n_classes`.
+    """`timm/NAME`: timm's model of that name, randomly initialised, with a last layer for
+    `n_classes`.
 
     `options` are passed to timm.create_model (timm/vit_tiny_patch16_224: {img_size: 128}).
-    DiagvibError if timm is not installed, the name is unknown, or the model does not accept an option or the
-    image size.
+    DiagvibError if timm is not installed, the name is unknown, or the model does not accept an
+    option or the image size.
     """
     name = settings["name"].removeprefix("timm/")
     try:
         import timm
     except ImportError:
-        raise DiagvibError(f"model: timm/{name} needs the package timm, which is not installed; `pip install timm`, or "
-                           "use a torchvision model instead") from None
+        raise DiagvibError(
+            f"model: timm/{name} needs the package timm, which is not installed; `pip install timm`, or "
+            "use a torchvision model instead"
+        ) from None
     if not timm.is_model(name):
         raise unknown_name("timm model", name, timm.list_models(), "model")
     try:
-        net = timm.create_model(name, pretrained=False, num_classes=n_classes, **settings["options"])
+        net = timm.create_model(
+            name, pretrained=False, num_classes=n_classes, **settings["options"]
+        )
     except Exception as error:  # timm may raise anything for an invalid value
         raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
     check_logits(copy.deepcopy(net).train(), f"model '{name}'", n_classes, image_size)

@@ -1,4 +1,5 @@
-"""Any classifier of torchvision, by name: randomly initialised, or with published weights under a new last layer."""
+"""Any classifier of torchvision, by name: randomly initialised, or with published weights under a
+new last layer."""
 
 import copy
 
@@ -22,13 +23,15 @@ def check_name(name: str) -> str:
 def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """torchvision's model of that name with a last layer for `n_classes` (paper, Sec. 4).
 
-    `options` are passed to torchvision's function (vit_b_16: {image_size: 128}). weights: torchvision's name for
-    published ones (IMAGENET1K_V1); weights_file, a local file with them instead of a download; weights_sha256, the hash
-    of that file, by default the start of the hash that torchvision publishes. frozen: only the new last layer learns;
-    batch norm's scale and shift are frozen too, but it still normalises by the batch, so that its running statistics
-    drift to the dataset, as in the published code; frozen_statistics: it uses its ImageNet statistics throughout.
-    DiagvibError for an unknown name (similar ones are suggested), an option or image size that the model does not
-    accept, or weights that are unavailable, unreadable or have the wrong hash.
+    `options` are passed to torchvision's function (vit_b_16: {image_size: 128}). weights:
+    torchvision's name for published ones (IMAGENET1K_V1); weights_file, a local file with them
+    instead of a download; weights_sha256, the hash of that file, by default the start of the hash
+    that torchvision publishes. frozen: only the new last layer learns; batch norm's scale and shift
+    are frozen too, but it still normalises by the batch, so that its running statistics drift to
+    the dataset, as in the published code; frozen_statistics: it uses its ImageNet statistics
+    throughout. DiagvibError for an unknown name (similar ones are suggested), an option or image
+    size that the model does not accept, or weights that are unavailable, unreadable or have the
+    wrong hash.
     """
     name = check_name(settings["name"])
     classes = {} if settings["weights"] else {"num_classes": n_classes}
@@ -36,7 +39,9 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
         net = torchvision.models.get_model(name, weights=None, **classes, **settings["options"])
     except Exception as error:  # the function may raise anything for an invalid value
         raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
-    network = (_pretrained(net, settings, n_classes) if settings["weights"] else separated(net, n_classes))
+    network = (
+        _pretrained(net, settings, n_classes) if settings["weights"] else separated(net, n_classes)
+    )
     check_logits(copy.deepcopy(network).train(), f"model '{name}'", n_classes, image_size)
     if settings["frozen"]:
         network.body.requires_grad_(False)
@@ -45,12 +50,21 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
 
 
 def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:
-    """The net with its published weights, and a new linear layer, randomly initialised, in place of the last."""
-    load_weights(net, settings["name"], settings["weights"], settings["weights_file"], settings["weights_sha256"])
+    """The net with its published weights, and a new linear layer, randomly initialised, in place of
+    the last."""
+    load_weights(
+        net,
+        settings["name"],
+        settings["weights"],
+        settings["weights_file"],
+        settings["weights_sha256"],
+    )
     last = last_linear(net)
     if last is None:
-        raise DiagvibError(f"model: {settings['name']} has no linear layer that a new one could replace; choose "
-                           "another, such as resnet50")
+        raise DiagvibError(
+            f"model: {settings['name']} has no linear layer that a new one could replace; choose "
+            "another, such as resnet50"
+        )
     network = separated(net, last[1].out_features)
     network.head = nn.Linear(last[1].in_features, n_classes)
     return network

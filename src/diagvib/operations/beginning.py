@@ -13,8 +13,8 @@ from diagvib.settings.config import typed
 
 
 def begin(workflow, config: dict, resolve: Callable[[dict, str], dict]) -> dict:
-    """The configuration, as `resolve` makes it from values and the name of their file. Whatever is wrong with it ends
-    the process with one line."""
+    """The configuration, as `resolve` makes it from values and the name of their file. Whatever is
+    wrong with it ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     make_unrecorded_again()

@@ -10,16 +10,24 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.progress import Counter
 
 
-def cutout(folder: Annotated[Path, typer.Argument(help="Photos, also in subfolders.")],
-           category: Annotated[list[str] | None, typer.Option(
-               help="A COCO category; repeatable. Default: car and truck.")] = None,
-           weights: Annotated[Path | None, typer.Option(
-               help="Mask R-CNN's weights; default: torch's cache, or a download.")] = None,
-           sha256: Annotated[str | None, typer.Option(
-               help="The sha256 of that file, if it is not torchvision's.")] = None,
-           device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto") -> None:
-    """Cut objects out of photos. Writes NAME.mask.png next to each photo that has neither a mask nor transparency."""
+def cutout(
+    folder: Annotated[Path, typer.Argument(help="Photos, also in subfolders.")],
+    category: Annotated[
+        list[str] | None, typer.Option(help="A COCO category; repeatable. Default: car and truck.")
+    ] = None,
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="Mask R-CNN's weights; default: torch's cache, or a download."),
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="The sha256 of that file, if it is not torchvision's.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Cut objects out of photos. Writes NAME.mask.png next to each photo that has neither a mask
+    nor transparency."""
     from diagvib.models.cutout import class_indices, cut_out_photos, load_network, without_mask
+
     if not folder.is_dir():
         raise DiagvibError(f"{folder}: no such folder; name a folder of photos")
     chosen, wanted = resolve_device(device), category or ["car", "truck"]

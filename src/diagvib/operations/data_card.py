@@ -39,7 +39,9 @@ def check_card(out: Path) -> None:
     """DiagvibError if the folder has a README.md that is not a data card: it would be lost."""
     path = out / "README.md"
     if path.is_file() and _MARK not in path.read_text(encoding="utf-8", errors="replace"):
-        raise DiagvibError(f"{path}: is not the data card of an export, and would be overwritten; name another folder")
+        raise DiagvibError(
+            f"{path}: is not the data card of an export, and would be overwritten; name another folder"
+        )
 
 
 def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
@@ -52,18 +54,42 @@ def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exporte
         "pretty_name": f"diagvib: {', '.join(config['studies'])}",
         "license": ids[0] if len(ids) == 1 else "other",
         "task_categories": ["image-classification"],
-        "tags": ["shortcut-learning", "spurious-correlation", "distribution-shift", *([] if photos else ["synthetic"])],
-        "configs": [{"config_name": one.name, "data_files": [
-            {"split": _SPLITS[split], "path": f"{one.folder}/{split}-*.parquet"} for split in one.images]}
-            for one in exported],
+        "tags": [
+            "shortcut-learning",
+            "spurious-correlation",
+            "distribution-shift",
+            *([] if photos else ["synthetic"]),
+        ],
+        "configs": [
+            {
+                "config_name": one.name,
+                "data_files": [
+                    {"split": _SPLITS[split], "path": f"{one.folder}/{split}-*.parquet"}
+                    for split in one.images
+                ],
+            }
+            for one in exported
+        ],
     }
     studies = {name: study_of(config, name) for name in config["studies"]}
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-                                     keep_trailing_newline=True)
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        front=yaml.safe_dump(front, sort_keys=False, width=118), exported=exported, studies=studies, scene=scene,
-        licences=licences, photos=photos, replicates=replicates(scene), config=config, version=__version__,
-        images=sum(sum(one.images.values()) for one in exported))
+        front=yaml.safe_dump(front, sort_keys=False, width=118),
+        exported=exported,
+        studies=studies,
+        scene=scene,
+        licences=licences,
+        photos=photos,
+        replicates=replicates(scene),
+        config=config,
+        version=__version__,
+        images=sum(sum(one.images.values()) for one in exported),
+    )
     write_text(out / "README.md", text)
 
 

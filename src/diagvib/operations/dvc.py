@@ -1,4 +1,5 @@
-"""DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that still holds."""
+"""DVC, in a process of its own: what it keeps in a root's dvc.lock, and whether that still
+holds."""
 
 import importlib.util
 import json
@@ -29,57 +30,92 @@ def why_no_ledger(root: str = ".") -> str | None:
     """Why DVC keeps no ledger of a root."""
     here = Path.cwd()
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
-        return "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
+        return (
+            "no DVC repository here (dvc.yaml and .dvc/config are not both in the current folder)"
+        )
     if not any((folder / ".git").exists() for folder in (here, *here.parents)):
         return "no git repository here; DVC's ledger needs one"
     if importlib.util.find_spec("dvc") is None:
         return "dvc is not installed in this environment"
     if Path(root).is_absolute() or ".." in Path(root).parts:
         return f"{root} is not written as a folder inside the DVC repository"
-    link = next((path for path in map(Path, (root, f"{root}/data", f"{root}/results"))
-                 if path.resolve() != here / path), None)
+    link = next(
+        (
+            path
+            for path in map(Path, (root, f"{root}/data", f"{root}/results"))
+            if path.resolve() != here / path
+        ),
+        None,
+    )
     if link:
         return f"{link} is a link, which DVC and git do not follow"
-    asked = subprocess.run(["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True)
+    asked = subprocess.run(
+        ["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True
+    )
     return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
 
 
 def commit(root: str) -> None:
-    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there. DiagvibError if it fails."""
-    dvc("commit", "--force", "--no-relink", str(stages_of(root)))  # not --quiet, which silences errors, too
+    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there.
+    DiagvibError if it fails."""
+    dvc(
+        "commit", "--force", "--no-relink", str(stages_of(root))
+    )  # not --quiet, which silences errors, too
 
 
 def dvc(*arguments: str, **environment: str) -> str:
     """Standard output of DVC, run here. DiagvibError with its reason if it fails."""
-    done = subprocess.run([sys.executable, "-c", _DVC, *arguments], capture_output=True, text=True, check=False,
-                          env={**os.environ, **environment})
+    done = subprocess.run(
+        [sys.executable, "-c", _DVC, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
     if done.returncode:
         raise DiagvibError(f"`dvc {' '.join(arguments)}` failed: {last_line(done.stderr)}")
     return done.stdout
 
 
 def last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and "dvc.org/support" not in line]
+    lines = [
+        line.strip() for line in text.splitlines() if line.strip() and "dvc.org/support" not in line
+    ]
     errors = [line for line in lines if "ERROR" in line]
     return (errors or lines or ["no message"])[-1]
 
 
 def differing(root: str, records: bool = False, **environment: str) -> dict[str, list[str]]:
-    """Recorded artifacts of a root whose content differs from its dvc.lock, and those that are gone.
+    """Recorded artifacts of a root whose content differs from its dvc.lock, and those that are
+    gone.
 
     records: also Snakemake's records of them.
     """
     outs = [str(path) for path in _outs(stages_of(root))]
-    found = json.loads(dvc("data", "status", "--granular", "--json", *outs, **environment)).get("uncommitted", {})
-    return {kind: sorted(path for path in found.get(kind, []) if not path.endswith("/")
-                         and (records or not _of_records(path))) for kind in ("modified", "deleted")}
+    found = json.loads(dvc("data", "status", "--granular", "--json", *outs, **environment)).get(
+        "uncommitted", {}
+    )
+    return {
+        kind: sorted(
+            path
+            for path in found.get(kind, [])
+            if not path.endswith("/") and (records or not _of_records(path))
+        )
+        for kind in ("modified", "deleted")
+    }
 
 
 def any_out_differs(root: str) -> bool:
-    """Whether any recorded folder or file of a root differs from its dvc.lock; Snakemake's records do not count."""
+    """Whether any recorded folder or file of a root differs from its dvc.lock; Snakemake's records
+    do not count."""
     stages = json.loads(dvc("status", "--json", str(stages_of(root))))
-    return any(not _of_records(path) for changes in stages.values() for change in changes
-               if isinstance(change, dict) for path in change.get("changed outs", ()))
+    return any(
+        not _of_records(path)
+        for changes in stages.values()
+        for change in changes
+        if isinstance(change, dict)
+        for path in change.get("changed outs", ())
+    )
 
 
 def _of_records(path: str) -> bool:
@@ -98,5 +134,9 @@ def _outs(stages: Path) -> list[Path]:
 
 def recorded_extent(root: str) -> tuple[int, int]:
     """Number of files and bytes that a root's dvc.lock holds."""
-    outs = [out for stage in read_yaml(lock_of(root))["stages"].values() for out in stage.get("outs", [])]
+    outs = [
+        out
+        for stage in read_yaml(lock_of(root))["stages"].values()
+        for out in stage.get("outs", [])
+    ]
     return sum(out.get("nfiles", 1) for out in outs), sum(out["size"] for out in outs)

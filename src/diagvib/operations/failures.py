@@ -16,7 +16,11 @@ def what_failed(jobs: Iterable) -> str:
     parts = [(part, job.is_group()) for job in jobs for part in (job if job.is_group() else [job])]
     logs = {Path(log): grouped for part, grouped in parts for log in part.log}
     # A log may be older if a job of a group failed before it was this job's turn.
-    written = {log: grouped for log, grouped in logs.items() if log.exists() and log.stat().st_mtime >= _STARTED}
+    written = {
+        log: grouped
+        for log, grouped in logs.items()
+        if log.exists() and log.stat().st_mtime >= _STARTED
+    }
     reasons: dict[str, list[Path]] = {}
     for log in sorted(written, key=lambda path: path.stat().st_mtime):
         if reason := _reason(log, written[log]):
@@ -25,11 +29,14 @@ def what_failed(jobs: Iterable) -> str:
         return "error: a job failed without a message; see Snakemake's output above"
     lines = [f"{reason} ({_named(logs)})" for reason, logs in list(reasons.items())[-_SHOWN:]]
     more = len(reasons) - len(lines)
-    return "\n".join([f"error: {more} more reasons, in the logs of the failed jobs"] * bool(more) + lines)
+    return "\n".join(
+        [f"error: {more} more reasons, in the logs of the failed jobs"] * bool(more) + lines
+    )
 
 
 def _reason(log: Path, grouped: bool) -> str | None:
-    """The last `error:` line of a log. Without one: how the log ends, or None if the job need not have failed."""
+    """The last `error:` line of a log. Without one: how the log ends, or None if the job need not
+    have failed."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
     if errors or grouped:

@@ -1,10 +1,11 @@
 """The ledger: a root's dvc.lock, in git, holds the hash of every artifact of its last complete run.
 
-The root `.` is that of config/config.yaml, and dvc.yaml is written by hand; another root has a dvc.yaml of its own,
-written here. A root that DVC cannot track (outside the repository, or ignored by git), or whose first run is not
-complete, has a file SHA256SUMS instead. The workflow keeps all of them by itself: `changed_behind` runs before its
-first job, `record_run` after its last. DVC does its hashing in a process of its own; where it is not installed or set
-up, the workflow runs without that ledger and says so.
+The root `.` is that of config/config.yaml, and dvc.yaml is written by hand; another root has a
+dvc.yaml of its own, written here. A root that DVC cannot track (outside the repository, or ignored
+by git), or whose first run is not complete, has a file SHA256SUMS instead. The workflow keeps all
+of them by itself: `changed_behind` runs before its first job, `record_run` after its last. DVC does
+its hashing in a process of its own; where it is not installed or set up, the workflow runs without
+that ledger and says so.
 """
 
 import json
@@ -44,22 +45,30 @@ METRICS = str(Layout(Path(".")).metrics)
 SHOWN = 5
 
 
-def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, file: Path | None = None) -> str:
-    """Write what is there to the root's dvc.lock, if it is the complete result of its configuration; returns a sentence
-    that says so.
+def record(
+    root: str, wanted: Iterable[str] = (), config: dict | None = None, file: Path | None = None
+) -> str:
+    """Write what is there to the root's dvc.lock, if it is the complete result of its
+    configuration; returns a sentence that says so.
 
-    For a root other than `.` that has no dvc.yaml: to its SHA256SUMS, if it is not complete or DVC cannot track it.
-    root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own answer takes longer;
-    config: resolved, of that root; None: the one it was recorded with; file: its file, for messages. DiagvibError,
-    saying why, if nothing was recorded; the ledger is then as it was.
+    For a root other than `.` that has no dvc.yaml: to its SHA256SUMS, if it is not complete or DVC
+    cannot track it. root: of the run that has just ended; wanted: its files, looked for first since
+    Snakemake's own answer takes longer; config: resolved, of that root; None: the one it was
+    recorded with; file: its file, for messages. DiagvibError, saying why, if nothing was recorded;
+    the ledger is then as it was.
     """
     here = _is_here(root)
     if not here and config is None and config_of(root).exists():
         file = config_of(root)
         config = load_config(file)
     # One after the other: Snakemake need not be asked where there is no ledger.
-    reason = (why_no_ledger(root) or (_other_root() if here else None) or _left_to_dvc(root) or _absent(wanted)
-              or _unfinished(root, config, file))
+    reason = (
+        why_no_ledger(root)
+        or (_other_root() if here else None)
+        or _left_to_dvc(root)
+        or _absent(wanted)
+        or _unfinished(root, config, file)
+    )
     if reason and not here and not lock_of(root).exists():
         return f"{_record_sums(Path(root))}. DVC tracks none of it: {reason}"
     _raise_first(reason)
@@ -68,7 +77,9 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, fi
             _record_sums(Path(root))  # for what it says of changes
         pack(root)
         write_root_stages(root, config)
-    for folder in recorded_folders(root):  # also one that a configuration leaves empty, as embedded sources do data/raw
+    for folder in recorded_folders(
+        root
+    ):  # also one that a configuration leaves empty, as embedded sources do data/raw
         folder.mkdir(parents=True, exist_ok=True)
     lock = lock_of(root)
     before = (lock.read_text(), lock.stat()) if lock.exists() else None
@@ -84,8 +95,10 @@ def record(root: str, wanted: Iterable[str] = (), config: dict | None = None, fi
     (Path(root) / SUMS).unlink(missing_ok=True)
     files, size = recorded_extent(root)
     shared, push = (f"{lock} {METRICS}", "") if here else (quote(root), f" -R {quote(root)}")
-    return (f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
-            f"{push}` share them")
+    return (
+        f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
+        f"{push}` share them"
+    )
 
 
 def configured_root() -> str:
@@ -99,8 +112,8 @@ def _is_here(root: str) -> bool:
 
 
 def _record_sums(root: Path, names: list[str] | None = None) -> str:
-    """`record` for a root that DVC does not track. What was not written since keeps its digest, so that `verify` finds
-    a change.
+    """`record` for a root that DVC does not track. What was not written since keeps its digest, so
+    that `verify` finds a change.
 
     names: of the files, relative to the root; None: all finished ones.
     """
@@ -108,21 +121,33 @@ def _record_sums(root: Path, names: list[str] | None = None) -> str:
     if not names:
         raise DiagvibError(f"{root}: holds no data and no results yet; there is nothing to record")
     since = (root / SUMS).stat().st_mtime if noted else 0.0
-    found = digests(root, [name for name in names if name not in noted or (root / name).stat().st_mtime >= since])
-    changed = [str(root / name) for name, digest in found.items()
-               if noted.get(name, digest) != digest and not made_here(str(root / name), since)]
+    found = digests(
+        root,
+        [name for name in names if name not in noted or (root / name).stat().st_mtime >= since],
+    )
+    changed = [
+        str(root / name)
+        for name, digest in found.items()
+        if noted.get(name, digest) != digest and not made_here(str(root / name), since)
+    ]
     if changed:
-        raise DiagvibError(f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something other than "
-                           "the workflow; delete what is damaged, and `snakemake` makes it again. If all is as it "
-                           f"should be, delete {root / SUMS} and record again")
+        raise DiagvibError(
+            f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something other than "
+            "the workflow; delete what is damaged, and `snakemake` makes it again. If all is as it "
+            f"should be, delete {root / SUMS} and record again"
+        )
     write_sums(root, {name: found.get(name) or noted[name] for name in names})
     size = sum((root / name).stat().st_size for name in names)
-    return (f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root "
-            f"{quote(str(root))}` checks them again")
+    return (
+        f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root "
+        f"{quote(str(root))}` checks them again"
+    )
 
 
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
-    """`record` at the end of a workflow, which has succeeded whether or not it can be recorded: prints one line."""
+    """`record` at the end of a workflow, which has succeeded whether or not it can be recorded:
+    prints one line."""
+
     def recorded() -> str:
         if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
             pack(config["root"])  # an out of the stages that `dvc repro` runs
@@ -132,7 +157,8 @@ def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
 
 
 def record_checksums(root: str, wanted: Iterable[str], touched: bool) -> None:
-    """`record_run` for a workflow without stages of DVC: the checksums of those of these files that exist."""
+    """`record_run` for a workflow without stages of DVC: the checksums of those of these files that
+    exist."""
     names = [os.path.relpath(path, root) for path in wanted if os.path.exists(path)]
     _say_recorded(lambda: _record_sums(Path(root), names), touched)
 
@@ -146,48 +172,69 @@ def _say_recorded(recorded: Callable[[], str], touched: bool) -> None:
 
 
 def changed_behind(root: str) -> str | None:
-    """Before anything runs: a message naming recorded files that something other than the workflow changed, if any.
+    """Before anything runs: a message naming recorded files that something other than the workflow
+    changed, if any.
 
-    What the workflow itself made or was making since, finished or interrupted, is no such change; nor is a deleted
-    file, which it makes again.
+    What the workflow itself made or was making since, finished or interrupted, is no such change;
+    nor is a deleted file, which it makes again.
     """
     if "DVC_STAGE" in os.environ and not _left_to_dvc(root):
-        return (f"root is '{root}', but `dvc repro` records data/ and results/ of the current folder; set `root: .`, "
-                f"or run `snakemake`, which records that root; then `dvc repro {stages_of(root)}` works, too")
+        return (
+            f"root is '{root}', but `dvc repro` records data/ and results/ of the current folder; set `root: .`, "
+            f"or run `snakemake`, which records that root; then `dvc repro {stages_of(root)}` works, too"
+        )
     if not lock_of(root).exists():
         return None
     if reason := why_no_ledger(root):
         _say(f"recorded files not checked: {reason}")
         return None
-    # The first question takes a fifth of the second's time, but DVC does not answer it during its own `repro`.
-    modified = differing(root)["modified"] if "DVC_STAGE" in os.environ or any_out_differs(root) else []
+    # The first question takes a fifth of the second's time, but DVC does not answer it during its
+    # own `repro`.
+    modified = (
+        differing(root)["modified"] if "DVC_STAGE" in os.environ or any_out_differs(root) else []
+    )
     changed = [path for path in modified if not made_here(path)]
     if not changed:
         return None
-    return (f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something other than the workflow. "
-            f"Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` "
-            "or `git pull`: `dvc checkout`); or delete the file, and it is made again")
+    return (
+        f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something other than the workflow. "
+        f"Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` "
+        "or `git pull`: `dvc checkout`); or delete the file, and it is made again"
+    )
 
 
 def verify(root: str = ".") -> dict[str, list[str]]:
-    """Read every recorded file and hash it again: what is `modified`, what `deleted`, what the workflow made `anew`.
+    """Read every recorded file and hash it again: what is `modified`, what `deleted`, what the
+    workflow made `anew`.
 
-    DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if nothing is recorded.
+    DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if
+    nothing is recorded.
     """
     by_dvc = _is_here(root) or lock_of(root).exists()
     found, since = _compared_by_dvc(root) if by_dvc else _compared_by_sums(Path(root))
     anew = {path for path in found["modified"] if made_here(path, since)}
-    return {**found, "modified": [path for path in found["modified"] if path not in anew], "anew": sorted(anew)}
+    return {
+        **found,
+        "modified": [path for path in found["modified"] if path not in anew],
+        "anew": sorted(anew),
+    }
 
 
 def _compared_by_dvc(root: str) -> tuple[dict[str, list[str]], float]:
     """What is modified and what deleted, and when it was recorded."""
     lock = lock_of(root)
-    _raise_first(why_no_ledger(root), None if lock.exists() else f"nothing is recorded yet: there is no {lock}")
+    _raise_first(
+        why_no_ledger(root),
+        None if lock.exists() else f"nothing is recorded yet: there is no {lock}",
+    )
     with tempfile.TemporaryDirectory() as fresh:
         found = differing(root, records=True, DVC_SITE_CACHE_DIR=fresh)
         # `dvc data status` leaves out what is not in DVC's cache but in git.
-        stages = json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh)) if _is_here(root) else {}
+        stages = (
+            json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
+            if _is_here(root)
+            else {}
+        )
     for changes in stages.values():
         for change in changes:
             kind = change.get("changed outs", {}).get(METRICS) if isinstance(change, dict) else None
@@ -199,31 +246,42 @@ def _compared_by_dvc(root: str) -> tuple[dict[str, list[str]], float]:
 def _compared_by_sums(root: Path) -> tuple[dict[str, list[str]], float]:
     noted = read_sums(root)
     if not noted:
-        raise DiagvibError(f"nothing is recorded yet: there is no {root / SUMS}; `snakemake` writes it when it ends, "
-                           f"and `diagvib record --root {quote(str(root))}` at any time")
+        raise DiagvibError(
+            f"nothing is recorded yet: there is no {root / SUMS}; `snakemake` writes it when it ends, "
+            f"and `diagvib record --root {quote(str(root))}` at any time"
+        )
     there = digests(root, [name for name in noted if (root / name).is_file()])
-    return {"modified": [str(root / name) for name, digest in there.items() if digest != noted[name]],
-            "deleted": [str(root / name) for name in noted if name not in there]}, (root / SUMS).stat().st_mtime
+    return {
+        "modified": [str(root / name) for name, digest in there.items() if digest != noted[name]],
+        "deleted": [str(root / name) for name in noted if name not in there],
+    }, (root / SUMS).stat().st_mtime
 
 
 def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
-    """Say what `verify` found; returns whether nothing recorded was changed (deleted files are no damage)."""
+    """Say what `verify` found; returns whether nothing recorded was changed (deleted files are no
+    damage)."""
     for path in found["modified"]:
         print(f"changed  {path}")
     for path in found["deleted"][:SHOWN]:
         print(f"absent   {path}")
     changed, absent, anew = (len(found[kind]) for kind in ("modified", "deleted", "anew"))
-    print(f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
-          "recorded yet")
+    print(
+        f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
+        "recorded yet"
+    )
     if found["modified"]:
         first = found["modified"][0]
         if not _is_here(root) and not lock_of(root).exists():
-            print(f"Delete what has changed, e.g. with `rm {first}`, and `snakemake` makes it again")
+            print(
+                f"Delete what has changed, e.g. with `rm {first}`, and `snakemake` makes it again"
+            )
         elif first == METRICS:
             print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
         else:
-            print(f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
-                  "in DVC's cache")
+            print(
+                f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
+                "in DVC's cache"
+            )
     return not found["modified"]
 
 
@@ -235,15 +293,22 @@ def _raise_first(*reasons: str | None) -> None:
 
 def _other_root() -> str | None:
     root = configured_root()
-    return None if _is_here(root) else (
-        f"{CONFIG}: root is '{root}', but dvc.lock holds data/ and results/ of the current folder, which would be "
-        "recorded under settings that did not make them; set `root: .`, or record the other root: `diagvib record "
-        f"--root {root}`")
+    return (
+        None
+        if _is_here(root)
+        else (
+            f"{CONFIG}: root is '{root}', but dvc.lock holds data/ and results/ of the current folder, which would be "
+            "recorded under settings that did not make them; set `root: .`, or record the other root: `diagvib record "
+            f"--root {root}`"
+        )
+    )
 
 
 def _left_to_dvc(root: str) -> str | None:
     """Why a run that `dvc repro` started for a stage of this root is not recorded."""
-    stage = os.environ.get("DVC_STAGE")  # for a dvc.yaml outside the current folder it begins with that file's path
+    stage = os.environ.get(
+        "DVC_STAGE"
+    )  # for a dvc.yaml outside the current folder it begins with that file's path
     if stage is None or (not _is_here(root) and ".yaml:" not in stage):
         return None
     return "`dvc repro` runs this stage and records it itself"
@@ -252,25 +317,38 @@ def _left_to_dvc(root: str) -> str | None:
 def _absent(wanted: Iterable[str]) -> str | None:
     wanted = [str(path) for path in wanted]
     absent = [path for path in wanted if not os.path.exists(path)]
-    return f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}" if absent else None
+    return (
+        f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}"
+        if absent
+        else None
+    )
 
 
 def _unfinished(root: str, config: dict | None, named: Path | None) -> str | None:
-    """Why Snakemake does not take everything of a root's configuration for finished and up to date."""
+    """Why Snakemake does not take everything of a root's configuration for finished and up to
+    date."""
     if _is_here(root):
         return _left(str(CONFIG), [], "snakemake -n")
     if config is None:
-        return f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`"
+        return (
+            f"there is no {config_of(root)}; name the configuration: `diagvib record --config FILE`"
+        )
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(configuration_text(config))
         file.flush()
-        return _left(root, ["--configfile", file.name], f"snakemake -n --configfile {named or 'FILE'}")
+        return _left(
+            root, ["--configfile", file.name], f"snakemake -n --configfile {named or 'FILE'}"
+        )
 
 
 def _left(what: str, arguments: list[str], command: str) -> str | None:
     quiet = ["--quiet", "rules", "reason", "host"]
-    done = subprocess.run([sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *arguments, *quiet],
-                          capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *arguments, *quiet],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     said = done.stdout + done.stderr
     if done.returncode:
         return f"`{command}` fails: {last_line(said)}"

@@ -1,7 +1,8 @@
 """Snakemake's records of a root's files, in one file that DVC keeps with them.
 
-Snakemake has the records of all roots in one folder. Those of the current folder's data/ and results/ DVC takes from
-there, as dvc.yaml says; those of another root are copied into a file of that root, and back where it was pulled.
+Snakemake has the records of all roots in one folder. Those of the current folder's data/ and
+results/ DVC takes from there, as dvc.yaml says; those of another root are copied into a file of
+that root, and back where it was pulled.
 """
 
 import zipfile
@@ -17,7 +18,8 @@ _METADATA = RECORDS / "metadata"
 
 
 def pack(root: str) -> None:
-    """Write the records of a root's data/ and results/ to its file; the same records give the same bytes."""
+    """Write the records of a root's data/ and results/ to its file; the same records give the same
+    bytes."""
     with whole_file(Path(root) / PROVENANCE) as temporary, zipfile.ZipFile(temporary, "w") as file:
         for record in _records(root):
             name = record.relative_to(_METADATA).as_posix()
@@ -26,8 +28,9 @@ def pack(root: str) -> None:
 
 
 def unpack(root: str) -> None:
-    """Replace Snakemake's records of a root by those in its file, if this is not the one that was last packed or
-    unpacked here: it came with a pull or a checkout. DiagvibError for a damaged file."""
+    """Replace Snakemake's records of a root by those in its file, if this is not the one that was
+    last packed or unpacked here: it came with a pull or a checkout. DiagvibError for a damaged
+    file."""
     path = Path(root) / PROVENANCE
     if not path.exists():
         return
@@ -38,11 +41,20 @@ def unpack(root: str) -> None:
         with zipfile.ZipFile(path) as file:
             content = {_METADATA / name: file.read(name) for name in file.namelist()}
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
-        raise DiagvibError(f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it") from None
-    if not all(record.is_relative_to(_METADATA) and ".." not in record.parts
-               and (output := recorded_path(record)) and _is_of(output, root) for record in content):
-        raise DiagvibError(f"{path}: holds records of files outside {root}; write root as it was when they were made "
-                           "(relative to the current folder), or, if you have moved it, delete this file")
+        raise DiagvibError(
+            f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it"
+        ) from None
+    if not all(
+        record.is_relative_to(_METADATA)
+        and ".." not in record.parts
+        and (output := recorded_path(record))
+        and _is_of(output, root)
+        for record in content
+    ):
+        raise DiagvibError(
+            f"{path}: holds records of files outside {root}; write root as it was when they were made "
+            "(relative to the current folder), or, if you have moved it, delete this file"
+        )
     for record in _records(root):
         record.unlink()
     for record, text in content.items():
@@ -57,8 +69,9 @@ def _records(root: str) -> list[Path]:
 
 def _is_of(output: Path, root: str) -> bool:
     top = Path(root)
-    return (any(output.is_relative_to(top / folder) for folder in ("data", "results"))
-            and not output.is_relative_to(top / "results/tuning"))
+    return any(
+        output.is_relative_to(top / folder) for folder in ("data", "results")
+    ) and not output.is_relative_to(top / "results/tuning")
 
 
 def _noted(root: str) -> Path:

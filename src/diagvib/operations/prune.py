@@ -1,4 +1,5 @@
-"""Prune: list what no given configuration asks for, and delete it after a yes. Nothing else deletes results."""
+"""Prune: list what no given configuration asks for, and delete it after a yes. Nothing else deletes
+results."""
 
 import shutil
 from collections.abc import Iterable
@@ -24,7 +25,10 @@ def prune(configs: list[dict], yes: bool, dry_run: bool) -> None:
     unneeded, records = find_unneeded(configs), find_records(configs)
     for item in unneeded:
         print(f"{item.size / 1e6:12,.1f} MB  {item.files:7,} files  {item.path}")
-    total, roots = sum(item.size for item in unneeded), ", ".join(sorted({config["root"] for config in configs}))
+    total, roots = (
+        sum(item.size for item in unneeded),
+        ", ".join(sorted({config["root"] for config in configs})),
+    )
     what = f"{sum(item.files for item in unneeded):,} files ({total / 1e9:.1f} GB) and {len(records):,} records"
     if not unneeded and not records:
         print(f"nothing to prune under {roots}: the configurations need everything there")
@@ -32,8 +36,10 @@ def prune(configs: list[dict], yes: bool, dry_run: bool) -> None:
         print(f"{what} could be deleted; nothing was")
     elif yes or _agreed(f"Delete these {what}? [y/N] "):
         delete(unneeded, records)
-        print(f"deleted {what}. `diagvib record` brings the ledger up to date; what was recorded before stays in DVC's "
-              "cache until `dvc gc --workspace`")
+        print(
+            f"deleted {what}. `diagvib record` brings the ledger up to date; what was recorded before stays in DVC's "
+            "cache until `dvc gc --workspace`"
+        )
     else:
         print("nothing was deleted")
 
@@ -47,39 +53,58 @@ def _agreed(question: str) -> bool:
 
 
 def find_unneeded(configs: list[dict]) -> list[Unneeded]:
-    """What is under the configurations' roots in data/recipes, images, checkpoints and results/runs, and not asked
-    for."""
+    """What is under the configurations' roots in data/recipes, images, checkpoints and
+    results/runs, and not asked for."""
     needed = {path for config in configs for path in _needed(config)}
     above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
     needed = {path.resolve() for path in needed}
     # However a root is written, and whatever links lead to it, a folder has only one resolved path.
-    tops = {top.resolve(): top for config in reversed(configs) for top in _pruned_folders(Path(config["root"]))}
-    return [_measured(path) for top in sorted(tops.values()) if top.exists() for path in _beyond(top, needed, above)]
+    tops = {
+        top.resolve(): top
+        for config in reversed(configs)
+        for top in _pruned_folders(Path(config["root"]))
+    }
+    return [
+        _measured(path)
+        for top in sorted(tops.values())
+        if top.exists()
+        for path in _beyond(top, needed, above)
+    ]
 
 
 def find_records(configs: list[dict]) -> list[Path]:
-    """Snakemake's records of files in those folders that no configuration asks for, whether or not they exist."""
+    """Snakemake's records of files in those folders that no configuration asks for, whether or not
+    they exist."""
     needed = {path.resolve() for config in configs for path in _needed(config)}
     tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config["root"]))}
-    return [record for record, path in all_records()
-            if not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
-            and needed.isdisjoint(places)]
+    return [
+        record
+        for record, path in all_records()
+        if not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
+        and needed.isdisjoint(places)
+    ]
 
 
 def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
-    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running here, or for what
-    cannot be deleted."""
+    """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running
+    here, or for what cannot be deleted."""
     if any((RECORDS / "locks").glob("*")):
-        raise DiagvibError(f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
-                           "wait for it to end (after a crash: `snakemake --unlock`)")
+        raise DiagvibError(
+            f"{RECORDS / 'locks'}: a workflow is running here, and may be making what would be deleted; "
+            "wait for it to end (after a crash: `snakemake --unlock`)"
+        )
     for item in unneeded:
         try:
-            if item.path.is_dir() and not item.path.is_symlink():  # of a link, what it leads to stays
+            if (
+                item.path.is_dir() and not item.path.is_symlink()
+            ):  # of a link, what it leads to stays
                 shutil.rmtree(item.path)
             else:
                 item.path.unlink(missing_ok=True)
         except OSError as error:
-            raise DiagvibError(f"{item.path}: cannot be deleted ({error.strerror}); the rest is still there") from None
+            raise DiagvibError(
+                f"{item.path}: cannot be deleted ({error.strerror}); the rest is still there"
+            ) from None
         _remove_empty(item.path.parent)
     for record in records:  # last, so that a prune that is killed leaves no file without its record
         record.unlink(missing_ok=True)
@@ -97,14 +122,18 @@ def _needed(config: dict) -> Iterable[Path]:
         yield layout.recipes(study, binding)
         if config["images"] == "parquet":
             yield layout.digests(study, binding)
-            yield from (layout.images(study, binding) / str(sample) for sample in range(dataset_count(config)))
+            yield from (
+                layout.images(study, binding) / str(sample)
+                for sample in range(dataset_count(config))
+            )
     for job in train_jobs(config):
         yield layout.checkpoints(*job)
         yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))
 
 
 def _beyond(path: Path, needed: set[Path], above: set[Path]) -> list[Path]:
-    """The highest folders and files at or below `path` in which nothing is needed. needed, above: resolved."""
+    """The highest folders and files at or below `path` in which nothing is needed. needed, above:
+    resolved."""
     if path.resolve() in needed:
         return []
     if path.resolve() not in above:

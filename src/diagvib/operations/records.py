@@ -1,8 +1,10 @@
-"""Snakemake's records of what it made, in .snakemake: the one place that knows their form, which is private to it.
+"""Snakemake's records of what it made, in .snakemake: the one place that knows their form, which is
+private to it.
 
-As of Snakemake 9.27, the oldest that the Snakefile takes: metadata/ holds a JSON file for each output, with `endtime`,
-the output's time of change when its job ended; incomplete/ marks outputs whose job is under way or was stopped. A file
-is named by its output's path in URL-safe base64, divided into folders `@...` where that is long.
+As of Snakemake 9.27, the oldest that the Snakefile takes: metadata/ holds a JSON file for each
+output, with `endtime`, the output's time of change when its job ended; incomplete/ marks outputs
+whose job is under way or was stopped. A file is named by its output's path in URL-safe base64,
+divided into folders `@...` where that is long.
 """
 
 import base64
@@ -20,15 +22,22 @@ _LONGEST_NAME = 254
 
 
 def made_here(path: str, since: float = 0.0) -> bool:
-    """Whether the workflow made this file after `since`, or was making it when it was stopped: its records say when.
+    """Whether the workflow made this file after `since`, or was making it when it was stopped: its
+    records say when.
 
     If the path is itself such a record: whether it is of a file that was made then.
     """
     if Path(path).is_relative_to(RECORDS / "metadata"):
         artifact = recorded_path(Path(path))
         return artifact is not None and since < _ended(str(artifact)) == _changed(artifact)
-    artifact = next((str(p) for p in (Path(path), *Path(path).parents) if record_of("metadata", str(p)).exists()
-                     or record_of("incomplete", str(p)).exists()), None)
+    artifact = next(
+        (
+            str(p)
+            for p in (Path(path), *Path(path).parents)
+            if record_of("metadata", str(p)).exists() or record_of("incomplete", str(p)).exists()
+        ),
+        None,
+    )
     if artifact is None:
         return False
     if record_of("incomplete", artifact).exists():
@@ -38,7 +47,8 @@ def made_here(path: str, since: float = 0.0) -> bool:
 
 
 def _ended(artifact: str) -> float:
-    """When the job that made an artifact ended; 0 if its record does not say, for example because it is damaged."""
+    """When the job that made an artifact ended; 0 if its record does not say, for example because
+    it is damaged."""
     try:
         ended = read_json(record_of("metadata", artifact)).get("endtime")
     except DiagvibError:
@@ -47,7 +57,8 @@ def _ended(artifact: str) -> float:
 
 
 def _changed(path: Path) -> float | None:
-    """When a file was last changed; of a folder that is an artifact, Snakemake's mark in it. None if it is absent."""
+    """When a file was last changed; of a folder that is an artifact, Snakemake's mark in it. None
+    if it is absent."""
     path = path / MARK if path.is_dir() else path
     return path.stat().st_mtime if path.exists() else None
 
@@ -55,7 +66,7 @@ def _changed(path: Path) -> float | None:
 def record_of(kind: str, path: str) -> Path:
     """The record of an output, `metadata` or `incomplete`."""
     name = base64.urlsafe_b64encode(path.encode()).decode()
-    *folders, last = (name[at:at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME))
+    *folders, last = (name[at : at + _LONGEST_NAME] for at in range(0, len(name), _LONGEST_NAME))
     return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
 
 
@@ -68,7 +79,9 @@ def all_records() -> Iterator[tuple[Path, Path]]:
 
 def recorded_path(record: Path) -> Path | None:
     """The output that a record is of; None if the name is not that of a record."""
-    name = "".join(part.removeprefix("@") for part in record.relative_to(RECORDS / "metadata").parts)
+    name = "".join(
+        part.removeprefix("@") for part in record.relative_to(RECORDS / "metadata").parts
+    )
     try:
         return Path(base64.urlsafe_b64decode(name).decode())
     except (binascii.Error, UnicodeDecodeError):

@@ -1,7 +1,9 @@
-"""What DVC needs to keep a root other than the current folder: dvc.yaml's stages again, for that root's files.
+"""What DVC needs to keep a root other than the current folder: dvc.yaml's stages again, for that
+root's files.
 
-Three files in the root, all for git: config.yaml, the configuration that made what is there, complete; dvc.yaml, whose
-stages call `snakemake` with it; and .gitignore, which leaves everything else to DVC.
+Three files in the root, all for git: config.yaml, the configuration that made what is there,
+complete; dvc.yaml, whose stages call `snakemake` with it; and .gitignore, which leaves everything
+else to DVC.
 """
 
 import json
@@ -25,15 +27,23 @@ def config_of(root: str) -> Path:
 
 
 def configuration_text(config: dict) -> str:
-    """A resolved configuration as YAML that resolves to it, without the folder in which this machine keeps its
-    sources."""
-    return _yaml({**config, "mirror": None, "baselines": [_chosen(entry, config) for entry in config["baselines"]]})
+    """A resolved configuration as YAML that resolves to it, without the folder in which this
+    machine keeps its sources."""
+    return _yaml(
+        {
+            **config,
+            "mirror": None,
+            "baselines": [_chosen(entry, config) for entry in config["baselines"]],
+        }
+    )
 
 
 def _chosen(entry: dict, config: dict) -> str | dict:
     """What a configuration says of a baseline, whose settings are in config/baselines."""
     narrowed = {key: entry[key] for key in ("studies", "bindings") if entry[key] != config[key]}
-    epochs = {"max_epochs": entry["settings"]["max_epochs"]} if "max_epochs" in entry["settings"] else {}
+    epochs = (
+        {"max_epochs": entry["settings"]["max_epochs"]} if "max_epochs" in entry["settings"] else {}
+    )
     return {"name": entry["name"], **narrowed, **epochs} if narrowed or epochs else entry["name"]
 
 
@@ -41,23 +51,37 @@ def write_root_stages(root: str, config: dict) -> None:
     """config: resolved, of this root."""
     made = read_yaml(stages_of("."))
     stages = {name: _of_root(stage, root, config) for name, stage in made["stages"].items()}
-    write_text(config_of(root), "# The configuration that made what is in this folder; written by the workflow.\n"
-               + configuration_text(config))
-    write_text(stages_of(root), "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
-               + _yaml({"stages": stages, "plots": made.get("plots", [])}))
+    write_text(
+        config_of(root),
+        "# The configuration that made what is in this folder; written by the workflow.\n"
+        + configuration_text(config),
+    )
+    write_text(
+        stages_of(root),
+        "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
+        + _yaml({"stages": stages, "plots": made.get("plots", [])}),
+    )
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n/{SUMS}\n")
 
 
 def _of_root(stage: dict, root: str, config: dict) -> dict:
     """A stage of dvc.yaml for a root: run from the same folder, on the root's files."""
     command, _, targets = stage["cmd"].partition(" all")
-    own = {"wdir": os.path.relpath(".", root), "cmd": f"{command} all --configfile {quote(str(config_of(root)))}"
-           + (f" --{targets}" if targets else "")}
+    own = {
+        "wdir": os.path.relpath(".", root),
+        "cmd": f"{command} all --configfile {quote(str(config_of(root)))}"
+        + (f" --{targets}" if targets else ""),
+    }
     further = [*config["studies_from"], *config["baselines_from"]]
     own["deps"] = [*(_path(path, root) for path in stage.get("deps", [])), *further]
     if "params" in stage:
-        own["params"] = [{str(config_of(root)) if path == _CONFIG else path: keys for path, keys in entry.items()}
-                         for entry in stage["params"]]
+        own["params"] = [
+            {
+                str(config_of(root)) if path == _CONFIG else path: keys
+                for path, keys in entry.items()
+            }
+            for entry in stage["params"]
+        ]
     outs = [*stage.get("outs", []), *stage.get("metrics", [])]
     own["outs"] = [{_path(next(iter(out)), root): {"persist": True}} for out in outs]
     return own
@@ -71,5 +95,10 @@ def _path(path: str, root: str) -> str:
 
 def _yaml(value: object) -> str:
     # Through JSON, so that a list that is in two places is written twice, not as a YAML alias.
-    return yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, default_flow_style=None,
-                          allow_unicode=True, width=120)
+    return yaml.safe_dump(
+        json.loads(json.dumps(value)),
+        sort_keys=False,
+        default_flow_style=None,
+        allow_unicode=True,
+        width=120,
+    )

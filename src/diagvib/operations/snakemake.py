@@ -1,6 +1,8 @@
-"""What Snakemake needs besides the rules for a workflow of this size, so that the Snakefile shows only the rules.
+"""What Snakemake needs besides the rules for a workflow of this size, so that the Snakefile shows
+only the rules.
 
-`prepare_snakemake` is called while the Snakefile is read, the others from its hooks. Figures: benchmarks/README.md.
+`prepare_snakemake` is called while the Snakefile is read, the others from its hooks. Figures:
+benchmarks/README.md.
 """
 
 import atexit
@@ -25,7 +27,8 @@ def prepare_snakemake(workflow, config: dict) -> dict:
 
     Whatever is wrong with that ends the process with one line.
     """
-    # Millions of objects are created and stay; searching them for garbage takes a sixth of the time.
+    # Millions of objects are created and stay; searching them for garbage takes a sixth of the
+    # time.
     gc.set_threshold(100_000, 20, 50)
     wake_only_for_the_limit()
     resolved = begin(workflow, config, resolve)
@@ -34,19 +37,23 @@ def prepare_snakemake(workflow, config: dict) -> dict:
             unpack(resolved["root"])
         except DiagvibError as error:
             end(error)
-    # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be done", too.
+    # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be
+    # done", too.
     if "DVC_STAGE" in os.environ and workflow.is_main_process:
         _check_recorded(resolved["root"])
     return resolved
 
 
 def before_the_first_job(workflow, root: str) -> None:
-    """Start nothing if something else has changed recorded files; and end on SIGTERM as Snakemake would."""
+    """Start nothing if something else has changed recorded files; and end on SIGTERM as Snakemake
+    would."""
     _check_recorded(root)
 
     def finish_running_jobs(*_) -> None:
-        # The main thread may hold the scheduler's lock when the signal comes, and would wait for itself forever.
+        # The main thread may hold the scheduler's lock when the signal comes, and would wait for
+        # itself forever.
         threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
 
@@ -56,7 +63,8 @@ def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
 
 
 def after_failure(workflow) -> None:
-    """At exit, say what failed, since Snakemake goes on to print where its own log is and that something failed."""
+    """At exit, say what failed, since Snakemake goes on to print where its own log is and that
+    something failed."""
     atexit.register(print, what_failed(workflow.scheduler.failed), file=sys.stderr)
 
 

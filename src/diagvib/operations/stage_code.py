@@ -1,4 +1,5 @@
-"""The files of code and definitions that a stage's jobs depend on, and their digest: a parameter of its rule."""
+"""The files of code and definitions that a stage's jobs depend on, and their digest: a parameter of
+its rule."""
 
 import hashlib
 from functools import cache
@@ -15,11 +16,16 @@ from diagvib.studies.study import study_files
 from diagvib.training.code_digest import baseline_modules
 
 
-def stage_code(config: dict, stage: str, scene: str | None = None, study: str | None = None,
-               baseline: str | None = None) -> list[str]:
-    """The files that one job of a stage depends on, sorted, relative to the current folder: the code that the function
-    of that name in `diagvib.stages` uses, and the scenes, model and method that the job's names and the configuration
-    select.
+def stage_code(
+    config: dict,
+    stage: str,
+    scene: str | None = None,
+    study: str | None = None,
+    baseline: str | None = None,
+) -> list[str]:
+    """The files that one job of a stage depends on, sorted, relative to the current folder: the
+    code that the function of that name in `diagvib.stages` uses, and the scenes, model and method
+    that the job's names and the configuration select.
 
     config: resolved; scene, study, baseline: of the job.
     """
@@ -29,14 +35,19 @@ def stage_code(config: dict, stage: str, scene: str | None = None, study: str | 
         chosen = [study_of(config, config["tuning"]["study"]).scene]
     else:
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
-    named = baseline_modules(stage_settings(config, stage, study, baseline)["baseline"]) if baseline else []
+    named = (
+        baseline_modules(stage_settings(config, stage, study, baseline)["baseline"])
+        if baseline
+        else []
+    )
     # A job for one study has the study's definition in its settings.
     definitions = study_files(config["studies_from"]) if stage in ("tabulate", "plot") else []
     return [*_files(stage, tuple(chosen), tuple(named)), *from_here(definitions)]
 
 
 def renders(config: dict, baseline: str) -> bool:
-    """Whether training jobs of a baseline render images: all do from recipes, others if the method needs it."""
+    """Whether training jobs of a baseline render images: all do from recipes, others if the method
+    needs it."""
     return config["images"] == "render" or _needs_to(baseline, tuple(config["baselines_from"]))
 
 
@@ -46,9 +57,11 @@ def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
 
 
 def stage_digest(config: dict, stage: str, *names: str | None) -> str:
-    """One digest of `stage_code`, which takes the same names; it changes when a program changes, appears or disappears.
+    """One digest of `stage_code`, which takes the same names; it changes when a program changes,
+    appears or disappears.
 
-    A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each of a run's files.
+    A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each
+    of a run's files.
     """
     return _digest(tuple(stage_code(config, stage, *names)))
 
@@ -64,4 +77,6 @@ _file_digest = cache(program_digest)
 
 @cache
 def _files(stage: str, scenes: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
-    return code_of(modules, [SCENES.get(scene, scene) for scene in scenes], [f"diagvib.stages:{stage}"]).files()
+    return code_of(
+        modules, [SCENES.get(scene, scene) for scene in scenes], [f"diagvib.stages:{stage}"]
+    ).files()

@@ -1,4 +1,5 @@
-"""SHA256SUMS: the ledger of a root that DVC does not track. One line per file, as `sha256sum --check` reads it."""
+"""SHA256SUMS: the ledger of a root that DVC does not track. One line per file, as `sha256sum
+--check` reads it."""
 
 import os
 from collections.abc import Iterable
@@ -15,9 +16,14 @@ MARK = ".snakemake_timestamp"
 
 
 def finished_files(root: Path) -> list[str]:
-    """Every file under the root's data/ and results/ that is not temporary, relative to the root, sorted."""
-    paths = (path.relative_to(root).as_posix() for folder in ("data", "results") for path in (root / folder).rglob("*")
-             if path.is_file() and path.name != MARK and path.suffix != ".tmp")
+    """Every file under the root's data/ and results/ that is not temporary, relative to the root,
+    sorted."""
+    paths = (
+        path.relative_to(root).as_posix()
+        for folder in ("data", "results")
+        for path in (root / folder).rglob("*")
+        if path.is_file() and path.name != MARK and path.suffix != ".tmp"
+    )
     return sorted(path for path in paths if not path.startswith(_PASSING))
 
 
@@ -29,15 +35,18 @@ def digests(root: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def read_sums(root: Path) -> dict[str, str]:
-    """The recorded digests by name; empty without such a file. DiagvibError, with the line, for a malformed one."""
+    """The recorded digests by name; empty without such a file. DiagvibError, with the line, for a
+    malformed one."""
     path, noted = root / SUMS, {}
     if not path.exists():
         return noted
     for number, line in enumerate(path.read_bytes().decode(errors="replace").splitlines(), 1):
         digest, _, name = line.partition("  ")
         if len(digest) != 64 or not name:
-            raise DiagvibError(f"{path}: line {number}: not a sha256, two spaces and a name; delete the file and "
-                               f"run `diagvib record --root {root}` to write it again")
+            raise DiagvibError(
+                f"{path}: line {number}: not a sha256, two spaces and a name; delete the file and "
+                f"run `diagvib record --root {root}` to write it again"
+            )
         noted[name] = digest
     return noted
 

@@ -35,28 +35,47 @@ FIGURES_A_PROCESS = 12
 Task = tuple[str, Callable[[], Figure | None]]
 
 
-def draw_figures(tables: Path, out: Path, images: Path, settings: dict,
-                 prepared: Callable[[str], Path] | None = None, runs: Path | None = None, threads: int = 1
-                 ) -> list[Path]:
-    """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the paths.
+def draw_figures(
+    tables: Path,
+    out: Path,
+    images: Path,
+    settings: dict,
+    prepared: Callable[[str], Path] | None = None,
+    runs: Path | None = None,
+    threads: int = 1,
+) -> list[Path]:
+    """Every figure of the tables under `tables`, written under `out` as PNG and SVG; returns the
+    paths.
 
-    images: the folder of image files; the study sheets of the most telling binding are drawn from those that exist.
-    prepared: the folder of a scene's prepared sources; examples of classes and bindings are rendered from it if it
-    exists.
-    runs: the folder of all runs, whose recorded pictures are shown. settings: the configuration.
-    threads: the most processes that draw; the files do not depend on it.
+    images: the folder of image files; the study sheets of the most telling binding are drawn from
+    those that exist. prepared: the folder of a scene's prepared sources; examples of classes and
+    bindings are rendered from it if it exists. runs: the folder of all runs, whose recorded
+    pictures are shown. settings: the configuration. threads: the most processes that draw; the
+    files do not depend on it.
     """
     frames = read_tables(tables)
     p, known = frames["p_matrix"], known_studies(settings)
     binding = sheet_binding(p, known)
     save = partial(_save, out=Path(out), note=source_note(frames["runs"], settings))
     # The slowest come first, so that all processes end at about the same time.
-    tasks = list(chain(_examples(prepared, frames["runs"], Path(out), known) if prepared else (),
-                       _training(frames["runs"], Path(tables), known), _gaps(frames, Path(images), known),
-                       visualisations(frames["runs"], runs, binding, known) if runs else (),
-                       _curves(frames["metrics"], frames["reference"], known), _overviews(frames, known),
-                       _confusion(frames["average"], known), _sheets(p, binding, images, known), _heat_maps(p, known)))
-    return [path for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS) for path in written]
+    tasks = list(
+        chain(
+            _examples(prepared, frames["runs"], Path(out), known) if prepared else (),
+            _training(frames["runs"], Path(tables), known),
+            _gaps(frames, Path(images), known),
+            visualisations(frames["runs"], runs, binding, known) if runs else (),
+            _curves(frames["metrics"], frames["reference"], known),
+            _overviews(frames, known),
+            _confusion(frames["average"], known),
+            _sheets(p, binding, images, known),
+            _heat_maps(p, known),
+        )
+    )
+    return [
+        path
+        for written in in_processes(save, tasks, threads, FIGURES_A_PROCESS)
+        for path in written
+    ]
 
 
 def _save(task: Task, out: Path, note: str) -> list[Path]:
@@ -90,7 +109,6 @@ def _training(runs: pd.DataFrame, tables: Path, known: KnownStudies) -> Iterator
     for baseline in runs["baseline"].unique():
         yield f"training/{baseline}", partial(_draw_training, tables, baseline, known)
 
-
     for study in runs["study"].unique():
         if known.studies[study].cues:
             yield f"preference/{study}", partial(_draw_preference, tables, study, known)
@@ -101,20 +119,31 @@ def _draw_preference(tables: Path, study: str, known: KnownStudies) -> Figure | 
 
 
 def _draw_training(tables: Path, baseline: str, known: KnownStudies) -> Figure | None:
-    # Read here: the epochs of all baselines at once would need more memory than anything else in drawing.
+    # Read here: the epochs of all baselines at once would need more memory than anything else in
+    # drawing.
     return training_curves(read_histories(tables, baseline), baseline, known)
 
 
-def _examples(prepared: Callable[[str], Path], runs: pd.DataFrame, out: Path, known: KnownStudies) -> Iterator[Task]:
+def _examples(
+    prepared: Callable[[str], Path], runs: pd.DataFrame, out: Path, known: KnownStudies
+) -> Iterator[Task]:
     """A sheet for each prepared scene; if there are several, the name includes the scene."""
     studies = {study: known.studies[study].scene for study in runs["study"].unique()}
     for scene in dict.fromkeys(studies.values()):
         own = runs[runs["study"].map(studies) == scene]
-        name = "sheets/factors" if len(set(studies.values())) == 1 else f"sheets/factors_{folder_name(scene)}"
+        name = (
+            "sheets/factors"
+            if len(set(studies.values())) == 1
+            else f"sheets/factors_{folder_name(scene)}"
+        )
         if is_prepared(load_scene(scene), folder := Path(prepared(scene))):
-            shown = {binding: shown_classes(study, Binding(tuple(binding.split("-"))), 0, known)
-                     for study, binding in own[["study", "binding"]].drop_duplicates("binding").itertuples(index=False)
-                     if binding.count("-") == 1}
+            shown = {
+                binding: shown_classes(study, Binding(tuple(binding.split("-"))), 0, known)
+                for study, binding in own[["study", "binding"]]
+                .drop_duplicates("binding")
+                .itertuples(index=False)
+                if binding.count("-") == 1
+            }
             yield name, partial(_draw_examples, scene, folder, shown, out / "examples")
 
 
@@ -125,21 +154,37 @@ def _draw_examples(scene: str, prepared: Path, shown: dict, out: Path) -> Figure
 
 
 def _gaps(frames: dict[str, pd.DataFrame], images: Path, known: KnownStudies) -> Iterator[Task]:
-    """For each study with two cues: its gaps by binding, their cost, and the cells of the first binding with images."""
+    """For each study with two cues: its gaps by binding, their cost, and the cells of the first
+    binding with images."""
     gaps, whac = frames["gaps"], frames["whac_a_mole"]
     for study in gaps["study"].unique():
         bindings = bindings_of(gaps, study)
         for binding in bindings:
-            yield f"gaps/{study}_{binding or 'all'}", partial(gap_bars, gaps, whac, study, binding, known)
+            yield (
+                f"gaps/{study}_{binding or 'all'}",
+                partial(gap_bars, gaps, whac, study, binding, known),
+            )
         yield f"gaps/pareto_{study}", partial(gap_pareto, gaps, whac, study, bindings[0], known)
         folders = {binding: images / study / binding / "0" for binding in filter(None, bindings)}
-        for binding, folder in [(name, path) for name, path in folders.items() if path.exists()][:1]:
-            yield (f"sheets/{study}_{binding}", partial(cell_sheet, folder / "train.parquet", folder / "test.parquet",
-                                                        Binding(tuple(binding.split("-"))), known))
+        for binding, folder in [(name, path) for name, path in folders.items() if path.exists()][
+            :1
+        ]:
+            yield (
+                f"sheets/{study}_{binding}",
+                partial(
+                    cell_sheet,
+                    folder / "train.parquet",
+                    folder / "test.parquet",
+                    Binding(tuple(binding.split("-"))),
+                    known,
+                ),
+            )
 
 
 def _heat_maps(p: pd.DataFrame, known: KnownStudies) -> Iterator[Task]:
-    for baseline, study in p[["baseline", "study"]].drop_duplicates().itertuples(index=False, name=None):
+    for baseline, study in (
+        p[["baseline", "study"]].drop_duplicates().itertuples(index=False, name=None)
+    ):
         yield f"p_matrix/{study}_{baseline}", partial(heat_map, p, study, baseline, known)
 
 
@@ -147,7 +192,10 @@ def _curves(metrics: pd.DataFrame, reference: pd.DataFrame, known: KnownStudies)
     # With a single cue, FAMin equals FAAvg.
     for metric in ("faavg", "famin") if metrics["cues"].max() > 1 else ("faavg",):
         for route in shown_routes(metrics, known):
-            yield f"curves/{metric}_{route}", partial(study_curves, metrics, metric, route, reference, known)
+            yield (
+                f"curves/{metric}_{route}",
+                partial(study_curves, metrics, metric, route, reference, known),
+            )
 
 
 def sheet_binding(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> Binding | None:
@@ -156,11 +204,17 @@ def sheet_binding(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> Binding | N
     return Binding((found["target"][0], *found["cue"][0].split("-"))) if len(found) else None
 
 
-def _sheets(p: pd.DataFrame, binding: Binding | None, images: Path, known: KnownStudies) -> Iterator[Task]:
+def _sheets(
+    p: pd.DataFrame, binding: Binding | None, images: Path, known: KnownStudies
+) -> Iterator[Task]:
     """Sheets of studies with one cue, and of those without."""
     for study in p["study"].unique() if binding and len(binding.cues) == 1 else ():
         roles = len(known.studies[study].bound)
         folder = Path(images) / study / "-".join(binding.factors[:roles]) / "0"
         if roles <= len(binding.factors) and folder.exists():
-            yield (f"sheets/{study}_{binding.name}",
-                   partial(study_sheet, folder / "train.parquet", folder / "test.parquet", binding, known))
+            yield (
+                f"sheets/{study}_{binding.name}",
+                partial(
+                    study_sheet, folder / "train.parquet", folder / "test.parquet", binding, known
+                ),
+            )

@@ -1,4 +1,5 @@
-"""The page's section on studies with two cues: what the tables say in sentences, and figures to choose from."""
+"""The page's section on studies with two cues: what the tables say in sentences, and figures to
+choose from."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,55 +26,109 @@ _MOST = 3
 
 CAPTIONS = {
     "bars": "Bars: points of accuracy that a method loses where one cue or both mislead, relative to in-distribution "
-            "images. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
-            "samples. Hollow bars: not certain to be wider or narrower than ERM's.",
+    "images. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
+    "samples. Hollow bars: not certain to be wider or narrower than ERM's.",
     "pareto": "Filled: no other method is as good in both.",
     "preference": "Share of the predictions on validation images that match the target's class, or the class that a "
-                  "cue points to. Bands: one standard error over the dataset samples; dotted: chance.",
-    "sheet": "Every combination of target and cues (dataset sample 0). The colour says which cue misleads."}
+    "cue points to. Bands: one standard error over the dataset samples; dotted: chance.",
+    "sheet": "Every combination of target and cues (dataset sample 0). The colour says which cue misleads.",
+}
 
 Svg = Callable[..., Markup]
 
 
-def gap_section(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies, inline: Svg) -> dict | None:
-    """Sentences, and every figure with the study and binding for which it is shown; None without such studies.
+def gap_section(
+    frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies, inline: Svg
+) -> dict | None:
+    """Sentences, and every figure with the study and binding for which it is shown; None without
+    such studies.
 
-    frames: of `tables.read_tables`; inline: (path, title, tips by id) -> the figure as part of the page.
+    frames: of `tables.read_tables`; inline: (path, title, tips by id) -> the figure as part of the
+    page.
     """
     gaps, whac = frames["gaps"], frames["whac_a_mole"]
     studies = list(gaps["study"].unique())
     if not studies:
         return None
-    drawn = [figure for study in studies for figure in _figures(gaps, whac, study, figures, known, inline)]
-    shown = {study: [figure["binding"] for figure in drawn if figure["study"] == study and figure["kind"] == "bars"]
-             for study in studies}
+    drawn = [
+        figure
+        for study in studies
+        for figure in _figures(gaps, whac, study, figures, known, inline)
+    ]
+    shown = {
+        study: [
+            figure["binding"]
+            for figure in drawn
+            if figure["study"] == study and figure["kind"] == "bars"
+        ]
+        for study in studies
+    }
     shown = {study: bindings for study, bindings in shown.items() if bindings}
     first = next(iter(shown), studies[0])
     methods = judged_methods(gaps, whac, first, bindings_of(gaps, first)[0])
-    return {"sentences": list(gap_sentences(methods, first, bindings_of(gaps, first)[0], known)), "figures": drawn,
-            "studies": {study: known.title(study) for study in shown}, "first": first,
-            "bindings": list(dict.fromkeys(binding for bindings in shown.values() for binding in bindings)),
-            "first_binding": shown[first][0] if first in shown else ""}
+    return {
+        "sentences": list(gap_sentences(methods, first, bindings_of(gaps, first)[0], known)),
+        "figures": drawn,
+        "studies": {study: known.title(study) for study in shown},
+        "first": first,
+        "bindings": list(
+            dict.fromkeys(binding for bindings in shown.values() for binding in bindings)
+        ),
+        "first_binding": shown[first][0] if first in shown else "",
+    }
 
 
-def _figures(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, figures: Path, known: KnownStudies, inline: Svg
-             ) -> Iterator[dict]:
+def _figures(
+    gaps: pd.DataFrame,
+    whac: pd.DataFrame,
+    study: str,
+    figures: Path,
+    known: KnownStudies,
+    inline: Svg,
+) -> Iterator[dict]:
     """A study's figures that were drawn, in the order of the page."""
     title = known.title(study)
-    bars = [(f"gaps/{study}_{binding or 'all'}", "bars", binding, f"{title}, {binding or 'mean over bindings'}: "
-             "gaps of every method") for binding in bindings_of(gaps, study)]
-    sheets = [(f"sheets/{study}_{binding}", "sheet", None, f"{title}: an example of every combination of {binding}")
-              for binding in bindings_of(gaps, study) if binding]
-    wanted = [*bars, (f"gaps/pareto_{study}", "pareto", None, f"{title}: what a narrower gap costs"),
-              (f"preference/{study}", "preference", None, f"{title}: when target and cues are learnt"), *sheets]
+    bars = [
+        (
+            f"gaps/{study}_{binding or 'all'}",
+            "bars",
+            binding,
+            f"{title}, {binding or 'mean over bindings'}: gaps of every method",
+        )
+        for binding in bindings_of(gaps, study)
+    ]
+    sheets = [
+        (
+            f"sheets/{study}_{binding}",
+            "sheet",
+            None,
+            f"{title}: an example of every combination of {binding}",
+        )
+        for binding in bindings_of(gaps, study)
+        if binding
+    ]
+    wanted = [
+        *bars,
+        (f"gaps/pareto_{study}", "pareto", None, f"{title}: what a narrower gap costs"),
+        (f"preference/{study}", "preference", None, f"{title}: when target and cues are learnt"),
+        *sheets,
+    ]
     for name, kind, binding, words in wanted:
         if (path := figures / f"{name}.svg").exists():
             tips = {}
             if kind == "bars":
-                tips = dict(bar_tips(judged_methods(gaps, whac, study, binding), cue_names(binding)))
+                tips = dict(
+                    bar_tips(judged_methods(gaps, whac, study, binding), cue_names(binding))
+                )
             about = f"{title}: {known.studies[study].meaning}. " if kind == "bars" else ""
-            yield {"study": study, "kind": kind, "binding": binding, "title": words, "caption": about + CAPTIONS[kind],
-                   "svg": inline(path, words, tips)}
+            yield {
+                "study": study,
+                "kind": kind,
+                "binding": binding,
+                "title": words,
+                "caption": about + CAPTIONS[kind],
+                "svg": inline(path, words, tips),
+            }
 
 
 def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[str, str]]:
@@ -81,7 +136,10 @@ def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[
     places = {metric: f"where {cues[cue]} misleads" for cue, metric in CUE_GAPS.items()}
     for one in methods:
         for metric, place in (places | {"joint_gap": "where both mislead"}).items():
-            row, cue = one.rows[metric], next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
+            row, cue = (
+                one.rows[metric],
+                next((cue for cue, name in CUE_GAPS.items() if name == metric), None),
+            )
             if row.n:
                 text = f"{_named(one, cues)}, {place}: {100 * row.mean:.1f} points"
                 text += f" (95 %: {interval(row.low, row.high)})" if row.low == row.low else ""
@@ -91,10 +149,15 @@ def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[
                     text += f", x{judged.factor:.2f}" if judged.factor == judged.factor else ""
                 if judged:
                     text += f": {judged.verdict}" + (f" ({judged.reason})" if judged.reason else "")
-                yield f"{one.baseline}.{metric}", f"{text}; n = {row.n} of {row.expected} dataset samples"
+                yield (
+                    f"{one.baseline}.{metric}",
+                    f"{text}; n = {row.n} of {row.expected} dataset samples",
+                )
 
 
-def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: KnownStudies) -> Iterator[str]:
+def gap_sentences(
+    methods: Sequence[Judged], study: str, binding: str, known: KnownStudies
+) -> Iterator[str]:
     """The effect in words: what ERM loses, and which methods narrow or widen which gaps."""
     ran, cues = [one for one in methods if one.ran], cue_names(binding)
     if not ran:
@@ -102,9 +165,15 @@ def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: Kn
         return
     if references := [one for one in ran if one.is_reference]:
         yield _reference_sentence(references[0], study, binding, known)
-    judged = [one for one in ran if any(one.cues(verdict) for verdict in ("better", "worse", "cannot tell"))]
-    opens = sorted((one for one in judged if one.opens_another),
-                   key=lambda one: one.verdicts[one.cues("worse")[0]].difference)
+    judged = [
+        one
+        for one in ran
+        if any(one.cues(verdict) for verdict in ("better", "worse", "cannot tell"))
+    ]
+    opens = sorted(
+        (one for one in judged if one.opens_another),
+        key=lambda one: one.verdicts[one.cues("worse")[0]].difference,
+    )
     yield from (_opens(one, cues) for one in opens[:_MOST])
     if opens[_MOST:]:
         yield f"{joined([one.baseline for one in opens[_MOST:]])} too: one gap shrinks, the other grows."
@@ -112,14 +181,20 @@ def gap_sentences(methods: Sequence[Judged], study: str, binding: str, known: Kn
         yield "No ERM with the same model was run, so none of these methods' gaps is judged."
     rest = [one for one in judged if not one.opens_another]
     for verdict, verb in (("better", "narrows"), ("worse", "widens")):
-        parts = [_one_verdict(own, which, verb, cues) for which in ([1, 2], [1], [2])
-                 if (own := [one for one in rest if one.cues(verdict) == which])]
+        parts = [
+            _one_verdict(own, which, verb, cues)
+            for which in ([1, 2], [1], [2])
+            if (own := [one for one in rest if one.cues(verdict) == which])
+        ]
         if parts:
             yield "; ".join(parts) + "."
     if judged and not any(one.cues("worse") for one in judged):
         few = all(row.n < FEWEST for one in judged for row in one.verdicts.values())
-        yield (f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap." if few else
-               "No method is certain to widen a gap compared with ERM.")
+        yield (
+            f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap."
+            if few
+            else "No method is certain to widen a gap compared with ERM."
+        )
 
 
 def _named(one: Judged, cues: dict[int, str]) -> str:
@@ -128,23 +203,31 @@ def _named(one: Judged, cues: dict[int, str]) -> str:
 
 def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudies) -> str:
     cues, target = cue_names(binding), binding.partition("-")[0] or "the target"
-    text = (f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of in-distribution images "
-            f"({known.title(study)}{'' if binding else ', mean over bindings'})")
-    lost = [f"{whole_points(one.mean(metric))}{' points' if cue == 1 else ''} where {cues[cue]} misleads"
-            for cue, metric in CUE_GAPS.items()]
+    text = (
+        f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of in-distribution images "
+        f"({known.title(study)}{'' if binding else ', mean over bindings'})"
+    )
+    lost = [
+        f"{whole_points(one.mean(metric))}{' points' if cue == 1 else ''} where {cues[cue]} misleads"
+        for cue, metric in CUE_GAPS.items()
+    ]
     return f"{text}. This changes by {', by '.join(lost)} and by {whole_points(one.mean('joint_gap'))} where both do."
 
 
 def _opens(one: Judged, cues: dict[int, str]) -> str:
-    """`group_dro, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -55
-    (x1.8).`"""
+    """`group_dro, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture
+    grows from -30 to -55 (x1.8).`"""
     mended, opened = one.verdicts[one.cues("better")[0]], one.verdicts[one.cues("worse")[0]]
-    return (f"{_named(one, cues)}: the gap of {cues[mended.cue]} shrinks from {whole_points(mended.reference_gap)} to "
-            f"{whole_points(mended.gap)} points, that of {cues[opened.cue]} grows from "
-            f"{whole_points(opened.reference_gap)} to {whole_points(opened.gap)} ({factor_words(opened.factor)}).")
+    return (
+        f"{_named(one, cues)}: the gap of {cues[mended.cue]} shrinks from {whole_points(mended.reference_gap)} to "
+        f"{whole_points(mended.gap)} points, that of {cues[opened.cue]} grows from "
+        f"{whole_points(opened.reference_gap)} to {whole_points(opened.gap)} ({factor_words(opened.factor)})."
+    )
 
 
-def _one_verdict(own: Sequence[Judged], which: Sequence[int], verb: str, cues: dict[int, str]) -> str:
+def _one_verdict(
+    own: Sequence[Judged], which: Sequence[int], verb: str, cues: dict[int, str]
+) -> str:
     """`lle and cf_f narrow both gaps`."""
     gaps = "both gaps" if len(which) > 1 else f"the gap of {cues[which[0]]} alone"
     verb = verb.removesuffix("s") if len(own) > 1 else verb

@@ -9,40 +9,70 @@ from diagvib.studies.study import Headline
 
 
 def headlines(p: pd.DataFrame, known: KnownStudies = SHIPPED, most: int = 3) -> list[dict]:
-    """The most telling binding of each baseline in words and bars; only baselines and studies that ran."""
+    """The most telling binding of each baseline in words and bars; only baselines and studies that
+    ran."""
     bindings, headline = telling_bindings(p, known), known.headline(p["study"])
     best = bindings[bindings["shortcut"].notna()].drop_duplicates("baseline").head(most)
-    return [{"text": _text(row, bindings, headline, known), "bars": _bars(row, headline, known),
-             "baseline": row.baseline}
-            for row in best.itertuples(index=False)]
+    return [
+        {
+            "text": _text(row, bindings, headline, known),
+            "bars": _bars(row, headline, known),
+            "baseline": row.baseline,
+        }
+        for row in best.itertuples(index=False)
+    ]
 
 
 def _text(row, bindings: pd.DataFrame, headline: Headline, known: KnownStudies) -> str:
     model, target, cue, chance = row.baseline, row.target, row.cue, known.chance(headline.shortcut)
-    text = (f"Without a shortcut ({known.title(headline.without)}), {model} recognises {target} in "
-            f"{_percent(row.without)} of the test images. ") if row.without == row.without else ""
-    text += (f"When {cue} gives {target} away in training ({known.title(headline.shortcut)}), "
-             f"{'it' if text else model} is right in {_percent(row.shortcut)} of the images "
-             f"in which {cue} misleads; chance is {_percent(chance)}.")
+    text = (
+        (
+            f"Without a shortcut ({known.title(headline.without)}), {model} recognises {target} in "
+            f"{_percent(row.without)} of the test images. "
+        )
+        if row.without == row.without
+        else ""
+    )
+    text += (
+        f"When {cue} gives {target} away in training ({known.title(headline.shortcut)}), "
+        f"{'it' if text else model} is right in {_percent(row.shortcut)} of the images "
+        f"in which {cue} misleads; chance is {_percent(chance)}."
+    )
     if row.shortcut < chance / 2:
         text += f" It has learnt {cue} instead of {target}."
     if row.recovered == row.recovered:
         verb = "bring it back to" if row.recovered > row.shortcut + 0.05 else "leave it at"
         text += f" {known.studies[row.by].opportunity} {verb} {_percent(row.recovered)}."
-    reverse = bindings[(bindings["baseline"] == model) & (bindings["target"] == cue) & (bindings["cue"] == target)]
+    reverse = bindings[
+        (bindings["baseline"] == model) & (bindings["target"] == cue) & (bindings["cue"] == target)
+    ]
     reverse = reverse["shortcut"].dropna()
     if len(reverse):
-        text += (f" The other way round, with {target} as the cue, {cue} is recognised in "
-                 f"{_percent(reverse.iloc[0])} of such images.")
+        text += (
+            f" The other way round, with {target} as the cue, {cue} is recognised in "
+            f"{_percent(reverse.iloc[0])} of such images."
+        )
     return text
 
 
 def _bars(row, headline: Headline, known: KnownStudies) -> list[dict]:
-    points = [(headline.without, row.without), (headline.shortcut, row.shortcut), (row.by, row.recovered)]
-    return [{"study": known.title(study), "meaning": known.studies[study].meaning, "value": value,
-             "text": _percent(value), "colour": accuracy_colours(value, known.chance(study))[0],
-             "chance": known.chance(study)}
-            for study, value in points if study and value == value]
+    points = [
+        (headline.without, row.without),
+        (headline.shortcut, row.shortcut),
+        (row.by, row.recovered),
+    ]
+    return [
+        {
+            "study": known.title(study),
+            "meaning": known.studies[study].meaning,
+            "value": value,
+            "text": _percent(value),
+            "colour": accuracy_colours(value, known.chance(study))[0],
+            "chance": known.chance(study),
+        }
+        for study, value in points
+        if study and value == value
+    ]
 
 
 def _percent(value: float) -> str:

@@ -1,4 +1,5 @@
-"""The data for figures and sentences about gaps: the methods of a study and binding, each with its ERM."""
+"""The data for figures and sentences about gaps: the methods of a study and binding, each with its
+ERM."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ _TOLD = ("nothing", "environments", "cue_types", "cue", "cues")
 
 @dataclass(frozen=True)
 class Judged:
-    """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an ERM)."""
+    """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an
+    ERM)."""
 
     baseline: str
     model: str
@@ -56,17 +58,35 @@ def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
     return sorted(gaps.loc[gaps["study"] == study, "binding"].unique(), key=bool)
 
 
-def judged_methods(gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str) -> list[Judged]:
-    """The baselines with rows, sorted: by model, ERM first, then by what they are told, then by the worse of the two
-    gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
+def judged_methods(
+    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str
+) -> list[Judged]:
+    """The baselines with rows, sorted: by model, ERM first, then by what they are told, then by the
+    worse of the two gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
     own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
     whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-    found = [Judged(*names[:4], rows={row.metric: row for row in rows.itertuples(index=False)},
-                    verdicts={row.cue: row for row in whac[whac["baseline"] == names[0]].itertuples(index=False)})
-             for names, rows in own.groupby(BASELINE, sort=False)]
+    found = [
+        Judged(
+            *names[:4],
+            rows={row.metric: row for row in rows.itertuples(index=False)},
+            verdicts={
+                row.cue: row for row in whac[whac["baseline"] == names[0]].itertuples(index=False)
+            },
+        )
+        for names, rows in own.groupby(BASELINE, sort=False)
+    ]
     models = list(dict.fromkeys(one.model for one in found))
-    return sorted(found, key=lambda one: (models.index(one.model), not one.is_reference, _told_place(one.told),
-                                          one.told, not one.ran, one.worst_gap if one.ran else 0))
+    return sorted(
+        found,
+        key=lambda one: (
+            models.index(one.model),
+            not one.is_reference,
+            _told_place(one.told),
+            one.told,
+            not one.ran,
+            one.worst_gap if one.ran else 0,
+        ),
+    )
 
 
 def _told_place(told: str) -> int:
@@ -82,8 +102,13 @@ def cue_names(binding: str) -> dict[int, str]:
 
 def told_words(told: str, cues: dict[int, str]) -> str:
     """`told hue alone`; empty if it is not known what a method is told."""
-    known = {"nothing": "told nothing", "cue_types": "told which factors are cues", "cues": "told both cues",
-             "environments": "told environments", **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()}}
+    known = {
+        "nothing": "told nothing",
+        "cue_types": "told which factors are cues",
+        "cues": "told both cues",
+        "environments": "told environments",
+        **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()},
+    }
     return known.get(told, told and f"told {told}")
 
 

@@ -1,4 +1,5 @@
-"""The page's sortable tables: heads, and rows of cells with text, sort key, small print and kind."""
+"""The page's sortable tables: heads, and rows of cells with text, sort key, small print and
+kind."""
 
 from collections.abc import Iterator
 
@@ -30,19 +31,36 @@ def _cell(text: str, value: float | int | None = None, small: str = "", kind: st
 
 
 def result_tables(frames: dict[str, pd.DataFrame], known: KnownStudies) -> list[dict]:
-    """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the cells."""
-    rows, untuned = with_contrasts(frames["metrics"], frames["contrasts"]), untuned_baselines(frames)
+    """One table per metric: rows (baseline, study), columns factors, the paper's numbers in the
+    cells."""
+    rows, untuned = (
+        with_contrasts(frames["metrics"], frames["contrasts"]),
+        untuned_baselines(frames),
+    )
     tables = []
     for metric, title in metric_titles(known).items():
         table = rows[rows["metric"] == metric]
         if len(table):
-            factors = [factor for factor in known.factors(table["study"]) if factor in set(table["target"])]
+            factors = [
+                factor for factor in known.factors(table["study"]) if factor in set(table["target"])
+            ]
             groups = table.groupby(["baseline", "study"], sort=False)
-            lines = [[_cell(f"{baseline} {UNTUNED}" if baseline in untuned else baseline),
-                      _cell(known.title(study), place), *(_result(group, factor) for factor in factors)]
-                     for place, ((baseline, study), group) in enumerate(groups)]
-            tables.append({"title": title, "heads": ["baseline", "study", *factors], "rows": lines,
-                           "paper": table["paper_mean"].notna().any()})
+            lines = [
+                [
+                    _cell(f"{baseline} {UNTUNED}" if baseline in untuned else baseline),
+                    _cell(known.title(study), place),
+                    *(_result(group, factor) for factor in factors),
+                ]
+                for place, ((baseline, study), group) in enumerate(groups)
+            ]
+            tables.append(
+                {
+                    "title": title,
+                    "heads": ["baseline", "study", *factors],
+                    "rows": lines,
+                    "paper": table["paper_mean"].notna().any(),
+                }
+            )
     return tables
 
 
@@ -55,95 +73,224 @@ def _result(rows: pd.DataFrame, factor: str) -> dict:
     if row["paper_mean"] == row["paper_mean"]:
         paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
         paper += f", {points(row['difference'])}" if row["n"] else ""
-    return _cell(percent(row["mean"], row["stderr"], row["n"], row["expected"]),
-                 row["mean"] if row["n"] else float("nan"), paper, "missing" if row["n"] == 0 else "")
+    return _cell(
+        percent(row["mean"], row["stderr"], row["n"], row["expected"]),
+        row["mean"] if row["n"] else float("nan"),
+        paper,
+        "missing" if row["n"] == 0 else "",
+    )
 
 
 def comparison_rows(comparison: pd.DataFrame, known: KnownStudies) -> dict:
     """Every cell of the paper for which something ran."""
     ran = comparison[comparison["n"] > 0]
-    rows = [[_cell(r.table, place), _cell(known.title(r.study)), _cell(r.baseline), _cell(r.target), _cell(r.metric),
-             _cell(f"{100 * r.ours:.1f}", r.ours), _cell(f"{100 * r.paper:.0f}", r.paper),
-             _cell(points(r.difference), r.difference), _cell(_spread(r.uncertainty), r.uncertainty),
-             _cell(r.verdict, small="; ".join(filter(None, (r.reason, r.mentions))),
-                   kind="missing" if r.verdict == "differs" else "")]
-            for place, r in enumerate(ran.itertuples(index=False))]
-    return {"title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}", "rows": rows,
-            "heads": ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference", "±", "verdict"]}
+    rows = [
+        [
+            _cell(r.table, place),
+            _cell(known.title(r.study)),
+            _cell(r.baseline),
+            _cell(r.target),
+            _cell(r.metric),
+            _cell(f"{100 * r.ours:.1f}", r.ours),
+            _cell(f"{100 * r.paper:.0f}", r.paper),
+            _cell(points(r.difference), r.difference),
+            _cell(_spread(r.uncertainty), r.uncertainty),
+            _cell(
+                r.verdict,
+                small="; ".join(filter(None, (r.reason, r.mentions))),
+                kind="missing" if r.verdict == "differs" else "",
+            ),
+        ]
+        for place, r in enumerate(ran.itertuples(index=False))
+    ]
+    return {
+        "title": f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}",
+        "rows": rows,
+        "heads": [
+            "table",
+            "study",
+            "baseline",
+            "factor",
+            "metric",
+            "ours",
+            "paper",
+            "difference",
+            "±",
+            "verdict",
+        ],
+    }
 
 
 def agreement_rows(agreement: pd.DataFrame) -> dict:
     """The joint statements, with the numbers that they rest on."""
     heads, lines = agreement_lines(agreement)
     values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
-    rows = [[*map(_cell, line[:2]), *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
-             _cell(row["statement"], small=row["reason"],
-                   kind="missing" if row["statement"] == "not reproduced" else "")]
-            for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)]
+    rows = [
+        [
+            *map(_cell, line[:2]),
+            *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
+            _cell(
+                row["statement"],
+                small=row["reason"],
+                kind="missing" if row["statement"] == "not reproduced" else "",
+            ),
+        ]
+        for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)
+    ]
     return {"title": "Joint statements", "heads": heads, "rows": rows}
 
 
 def simulated_rows() -> dict:
     heads, lines = simulated_lines()
-    return {"title": "Simulated reproductions", "note": SIMULATED, "heads": heads,
-            "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)]}
+    return {
+        "title": "Simulated reproductions",
+        "note": SIMULATED,
+        "heads": heads,
+        "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)],
+    }
 
 
 def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
     heads, lines = reference_lines(reference, known)
-    rows = [[_cell(line[0], place), *map(_cell, line[1:4]), _cell(line[4], row.ours), _cell(line[5], row.paper_low),
-             _cell(line[6], row.paper_resnet18), _cell(line[7], row.rank)]
-            for place, (line, row) in enumerate(zip(lines, reference.itertuples(index=False), strict=True))]
-    return {"title": "Every number compared with the paper's nine models", "heads": heads, "rows": rows}
+    rows = [
+        [
+            _cell(line[0], place),
+            *map(_cell, line[1:4]),
+            _cell(line[4], row.ours),
+            _cell(line[5], row.paper_low),
+            _cell(line[6], row.paper_resnet18),
+            _cell(line[7], row.rank),
+        ]
+        for place, (line, row) in enumerate(
+            zip(lines, reference.itertuples(index=False), strict=True)
+        )
+    ]
+    return {
+        "title": "Every number compared with the paper's nine models",
+        "heads": heads,
+        "rows": rows,
+    }
 
 
 def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
     """What can be said about orders: sentences and tables; None where nothing applies."""
     found = list(order_texts(frames, known))
-    tables = [{"title": title, "heads": heads, "rows": [
-        [_cell(text, _first_number(text) if text == "-" or " to " in text else None) for text in row] for row in rows]}
-        for title, heads, rows, _ in found]
-    return {"title": ORDERS_TITLE, "note": ORDERS_NOTE, "tables": tables,
-            "sentences": [sentence for *_, told in found for sentence in told]} if found else None
+    tables = [
+        {
+            "title": title,
+            "heads": heads,
+            "rows": [
+                [
+                    _cell(text, _first_number(text) if text == "-" or " to " in text else None)
+                    for text in row
+                ]
+                for row in rows
+            ],
+        }
+        for title, heads, rows, _ in found
+    ]
+    return (
+        {
+            "title": ORDERS_TITLE,
+            "note": ORDERS_NOTE,
+            "tables": tables,
+            "sentences": [sentence for *_, told in found for sentence in told],
+        }
+        if found
+        else None
+    )
 
 
 def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
     """Accuracies by test group, for the studies judged by them."""
     heads, lines = accuracy_lines(accuracy, known)
-    rows = [[_cell(line[0], place), *map(_cell, line[1:-4]), *(_cell(text, _first_number(text)) for text in line[-4:])]
-            for place, line in enumerate(lines)]
+    rows = [
+        [
+            _cell(line[0], place),
+            *map(_cell, line[1:-4]),
+            *(_cell(text, _first_number(text)) for text in line[-4:]),
+        ]
+        for place, line in enumerate(lines)
+    ]
     return {"title": ACCURACY_TITLE, "note": ACCURACY_NOTE, "heads": heads, "rows": rows}
 
 
 def gap_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
-    """Gaps of studies with two cues, for each binding and their mean; the paper's numbers in small print."""
+    """Gaps of studies with two cues, for each binding and their mean; the paper's numbers in small
+    print."""
     once = methods.drop_duplicates(["study", "baseline", "binding"])
-    rows = [[_cell(known.title(study), place), *map(_cell, names), *(
-        _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
-        for text, paper in zip(ours, theirs or [""] * len(ours), strict=True))]
-        for place, (study, (names, ours, theirs)) in enumerate(zip(once["study"], gap_lines(once), strict=True))]
+    rows = [
+        [
+            _cell(known.title(study), place),
+            *map(_cell, names),
+            *(
+                _cell(
+                    text,
+                    _first_number(text),
+                    f"paper {paper}" if paper else "",
+                    "missing" if text == "-" else "",
+                )
+                for text, paper in zip(ours, theirs or [""] * len(ours), strict=True)
+            ),
+        ]
+        for place, (study, (names, ours, theirs)) in enumerate(
+            zip(once["study"], gap_lines(once), strict=True)
+        )
+    ]
     return {"title": GAPS_TITLE, "note": GAPS_NOTE, "heads": ["study", *HEADS], "rows": rows}
 
 
 def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
-    """Accuracies on the test environment, for each binding and their mean; the paper's in small print."""
+    """Accuracies on the test environment, for each binding and their mean; the paper's in small
+    print."""
     heads, lines, notes = average_table(methods, known, of_all=False)
-    rows = [[*map(_cell, names), *(
-        _cell(text, _first_number(text), f"paper {paper}" if paper else "", "missing" if text == "-" else "")
-        for text, paper in zip(ours, theirs or [""] * len(ours), strict=True))] for names, ours, theirs in lines]
-    return {"title": AVERAGE_TITLE, "note": AVERAGE_NOTE, "heads": heads, "rows": rows, "notes": notes}
+    rows = [
+        [
+            *map(_cell, names),
+            *(
+                _cell(
+                    text,
+                    _first_number(text),
+                    f"paper {paper}" if paper else "",
+                    "missing" if text == "-" else "",
+                )
+                for text, paper in zip(ours, theirs or [""] * len(ours), strict=True)
+            ),
+        ]
+        for names, ours, theirs in lines
+    ]
+    return {
+        "title": AVERAGE_TITLE,
+        "note": AVERAGE_NOTE,
+        "heads": heads,
+        "rows": rows,
+        "notes": notes,
+    }
 
 
 def rank_tables(ranks: pd.DataFrame, known: KnownStudies) -> dict:
-    """Title, note, and a table of runs and one of random searches if there are any; ranks in small print."""
+    """Title, note, and a table of runs and one of random searches if there are any; ranks in small
+    print."""
     found = []
     for over, title in OVER.items():
         if len(own := ranks[ranks["over"] == over]):
             heads, lines = rank_lines(own, known)
-            rows = [[_cell(names[0], place), *map(_cell, names[1:]), *(
-                _cell(text, row.get("mean"), f"rank {rank}" if rank else "", "missing" if text == "-" else "")
-                for row, (text, rank) in ((row, rank_text(row)) for row in cells))]
-                for place, (names, cells) in enumerate(lines)]
+            rows = [
+                [
+                    _cell(names[0], place),
+                    *map(_cell, names[1:]),
+                    *(
+                        _cell(
+                            text,
+                            row.get("mean"),
+                            f"rank {rank}" if rank else "",
+                            "missing" if text == "-" else "",
+                        )
+                        for row, (text, rank) in ((row, rank_text(row)) for row in cells)
+                    ),
+                ]
+                for place, (names, cells) in enumerate(lines)
+            ]
             found.append({"title": title, "heads": heads, "rows": rows})
     return {"title": RANKS_TITLE, "note": RANKS_NOTE, "tables": found}
 
@@ -153,51 +300,105 @@ def _first_number(text: str) -> float:
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
-    """Means over all bindings with intervals; comparisons of two baselines; other rules for choosing the epoch."""
-    found = [_overall(frames["overall"], known), _contrasts(frames["baselines"], known),
-             *_selection(frames["selection"], known)]
+    """Means over all bindings with intervals; comparisons of two baselines; other rules for
+    choosing the epoch."""
+    found = [
+        _overall(frames["overall"], known),
+        _contrasts(frames["baselines"], known),
+        *_selection(frames["selection"], known),
+    ]
     return [table for table in found if table["rows"]]
 
 
 def _overall(overall: pd.DataFrame, known: KnownStudies) -> dict:
-    rows = [[_cell(r.baseline), _cell(known.title(r.study), place),
-             _cell("-" if r.n == 0 else f"{100 * r.mean:.1f}", r.mean, kind="missing" if r.n == 0 else ""),
-             _cell(interval(r.low, r.high), r.low), _cell(str(r.samples), r.samples),
-             _cell(str(r.bindings), r.bindings), _cell(f"{r.n} of {r.expected}", r.n)]
-            for place, r in enumerate(overall.itertuples(index=False))]
-    return {"title": "Mean over all bindings and samples", "rows": rows,
-            "note": "95 % t interval over the means of the dataset samples, for these bindings; none for fewer than "
-                    "two samples. Close to 0 or 100, intervals contain the true value less often than 95 %.",
-            "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]}
+    rows = [
+        [
+            _cell(r.baseline),
+            _cell(known.title(r.study), place),
+            _cell(
+                "-" if r.n == 0 else f"{100 * r.mean:.1f}",
+                r.mean,
+                kind="missing" if r.n == 0 else "",
+            ),
+            _cell(interval(r.low, r.high), r.low),
+            _cell(str(r.samples), r.samples),
+            _cell(str(r.bindings), r.bindings),
+            _cell(f"{r.n} of {r.expected}", r.n),
+        ]
+        for place, r in enumerate(overall.itertuples(index=False))
+    ]
+    return {
+        "title": "Mean over all bindings and samples",
+        "rows": rows,
+        "note": "95 % t interval over the means of the dataset samples, for these bindings; none for fewer than "
+        "two samples. Close to 0 or 100, intervals contain the true value less often than 95 %.",
+        "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"],
+    }
 
 
 def _contrasts(contrasts: pd.DataFrame, known: KnownStudies) -> dict:
-    rows = [[_cell(known.title(r.study), place), _cell(r.first), _cell(r.second),
-             _cell(points(r.difference), r.difference), _cell(interval(r.low, r.high), r.low),
-             _cell(_number(r.p_holm, 4), r.p_holm), _cell(_number(r.effect, 2), r.effect),
-             _cell(_number(r.superiority, 2), r.superiority), _cell(str(r.samples), r.samples),
-             _cell(str(r.bindings), r.bindings)] for place, r in enumerate(contrasts.itertuples(index=False))]
-    return {"title": "Baselines compared, paired by dataset", "rows": rows,
-            "note": "First minus second, in points, over all bindings and samples that both have; 95 % t "
-                    "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
-                    "two-sided, by sign flips over the samples, Holm-corrected over the comparisons of a study; "
-                    f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
-                    "over bindings, not a test; better: share of datasets on which the first is better.",
-            "heads": ["study", "first", "second", "difference", "95 % interval", "p", "d", "better", "samples",
-                      "bindings"]}
+    rows = [
+        [
+            _cell(known.title(r.study), place),
+            _cell(r.first),
+            _cell(r.second),
+            _cell(points(r.difference), r.difference),
+            _cell(interval(r.low, r.high), r.low),
+            _cell(_number(r.p_holm, 4), r.p_holm),
+            _cell(_number(r.effect, 2), r.effect),
+            _cell(_number(r.superiority, 2), r.superiority),
+            _cell(str(r.samples), r.samples),
+            _cell(str(r.bindings), r.bindings),
+        ]
+        for place, r in enumerate(contrasts.itertuples(index=False))
+    ]
+    return {
+        "title": "Baselines compared, paired by dataset",
+        "rows": rows,
+        "note": "First minus second, in points, over all bindings and samples that both have; 95 % t "
+        "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
+        "two-sided, by sign flips over the samples, Holm-corrected over the comparisons of a study; "
+        f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
+        "over bindings, not a test; better: share of datasets on which the first is better.",
+        "heads": [
+            "study",
+            "first",
+            "second",
+            "difference",
+            "95 % interval",
+            "p",
+            "d",
+            "better",
+            "samples",
+            "bindings",
+        ],
+    }
 
 
 def _selection(selection: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
     """One table per metric."""
     for metric, own in selection.groupby("metric", sort=False):
         heads, lines = selection_lines(own, known)
-        rows = [[_cell(study, place), _cell(baseline), _cell(rule),
-                 *(_cell(text, mean, change, "missing" if text == "-" else "") for text, change, mean in cells)]
-                for place, ((study, baseline, rule), cells) in enumerate(lines)]
-        yield {"title": f"With other selection rules: {metric_titles(known)[metric]}", "heads": heads, "rows": rows,
-               "note": "Other selection rules applied to the same runs, from the test accuracies recorded after every "
-                       "epoch; below each number, the change from the rule as run, in points. The oracle looks at the "
-                       "test images: it is not a result but an upper bound for every rule."}
+        rows = [
+            [
+                _cell(study, place),
+                _cell(baseline),
+                _cell(rule),
+                *(
+                    _cell(text, mean, change, "missing" if text == "-" else "")
+                    for text, change, mean in cells
+                ),
+            ]
+            for place, ((study, baseline, rule), cells) in enumerate(lines)
+        ]
+        yield {
+            "title": f"With other selection rules: {metric_titles(known)[metric]}",
+            "heads": heads,
+            "rows": rows,
+            "note": "Other selection rules applied to the same runs, from the test accuracies recorded after every "
+            "epoch; below each number, the change from the rule as run, in points. The oracle looks at the "
+            "test images: it is not a result but an upper bound for every rule.",
+        }
 
 
 def _spread(value: float) -> str:

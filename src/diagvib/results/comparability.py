@@ -1,7 +1,8 @@
-"""Whether a cell's runs were made like the paper's: what rules out a comparison, and what a verdict must mention.
+"""Whether a cell's runs were made like the paper's: what rules out a comparison, and what a verdict
+must mention.
 
-Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. What a run recorded takes
-precedence over the configuration.
+Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. What a
+run recorded takes precedence over the configuration.
 """
 
 from collections.abc import Sequence
@@ -14,47 +15,79 @@ from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import default_path
 
 NOT_TUNED = "not tuned"
-# What the authors published. Of all baselines: images without augmentation, selection by validation loss (Sec. A.2).
+# What the authors published. Of all baselines: images without augmentation, selection by validation
+# loss (Sec. A.2).
 _ALL = {"augment": None, "selection": "val_loss"}
 # Of those with a network for images: random weights (Sec. 4), z-scored inputs.
 _NETWORK = {**_ALL, "options": {}, "weights": None, "frozen": False, "normalise": "dataset"}
 _ERM = {**_NETWORK, "method": "erm", "optimiser": "adam"}
 # More settings: of resnet18, in their code; of the VAEs, in Sec. A.2. Of the others, none.
 PUBLISHED = {
-    "resnet18": {"model": "resnet18", **_ERM, "batch_size": 64, "lr": 2e-4, "betas": [0.9, 0.999],
-                 "weight_decay": 0.0},
-    **{name: {"model": name, **_ERM} for name in ("resnet50", "wide_resnet50_2", "densenet161", "alexnet")},
+    "resnet18": {
+        "model": "resnet18",
+        **_ERM,
+        "batch_size": 64,
+        "lr": 2e-4,
+        "betas": [0.9, 0.999],
+        "weight_decay": 0.0,
+    },
+    **{
+        name: {"model": name, **_ERM}
+        for name in ("resnet50", "wide_resnet50_2", "densenet161", "alexnet")
+    },
     "resnet50_in": {"model": "resnet50", **_ERM, "weights": "IMAGENET1K_V1", "frozen": True},
     "asr": {"model": "resnet18", **_NETWORK, "method": "asr"},
     "vae": {**_ALL, "method": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
-    "factor_vae": {**_ALL, "method": "factor_vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "gamma": 20.0,
-                   "discriminator_lr": 1e-5},
+    "factor_vae": {
+        **_ALL,
+        "method": "factor_vae",
+        "batch_size": 64,
+        "lr": 1e-4,
+        "latent": 12,
+        "gamma": 20.0,
+        "discriminator_lr": 1e-5,
+    },
 }
-# Neither is stated by the paper: the published trainer has no autocast, and its seed is one of its settings.
+# Neither is stated by the paper: the published trainer has no autocast, and its seed is one of its
+# settings.
 PUBLISHED_PRECISION, PUBLISHED_SEED = "fp32", 1332
-_WORDS = {"batch_size": "batch size", "lr": "learning rate", "discriminator_lr": "discriminator's learning rate",
-          "weight_decay": "weight decay", "augment": "augmentation", "normalise": "normalisation",
-          "options": "model options"}
+_WORDS = {
+    "batch_size": "batch size",
+    "lr": "learning rate",
+    "discriminator_lr": "discriminator's learning rate",
+    "weight_decay": "weight decay",
+    "augment": "augmentation",
+    "normalise": "normalisation",
+    "options": "model options",
+}
 
 
 def protocol_differences(settings: dict) -> list[str]:
-    """How the configuration differs from the paper's protocol: `4,374 training images (paper: 43,740)`, ..."""
+    """How the configuration differs from the paper's protocol: `4,374 training images (paper:
+    43,740)`, ..."""
     counts, of_paper = settings.get("counts", {}), _defaults()
     samples = settings.get("samples")
-    sizes = [("test images per group", counts.get("ood"), of_paper["counts"]["ood"]),
-             ("dataset samples" if samples != 1 else "dataset sample", samples, of_paper["samples"])]
+    sizes = [
+        ("test images per group", counts.get("ood"), of_paper["counts"]["ood"]),
+        ("dataset samples" if samples != 1 else "dataset sample", samples, of_paper["samples"]),
+    ]
     return [*_obstacles(_configured(settings, None)), *_unequal(sizes)]
 
 
-def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[tuple, tuple[list, list]]:
-    """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what verdicts must mention.
+def judge_runs(
+    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
+) -> dict[tuple, tuple[list, list]]:
+    """Per (baseline, study, target): what rules out a comparison with the paper's runs, and what
+    verdicts must mention.
 
-    frame: from `read_runs.collect_runs`; made: run.json of each of its rows, None if a run is missing or has none;
-    settings: the configuration, for what a run does not record.
+    frame: from `read_runs.collect_runs`; made: run.json of each of its rows, None if a run is
+    missing or has none; settings: the configuration, for what a run does not record.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
-    mixed = {name: [f"runs with different settings ({', '.join(words)})"]
-             for name, words in mixed_settings(frame, made).items()}
+    mixed = {
+        name: [f"runs with different settings ({', '.join(words)})"]
+        for name, words in mixed_settings(frame, made).items()
+    }
     origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
     found, judged = {}, {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
@@ -69,8 +102,11 @@ def judge_runs(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict)
     return found
 
 
-def baseline_settings(frame: pd.DataFrame, made: Sequence[dict | None], settings: dict) -> dict[str, dict]:
-    """Every baseline's settings: as recorded by the first of its runs that is present, otherwise as configured.
+def baseline_settings(
+    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
+) -> dict[str, dict]:
+    """Every baseline's settings: as recorded by the first of its runs that is present, otherwise as
+    configured.
 
     Arguments as for `judge_runs`.
     """
@@ -78,11 +114,14 @@ def baseline_settings(frame: pd.DataFrame, made: Sequence[dict | None], settings
     for baseline, run in zip(frame["baseline"], made, strict=True):
         if run and run.get("settings"):
             recorded.setdefault(baseline, run["settings"])
-    return {name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()}
+    return {
+        name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()
+    }
 
 
 def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str, list[str]]:
-    """Baselines whose runs recorded different settings, and in which: their means are of no single experiment.
+    """Baselines whose runs recorded different settings, and in which: their means are of no single
+    experiment.
 
     Where the weights' file is makes no difference. Arguments as for `judge_runs`.
     """
@@ -93,9 +132,16 @@ def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str
             recorded[baseline].append(own)
     found = {}
     for baseline, several in recorded.items():
-        flat = [{key: value for key, value in _flat(own).items() if value and key != "weights_file"} for own in several]
+        flat = [
+            {key: value for key, value in _flat(own).items() if value and key != "weights_file"}
+            for own in several
+        ]
         keys = dict.fromkeys(key for own in flat for key in own)
-        differ = [_WORDS.get(key, key) for key in keys if any(own.get(key) != flat[0].get(key) for own in flat)]
+        differ = [
+            _WORDS.get(key, key)
+            for key in keys
+            if any(own.get(key) != flat[0].get(key) for own in flat)
+        ]
         found |= {baseline: differ} if differ else {}
     return found
 
@@ -103,12 +149,19 @@ def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str
 def mixed_note(frame: pd.DataFrame, made: Sequence[dict | None]) -> str:
     """`mixed_settings` in words; empty if there are none."""
     names = [f"{name} ({', '.join(words)})" for name, words in mixed_settings(frame, made).items()]
-    return ("Some runs of a baseline were made with other settings than the rest, so its means are of no single "
-            f"experiment: {'; '.join(names)}.") if names else ""
+    return (
+        (
+            "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
+            f"experiment: {'; '.join(names)}."
+        )
+        if names
+        else ""
+    )
 
 
 def is_untuned(baseline: str, settings: dict) -> bool:
-    """Whether the origin of a baseline's settings says that they, or some of them, are starting points."""
+    """Whether the origin of a baseline's settings says that they, or some of them, are starting
+    points."""
     return NOT_TUNED in _entry(settings, baseline).get("origin", "")
 
 
@@ -119,7 +172,8 @@ def _defaults() -> dict:
 
 
 def _entry(settings: dict, baseline: str) -> dict:
-    """A baseline's settings as configured, or else as in `config/baselines`; {} for an unknown baseline."""
+    """A baseline's settings as configured, or else as in `config/baselines`; {} for an unknown
+    baseline."""
     usual = load_settings(baseline) if baseline in baseline_names() else {}
     for entry in settings.get("baselines", []):
         if isinstance(entry, dict) and entry["name"] == baseline:
@@ -129,19 +183,32 @@ def _entry(settings: dict, baseline: str) -> dict:
 
 
 def _configured(settings: dict, baseline: str | None) -> dict:
-    """What determines a training, as far as the configuration states it; baseline None: what all of them share."""
+    """What determines a training, as far as the configuration states it; baseline None: what all of
+    them share."""
     counts, training = settings.get("counts", {}), settings.get("training", {})
     own = _entry(settings, baseline) if baseline else {}
-    return {"train": counts.get("train"), "val": counts.get("val"), "image_size": settings.get("image_size"),
-            "epochs": own.get("max_epochs", training.get("max_epochs")), "patience": training.get("patience"),
-            "seed": training.get("seed"), "precision": None, "settings": own}
+    return {
+        "train": counts.get("train"),
+        "val": counts.get("val"),
+        "image_size": settings.get("image_size"),
+        "epochs": own.get("max_epochs", training.get("max_epochs")),
+        "patience": training.get("patience"),
+        "seed": training.get("seed"),
+        "precision": None,
+        "settings": own,
+    }
 
 
 def _recorded(run: dict) -> dict:
     """The same facts, as far as a run recorded them."""
     training, own = run.get("training") or {}, run.get("settings") or {}
-    facts = {"train": run.get("train_images"), "precision": run.get("precision"), "seed": run.get("seed"),
-             "settings": own or None, "epochs": own.get("max_epochs", training.get("max_epochs"))}
+    facts = {
+        "train": run.get("train_images"),
+        "precision": run.get("precision"),
+        "seed": run.get("seed"),
+        "settings": own or None,
+        "epochs": own.get("max_epochs", training.get("max_epochs")),
+    }
     if "patience" in training:
         facts["patience"] = training["patience"]
     return {name: value for name, value in facts.items() if value is not None or name == "patience"}
@@ -150,21 +217,28 @@ def _recorded(run: dict) -> dict:
 def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
     paper = _defaults()
     epochs = paper["training"]["max_epochs"]
-    found = _unequal([
-        ("training images", facts["train"], paper["counts"]["train"]),
-        ("validation images", facts["val"], paper["counts"]["val"]),
-        ("pixels per side", facts["image_size"], paper["image_size"]),
-        ("epochs at most", facts["epochs"], epochs)])
+    found = _unequal(
+        [
+            ("training images", facts["train"], paper["counts"]["train"]),
+            ("validation images", facts["val"], paper["counts"]["val"]),
+            ("pixels per side", facts["image_size"], paper["image_size"]),
+            ("epochs at most", facts["epochs"], epochs),
+        ]
+    )
     # A patience that cannot run out changes nothing.
     if facts["patience"] is not None and facts["patience"] < (facts["epochs"] or epochs) - 1:
         found.append(f"stops after {facts['patience']} epochs without improvement (paper: never)")
     own = _flat(facts["settings"])
-    return found + [f"{_WORDS.get(key, key)} {own[key]} (paper: {'none' if value in (None, {}) else value})"
-                    for key, value in PUBLISHED.get(baseline, {}).items() if key in own and own[key] != value]
+    return found + [
+        f"{_WORDS.get(key, key)} {own[key]} (paper: {'none' if value in (None, {}) else value})"
+        for key, value in PUBLISHED.get(baseline, {}).items()
+        if key in own and own[key] != value
+    ]
 
 
 def _flat(settings: dict) -> dict:
-    """A baseline's settings, with those of model, method and optimiser on the same level, and these three by name."""
+    """A baseline's settings, with those of model, method and optimiser on the same level, and these
+    three by name."""
     found = {key: settings.get(key) for key in ("model", "method", "optimiser")}
     parts = {key: part if isinstance(part, dict) else {} for key, part in found.items()}
     inner = {key: value for part in parts.values() for key, value in part.items() if key != "name"}
@@ -181,4 +255,8 @@ def _mentions(facts: dict) -> list[str]:
 
 
 def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
-    return [f"{ours:,} {what} (paper: {theirs:,})" for what, ours, theirs in measures if ours and ours != theirs]
+    return [
+        f"{ours:,} {what} (paper: {theirs:,})"
+        for what, ours, theirs in measures
+        if ours and ours != theirs
+    ]

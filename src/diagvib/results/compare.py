@@ -30,53 +30,78 @@ _NO_SPREAD = 1e-12
 
 
 def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
-    """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus a) and verdict.
+    """Every cell of P_ij in either folder: a, b, their standard errors and n, difference (b minus
+    a) and verdict.
 
-    first, second: results folders (or their `runs`); threads: the most processes that read. Where both folders have the
-    same dataset samples, the difference is paired by sample, and so is its uncertainty: half of a 95 % t interval, over
-    n common samples. p: paired t test, corrected over all cells that changed (Benjamini and Hochberg 1995). Both are
-    NaN where a change has no spread to be tested against: one sample, or the same change in each. Verdict:
-    same (equal in every common sample) | differs (p below 0.05; on average at most one in twenty of these is wrong) |
-    cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no common sample.
-    `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how alike both order the pairs of
-    target and cue. DiagvibError for folders without runs.
+    first, second: results folders (or their `runs`); threads: the most processes that read. Where
+    both folders have the same dataset samples, the difference is paired by sample, and so is its
+    uncertainty: half of a 95 % t interval, over n common samples. p: paired t test, corrected over
+    all cells that changed (Benjamini and Hochberg 1995). Both are NaN where a change has no spread
+    to be tested against: one sample, or the same change in each. Verdict: same (equal in every
+    common sample) | differs (p below 0.05; on average at most one in twenty of these is wrong) |
+    cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no
+    common sample. `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how
+    alike both order the pairs of target and cue. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
     found = [collect_runs(folder, expected.values(), threads) for folder in folders]
-    groups = list(dict.fromkeys(column.removesuffix("_accuracy") for frame in found for column in frame
-                                if column.endswith("_accuracy")))
+    groups = list(
+        dict.fromkeys(
+            column.removesuffix("_accuracy")
+            for frame in found
+            for column in frame
+            if column.endswith("_accuracy")
+        )
+    )
     if not groups:
-        raise DiagvibError(f"{folders[0]}, {folders[1]}: no run can be read: {found[0]['reason'].iloc[0]}")
+        raise DiagvibError(
+            f"{folders[0]}, {folders[1]}: no run can be read: {found[0]['reason'].iloc[0]}"
+        )
     table = _compare(*(_long(frame, groups) for frame in found))
-    table.attrs["damaged"] = [f"{name}: {line}" for name, frame in zip("AB", found, strict=True)
-                              for line in describe_missing(frame[frame["status"] != "missing"])]
+    table.attrs["damaged"] = [
+        f"{name}: {line}"
+        for name, frame in zip("AB", found, strict=True)
+        for line in describe_missing(frame[frame["status"] != "missing"])
+    ]
     table.attrs["orders"] = _orders(*found)
     return table
 
 
 def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
-    """How alike A and B order the pairs of each study: each baseline with itself, or with all of B's if B lacks it."""
-    a, b = (pair_matrices(p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))]))
-            for frame in (first, second))
-    rows = [row for row in pair_orders(a, b).itertuples(index=False)
-            if row.like == row.baseline or (row.study, row.baseline) not in b]
+    """How alike A and B order the pairs of each study: each baseline with itself, or with all of
+    B's if B lacks it."""
+    a, b = (
+        pair_matrices(
+            p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))])
+        )
+        for frame in (first, second)
+    )
+    rows = [
+        row
+        for row in pair_orders(a, b).itertuples(index=False)
+        if row.like == row.baseline or (row.study, row.baseline) not in b
+    ]
     return [f"A compared with B, {pair_sentence(row, SHIPPED)}" for row in rows]
 
 
 def runs_folder(path: Path) -> Path:
-    """The folder of runs: in a results folder, in its root, or the given folder itself. DiagvibError without one."""
+    """The folder of runs: in a results folder, in its root, or the given folder itself.
+    DiagvibError without one."""
     for folder in (path / "results" / "runs", path / "runs", path):
         if next(folder.glob("*/*/*/*/metrics.json"), None):
             return folder
-    raise DiagvibError(f"{path}: holds no runs; name a results folder with "
-                       "runs/{baseline}/{study}/{binding}/{sample}/metrics.json")
+    raise DiagvibError(
+        f"{path}: holds no runs; name a results folder with "
+        "runs/{baseline}/{study}/{binding}/{sample}/metrics.json"
+    )
 
 
 def find_runs(folder: Path) -> list[dict]:
     """The runs in a folder of runs, named as in `grid.expected_runs`.
 
-    DiagvibError for bindings that a shipped study's scene does not have; bindings of other studies are not checked.
+    DiagvibError for bindings that a shipped study's scene does not have; bindings of other studies
+    are not checked.
     """
     runs = []
     for place in sorted(folder.glob("*/*/*/*")):
@@ -85,31 +110,58 @@ def find_runs(folder: Path) -> list[dict]:
             if study in SHIPPED.studies:
                 read_binding(name, load_scene(SHIPPED.studies[study].scene).factors)
             target, _, cue = name.partition("-")
-            runs.append({"baseline": baseline, "study": study, "binding": name, "target": target, "cue": cue or None,
-                         "sample": int(sample)})
+            runs.append(
+                {
+                    "baseline": baseline,
+                    "study": study,
+                    "binding": name,
+                    "target": target,
+                    "cue": cue or None,
+                    "sample": int(sample),
+                }
+            )
     return runs
 
 
 def _long(frame: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
     """One accuracy per run and group, over cells and samples."""
-    tables = [frame[["study", "baseline", "target", "cue", "sample"]].assign(
-        group=group, accuracy=frame.get(f"{group}_accuracy", np.nan)) for group in groups]
+    tables = [
+        frame[["study", "baseline", "target", "cue", "sample"]].assign(
+            group=group, accuracy=frame.get(f"{group}_accuracy", np.nan)
+        )
+        for group in groups
+    ]
     return pd.concat(tables).set_index([*KEYS, "sample"])["accuracy"].unstack("sample", sort=False)
 
 
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     rows, tested = [], {name: study.groups for name, study in SHIPPED.studies.items()}
     for key, first, second in zip(a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True):
-        if np.isnan(first).all() and np.isnan(second).all() and key[-1] not in tested.get(key[0], ()):
+        if (
+            np.isnan(first).all()
+            and np.isnan(second).all()
+            and key[-1] not in tested.get(key[0], ())
+        ):
             continue
         ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
         stderr = change.stderr if change.stderr > _NO_SPREAD else np.nan
         same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
-        rows.append({**dict(zip(KEYS, key, strict=True)), "a": ours.mean, "a_stderr": ours.stderr, "a_n": ours.n,
-                     "b": theirs.mean, "b_stderr": theirs.stderr, "b_n": theirs.n, "difference": change.mean,
-                     "uncertainty": half_width(change.n - 1) * stderr, "n": change.n,
-                     "p": 2 * stdtr(change.n - 1, -abs(change.mean) / stderr),
-                     "verdict": "same" if same else _without_test(ours, theirs, change)})
+        rows.append(
+            {
+                **dict(zip(KEYS, key, strict=True)),
+                "a": ours.mean,
+                "a_stderr": ours.stderr,
+                "a_n": ours.n,
+                "b": theirs.mean,
+                "b_stderr": theirs.stderr,
+                "b_n": theirs.n,
+                "difference": change.mean,
+                "uncertainty": half_width(change.n - 1) * stderr,
+                "n": change.n,
+                "p": 2 * stdtr(change.n - 1, -abs(change.mean) / stderr),
+                "verdict": "same" if same else _without_test(ours, theirs, change),
+            }
+        )
     table = pd.DataFrame(rows)
     table["p"] = corrected(table["p"], "fdr_bh")
     table.loc[table["p"] < 1 - LEVEL, "verdict"] = "differs"
@@ -119,23 +171,44 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
 def _without_test(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
     if change.n:
         return "cannot tell"
-    return "no common sample" if ours.n and theirs.n else "only A" if ours.n else "only B" if theirs.n else "missing"
+    return (
+        "no common sample"
+        if ours.n and theirs.n
+        else "only A"
+        if ours.n
+        else "only B"
+        if theirs.n
+        else "missing"
+    )
 
 
 def compare_sentence(table: pd.DataFrame) -> str:
     counts = table["verdict"].value_counts()
-    text = f"{len(table)} cells: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+    text = (
+        f"{len(table)} cells: "
+        + ", ".join(f"{count} {name}" for name, count in counts.items())
+        + "."
+    )
     if "cannot tell" in counts:
         text += " Cannot tell: the difference is no larger than chance explains; the cells need not be equal."
-    return " ".join([text, *table.attrs.get("orders", []),
-                     *(f"Left out, {line}." for line in table.attrs.get("damaged", []))])
+    return " ".join(
+        [
+            text,
+            *table.attrs.get("orders", []),
+            *(f"Left out, {line}." for line in table.attrs.get("damaged", [])),
+        ]
+    )
 
 
 def print_comparison(table: pd.DataFrame) -> None:
     """The comparison on the terminal."""
     shown = Table(title="A and B compared (percent)", title_justify="left")
     for head in HEADS:
-        shown.add_column(head, justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left", no_wrap=True)
+        shown.add_column(
+            head,
+            justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left",
+            no_wrap=True,
+        )
     for row in _texts(table):
         shown.add_row(*row)
     print_wide(shown)
@@ -143,35 +216,71 @@ def print_comparison(table: pd.DataFrame) -> None:
 
 
 def write_comparison(table: pd.DataFrame, path: Path) -> None:
-    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another ending."""
-    writers = {".csv": lambda: table.to_csv(index=False, float_format="%.10g"), ".md": lambda: _markdown(table),
-               ".html": lambda: _html(table)}
+    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another
+    ending."""
+    writers = {
+        ".csv": lambda: table.to_csv(index=False, float_format="%.10g"),
+        ".md": lambda: _markdown(table),
+        ".html": lambda: _html(table),
+    }
     if path.suffix not in writers:
         raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")
     write_text(path, writers[path.suffix]())
 
 
 def _texts(table: pd.DataFrame) -> list[list[str]]:
-    return [[SHIPPED.title(r.study), r.baseline, r.target, r.cue or "-", r.group,
-             percent(r.a, r.a_stderr, r.a_n, r.a_n), percent(r.b, r.b_stderr, r.b_n, r.b_n), points(r.difference),
-             "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}", str(r.n),
-             "-" if np.isnan(r.p) else f"{r.p:.4f}", r.verdict]
-            for r in table.itertuples(index=False)]
+    return [
+        [
+            SHIPPED.title(r.study),
+            r.baseline,
+            r.target,
+            r.cue or "-",
+            r.group,
+            percent(r.a, r.a_stderr, r.a_n, r.a_n),
+            percent(r.b, r.b_stderr, r.b_n, r.b_n),
+            points(r.difference),
+            "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}",
+            str(r.n),
+            "-" if np.isnan(r.p) else f"{r.p:.4f}",
+            r.verdict,
+        ]
+        for r in table.itertuples(index=False)
+    ]
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    return "\n".join(["# A and B compared (percent)", "", compare_sentence(table), "",
-                      *markdown_table(HEADS, _texts(table))]) + "\n"
+    return (
+        "\n".join(
+            [
+                "# A and B compared (percent)",
+                "",
+                compare_sentence(table),
+                "",
+                *markdown_table(HEADS, _texts(table)),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _html(table: pd.DataFrame) -> str:
     def row(cells: list[str], kind: str) -> str:
         return f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
-    style = ("<style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:2rem}"
-             "table{border-collapse:collapse}th,td{text-align:left;padding:.2rem .8rem .2rem 0;"
-             "border-bottom:1px solid #8884}</style>")
-    return "\n".join([
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>A and B compared</title>{style}<h1>A and B compared (percent)</h1>",
-        f"<p>{escape(compare_sentence(table))}</p><table><thead>{row(HEADS, 'th')}</thead><tbody>",
-        *(row(cells, "td") for cells in _texts(table)), "</tbody></table></html>"]) + "\n"
+
+    style = (
+        "<style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:2rem}"
+        "table{border-collapse:collapse}th,td{text-align:left;padding:.2rem .8rem .2rem 0;"
+        "border-bottom:1px solid #8884}</style>"
+    )
+    return (
+        "\n".join(
+            [
+                '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+                f"<title>A and B compared</title>{style}<h1>A and B compared (percent)</h1>",
+                f"<p>{escape(compare_sentence(table))}</p><table><thead>{row(HEADS, 'th')}</thead><tbody>",
+                *(row(cells, "td") for cells in _texts(table)),
+                "</tbody></table></html>",
+            ]
+        )
+        + "\n"
+    )

@@ -16,34 +16,68 @@ from diagvib.results.known_studies import KnownStudies
 _OF_RUNS = {"gaps": run_gaps, "average": lambda runs, cells, known: run_averages(runs, cells)}
 
 
-def evaluate(study: str, binding: str, sample: int, split: str, table: pa.Table, prediction: Sequence[str],
-             known: KnownStudies) -> dict[str, float]:
+def evaluate(
+    study: str,
+    binding: str,
+    sample: int,
+    split: str,
+    table: pa.Table,
+    prediction: Sequence[str],
+    known: KnownStudies,
+) -> dict[str, float]:
     """The metrics of a study for predictions on one split of a dataset.
 
-    table: the images in their order, with group, the binding's factors, and environment if there is one. prediction: a
-    class name for each image. Every value is a fraction.
+    table: the images in their order, with group, the binding's factors, and environment if there is
+    one. prediction: a class name for each image. Every value is a fraction.
 
-    `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over all images, and
-    `worst_cell` the accuracy of the worst combination of target and cues. On the test split, the numbers of the
-    study's own set of metrics are added (docs/gaps.md, docs/average.md), such as the gaps; those of `average` replace
-    `accuracy` and `worst_cell` by the same on the group `ood` alone. DiagvibError unless there is exactly one
-    prediction for each image.
+    `{group}_accuracy` is the mean of the classes' accuracies in a group, `accuracy` the same over
+    all images, and `worst_cell` the accuracy of the worst combination of target and cues. On the
+    test split, the numbers of the study's own set of metrics are added (docs/gaps.md,
+    docs/average.md), such as the gaps; those of `average` replace `accuracy` and `worst_cell` by
+    the same on the group `ood` alone. DiagvibError unless there is exactly one prediction for each
+    image.
     """
     if len(prediction) != len(table):
-        raise DiagvibError(f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "
-                           f"{split}; give one for each, in the dataset's order")
+        raise DiagvibError(
+            f"{study} {binding}: {len(prediction)} predictions for the {len(table)} images of the split "
+            f"{split}; give one for each, in the dataset's order"
+        )
     target, *cues = binding.split("-")
-    run = {"baseline": "", "study": study, "binding": binding, "target": target, "cue": "-".join(cues),
-           "sample": sample}
+    run = {
+        "baseline": "",
+        "study": study,
+        "binding": binding,
+        "target": target,
+        "cue": "-".join(cues),
+        "sample": sample,
+    }
     counted = table.append_column("prediction", pa.array(prediction, pa.string()))
-    wanted = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues, "prediction"]
-    cells = cells_table(pd.DataFrame([run], columns=RUN_KEYS), [
-        count_cells(counted.select(wanted), target, cues, f"{study} {binding}",
-                    known.spoken(study, [target, *cues], sample))])
+    wanted = [
+        *(["environment"] if "environment" in table.column_names else []),
+        "group",
+        target,
+        *cues,
+        "prediction",
+    ]
+    cells = cells_table(
+        pd.DataFrame([run], columns=RUN_KEYS),
+        [
+            count_cells(
+                counted.select(wanted),
+                target,
+                cues,
+                f"{study} {binding}",
+                known.spoken(study, [target, *cues], sample),
+            )
+        ],
+    )
     by_group = mean_per_class(cells, ["group"])
     groups = {f"{row.group}_accuracy": float(row.accuracy) for row in by_group.itertuples()}
-    found = {"accuracy": float(mean_per_class(cells, RUN_KEYS)["accuracy"].iloc[0]), **groups,
-             "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0])}
+    found = {
+        "accuracy": float(mean_per_class(cells, RUN_KEYS)["accuracy"].iloc[0]),
+        **groups,
+        "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0]),
+    }
     own = _OF_RUNS.get(known.studies[study].metrics) if split == "test" else None
     if own:
         values = own(pd.DataFrame([{**run, **groups}]), cells, known).iloc[0].drop(RUN_KEYS)

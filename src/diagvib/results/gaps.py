@@ -1,4 +1,5 @@
-"""The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two misleads, or both."""
+"""The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two
+misleads, or both."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,21 +26,32 @@ FEWEST = 3
 REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
-_ALIKE = {"batch_size": "batch size", "optimiser": "optimiser", "normalise": "normalisation",
-          "augment": "augmentation", "max_epochs": "number of epochs", "selection": "selection of the epoch"}
+_ALIKE = {
+    "batch_size": "batch size",
+    "optimiser": "optimiser",
+    "normalise": "normalisation",
+    "augment": "augmentation",
+    "max_epochs": "number of epochs",
+    "selection": "selection of the epoch",
+}
 
 
-def gaps_tables(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies,
-                baselines: Mapping[str, dict]) -> dict[str, pd.DataFrame]:
-    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps compared with ERM's."""
+def gaps_tables(
+    runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]
+) -> dict[str, pd.DataFrame]:
+    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps
+    compared with ERM's."""
     values = run_gaps(runs, cells, known)
     return {"gaps": gaps_table(values, baselines), "whac_a_mole": whac_a_mole(values, baselines)}
 
 
 def training_shares(study: Study) -> dict[str, float]:
-    """The share of training images in which the cues agree with the target as in each test group: group -> share."""
+    """The share of training images in which the cues agree with the target as in each test group:
+    group -> share."""
     cells = study.cells("train")
-    agree = zip(*(cells[f"{cue}_class"] == cells["target_class"] for cue in study.cues), strict=True)
+    agree = zip(
+        *(cells[f"{cue}_class"] == cells["target_class"] for cue in study.cues), strict=True
+    )
     share = cells["weight"].groupby([GAP_GROUPS[one] for one in agree]).sum()
     return {group: float(share.get(group, 0.0)) for group in GAP_GROUPS.values()}
 
@@ -47,34 +59,56 @@ def training_shares(study: Study) -> dict[str, float]:
 def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
     """Every run's RUN_KEYS and MEASURES, NaN if the run is missing.
 
-    With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training share times a; a gap
-    is a of its group minus id_accuracy; worst_group is the accuracy of the worst target x cue 1 x cue 2 cell.
+    With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training
+    share times a; a gap is a of its group minus id_accuracy; worst_group is the accuracy of the
+    worst target x cue 1 x cue 2 cell.
     """
     worst = worst_cell(cells, RUN_KEYS)
-    worst = dict(zip(worst[RUN_KEYS].itertuples(index=False, name=None), worst["accuracy"], strict=True))
+    worst = dict(
+        zip(worst[RUN_KEYS].itertuples(index=False, name=None), worst["accuracy"], strict=True)
+    )
     parts = []
     for study, own in runs.groupby("study", sort=False):
         accuracy = {group: own[f"{group}_accuracy"].astype(float) for group in GAP_GROUPS.values()}
-        inside = sum(share * accuracy[group] for group, share in training_shares(known.studies[study]).items())
-        parts.append(own[RUN_KEYS].assign(
-            id_accuracy=inside, **{name: accuracy[group] - inside for name, group in GAPS.items()},
-            worst_group=[worst.get(run, np.nan) for run in own[RUN_KEYS].itertuples(index=False, name=None)]))
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*RUN_KEYS, *MEASURES])
+        inside = sum(
+            share * accuracy[group]
+            for group, share in training_shares(known.studies[study]).items()
+        )
+        parts.append(
+            own[RUN_KEYS].assign(
+                id_accuracy=inside,
+                **{name: accuracy[group] - inside for name, group in GAPS.items()},
+                worst_group=[
+                    worst.get(run, np.nan)
+                    for run in own[RUN_KEYS].itertuples(index=False, name=None)
+                ],
+            )
+        )
+    return (
+        pd.concat(parts, ignore_index=True)
+        if parts
+        else pd.DataFrame(columns=[*RUN_KEYS, *MEASURES])
+    )
 
 
 def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 % t interval), n, expected.
+    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 % t interval), n,
+    expected.
 
-    values: from `run_gaps`; baselines: name -> settings. The unit is the dataset sample. If a baseline has several
-    bindings, rows with an empty binding are the mean over them: within each sample first (it counts only if it has
-    them all), then over the samples.
+    values: from `run_gaps`; baselines: name -> settings. The unit is the dataset sample. If a
+    baseline has several bindings, rows with an empty binding are the mean over them: within each
+    sample first (it counts only if it has them all), then over the samples.
     """
-    return measures_table(values, baselines, {metric: (-1, 1) if metric in GAPS else (0, 1) for metric in MEASURES})
+    return measures_table(
+        values, baselines, {metric: (-1, 1) if metric in GAPS else (0, 1) for metric in MEASURES}
+    )
 
 
-def measures_table(values: pd.DataFrame, baselines: Mapping[str, dict],
-                   measures: Mapping[str, tuple[float, float]]) -> pd.DataFrame:
-    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the most it can be."""
+def measures_table(
+    values: pd.DataFrame, baselines: Mapping[str, dict], measures: Mapping[str, tuple[float, float]]
+) -> pd.DataFrame:
+    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the
+    most it can be."""
     rows = []
     for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
         about = {"study": study, **describe(baseline, baselines)}
@@ -83,9 +117,24 @@ def measures_table(values: pd.DataFrame, baselines: Mapping[str, dict],
                 found = _by_sample(part, metric)
                 mean, stderr, n = estimate(found)
                 low, high = sample_interval(found, within)
-                rows.append({**about, "binding": binding, "target": target, "cue": cue, "metric": metric, "mean": mean,
-                             "stderr": stderr, "low": low, "high": high, "n": n, "expected": len(found)})
-    return pd.DataFrame(rows, columns=[*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"])
+                rows.append(
+                    {
+                        **about,
+                        "binding": binding,
+                        "target": target,
+                        "cue": cue,
+                        "metric": metric,
+                        "mean": mean,
+                        "stderr": stderr,
+                        "low": low,
+                        "high": high,
+                        "n": n,
+                        "expected": len(found),
+                    }
+                )
+    return pd.DataFrame(
+        rows, columns=[*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"]
+    )
 
 
 def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
@@ -97,39 +146,60 @@ def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.Da
 
 def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
     """The mean over all runs of each dataset sample; NaN if one is missing."""
-    return own[metric].astype(float).groupby(own["sample"]).agg(lambda values: values.mean(skipna=False))
+    return (
+        own[metric]
+        .astype(float)
+        .groupby(own["sample"])
+        .agg(lambda values: values.mean(skipna=False))
+    )
 
 
 def binding_names(rows: pd.DataFrame) -> list[str]:
-    """What tables call the binding of each row: its name; where it is empty, `mean of all`, or `mean of 2 of 6` for a
-    baseline that has fewer of the study's bindings than there are. rows: columns study, baseline, binding."""
+    """What tables call the binding of each row: its name; where it is empty, `mean of all`, or
+    `mean of 2 of 6` for a baseline that has fewer of the study's bindings than there are. rows:
+    columns study, baseline, binding."""
     named = rows[rows["binding"] != ""]
     own = named.groupby(["study", "baseline"])["binding"].nunique().to_dict()
     of = named.groupby("study")["binding"].nunique().to_dict()
-    means = {key: "mean of all" if count == of[key[0]] else f"mean of {count} of {of[key[0]]}"
-             for key, count in own.items()}
-    return [binding or means.get((study, baseline), "mean of all")
-            for study, baseline, binding in rows[["study", "baseline", "binding"]].itertuples(index=False, name=None)]
+    means = {
+        key: "mean of all" if count == of[key[0]] else f"mean of {count} of {of[key[0]]}"
+        for key, count in own.items()
+    }
+    return [
+        binding or means.get((study, baseline), "mean of all")
+        for study, baseline, binding in rows[["study", "baseline", "binding"]].itertuples(
+            index=False, name=None
+        )
+    ]
 
 
 def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
     """A baseline's name, model, method, what the method is told, and its selection rule."""
     settings = baselines.get(baseline, {})
     method = part_of(settings, "method")
-    return {"baseline": baseline, "model": str(part_of(settings, "model").get("name", "")),
-            "method": str(method.get("name", "")), "told": str(method.get("told", "")),
-            "selection": str(settings.get("selection", "val_loss"))}
+    return {
+        "baseline": baseline,
+        "model": str(part_of(settings, "model").get("name", "")),
+        "method": str(method.get("name", "")),
+        "told": str(method.get("told", "")),
+        "selection": str(settings.get("selection", "val_loss")),
+    }
 
 
 def part_of(settings: Mapping, key: str) -> Mapping:
-    """A baseline's model or method with its options; empty if a run made by others recorded anything else."""
+    """A baseline's model or method with its options; empty if a run made by others recorded
+    anything else."""
     return settings[key] if isinstance(settings.get(key), Mapping) else {}
 
 
 def network_of(settings: Mapping) -> dict:
-    """What makes a baseline's network: the keys of its model that are set. Where the weights' file is makes no
-    difference, and its hash only if it is not that of the published weights."""
-    found = {key: value for key, value in part_of(settings, "model").items() if value and key != "weights_file"}
+    """What makes a baseline's network: the keys of its model that are set. Where the weights' file
+    is makes no difference, and its hash only if it is not that of the published weights."""
+    found = {
+        key: value
+        for key, value in part_of(settings, "model").items()
+        if value and key != "weights_file"
+    }
     if "weights_sha256" in found and _is_published(found):
         del found["weights_sha256"]
     return found
@@ -138,20 +208,25 @@ def network_of(settings: Mapping) -> dict:
 def _is_published(model: Mapping) -> bool:
     """Whether a model's `weights_sha256` is the hash of the weights that it names."""
     from torchvision.models import get_model_weights  # here, because it takes long to load
+
     try:
         published = get_model_weights(model["name"])[model["weights"]]
     except (KeyError, ValueError):  # a run made by others may record anything
         return False
     # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
-    return str(model["weights_sha256"]).lower().startswith(Path(published.url).stem.rpartition("-")[2])
+    return (
+        str(model["weights_sha256"]).lower().startswith(Path(published.url).stem.rpartition("-")[2])
+    )
 
 
 def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """Each method's two cue gaps compared with those of its reference, ERM, which itself has no rows.
+    """Each method's two cue gaps compared with those of its reference, ERM, which itself has no
+    rows.
 
-    A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2: gap and
-    reference_gap over the n samples that both have, factor with its 95 % interval, difference (below zero: the gap is
-    worse) with its own (low, high), verdict, and a reason for having none or for what the reference does not share.
+    A row per study, baseline, binding (empty: the mean over those that both have) and cue, 1 or 2:
+    gap and reference_gap over the n samples that both have, factor with its 95 % interval,
+    difference (below zero: the gap is worse) with its own (low, high), verdict, and a reason for
+    having none or for what the reference does not share.
     """
     rows = []
     for study, of_study in values.groupby("study", sort=False):
@@ -172,43 +247,89 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
                     judged = judge_gap(mine.to_numpy(), its.to_numpy()) if reference else NO_VERDICT
                     why = "; ".join(filter(None, (reason, judged["reason"])))
                     rows.append({**about, "binding": binding, "cue": cue, **judged, "reason": why})
-    columns = ["study", *BASELINE, "binding", "cue", "gap", "reference", "reference_gap", "factor", "factor_low",
-               "factor_high", "difference", "low", "high", "n", "verdict", "reason"]
+    columns = [
+        "study",
+        *BASELINE,
+        "binding",
+        "cue",
+        "gap",
+        "reference",
+        "reference_gap",
+        "factor",
+        "factor_low",
+        "factor_high",
+        "difference",
+        "low",
+        "high",
+        "n",
+        "verdict",
+        "reason",
+    ]
     return pd.DataFrame(rows, columns=columns)
 
 
-def reference_of(baseline: str, others: Sequence[str], baselines: Mapping[str, dict]) -> tuple[str, str]:
-    """The ERM baseline that a method is compared with, and what the two do not share; or '', and why there is none.
+def reference_of(
+    baseline: str, others: Sequence[str], baselines: Mapping[str, dict]
+) -> tuple[str, str]:
+    """The ERM baseline that a method is compared with, and what the two do not share; or '', and
+    why there is none.
 
-    Among those with the same model, one that shares everything in _ALIKE, if need be except the selection rule. If none
-    does, the one that shares most.
+    Among those with the same model, one that shares everything in _ALIKE, if need be except the
+    selection rule. If none does, the one that shares most.
     """
     own = baselines.get(baseline, {})
     model = network_of(own)
-    alike = [name for name in others if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
-             and network_of(baselines[name]) == model]
+    alike = [
+        name
+        for name in others
+        if part_of(baselines.get(name, {}), "method").get("name") == REFERENCE
+        and network_of(baselines[name]) == model
+    ]
     if not alike or not model:
-        return "", (f"no baseline with method {REFERENCE} and "
-                    + (f"model {model['name']}" if "name" in model else "the same model"))
+        return "", (
+            f"no baseline with method {REFERENCE} and "
+            + (f"model {model['name']}" if "name" in model else "the same model")
+        )
 
     def unlike(name: str) -> list[str]:
         both = [{"selection": "val_loss", **one} for one in (baselines[name], own)]
         return [words for key, words in _ALIKE.items() if both[0].get(key) != both[1].get(key)]
-    best = min(alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name))))
+
+    best = min(
+        alike, key=lambda name: (bool(set(unlike(name)) - {_ALIKE["selection"]}), len(unlike(name)))
+    )
     return best, f"{best} differs in {' and '.join(unlike(best))}" if unlike(best) else ""
 
 
-NO_VERDICT = {**dict.fromkeys(["gap", "reference_gap", "factor", "factor_low", "factor_high", "difference", "low",
-                               "high"], np.nan), "n": 0, "verdict": VERDICTS[3], "reason": ""}
+NO_VERDICT = {
+    **dict.fromkeys(
+        [
+            "gap",
+            "reference_gap",
+            "factor",
+            "factor_low",
+            "factor_high",
+            "difference",
+            "low",
+            "high",
+        ],
+        np.nan,
+    ),
+    "n": 0,
+    "verdict": VERDICTS[3],
+    "reason": "",
+}
 
 
 def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
-    """A method's gap compared with ERM's, paired by sample: float[samples] each, NaN where a run is missing.
+    """A method's gap compared with ERM's, paired by sample: float[samples] each, NaN where a run is
+    missing.
 
-    difference = mean gap - mean reference gap, with the t interval of the paired differences, from FEWEST samples on.
-    worse: the interval lies below zero, and so does that of the gap itself (where no accuracy is lost, no shortcut is
-    taken); better: the interval lies above zero. factor = |gap| / |reference gap| if both are below zero, and its
-    interval, if bounded. How often these contain the true value: `python benchmarks/simulated_statistics.py gaps`.
+    difference = mean gap - mean reference gap, with the t interval of the paired differences, from
+    FEWEST samples on. worse: the interval lies below zero, and so does that of the gap itself
+    (where no accuracy is lost, no shortcut is taken); better: the interval lies above zero. factor
+    = |gap| / |reference gap| if both are below zero, and its interval, if bounded. How often these
+    contain the true value: `python benchmarks/simulated_statistics.py gaps`.
     """
     there = ~np.isnan(gap - reference)
     n = int(there.sum())
@@ -220,11 +341,22 @@ def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
     # Each ranges from -1 to 1, so they are at most 2 apart.
     low, high = sample_interval(gap - reference, (-2, 2)) if enough else (np.nan, np.nan)
     loses = enough and sample_interval(gap, (-1, 1))[1] < 0
-    factor_low, factor_high = ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
-    return {"gap": mine, "reference_gap": its, "factor": factor, "factor_low": factor_low, "factor_high": factor_high,
-            "difference": mine - its, "low": low, "high": high, "n": n,
-            "verdict": VERDICTS[0] if high < 0 and loses else VERDICTS[1] if low > 0 else VERDICTS[2],
-            "reason": "" if enough else f"fewer than {FEWEST} dataset samples"}
+    factor_low, factor_high = (
+        ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
+    )
+    return {
+        "gap": mine,
+        "reference_gap": its,
+        "factor": factor,
+        "factor_low": factor_low,
+        "factor_high": factor_high,
+        "difference": mine - its,
+        "low": low,
+        "high": high,
+        "n": n,
+        "verdict": VERDICTS[0] if high < 0 and loses else VERDICTS[1] if low > 0 else VERDICTS[2],
+        "reason": "" if enough else f"fewer than {FEWEST} dataset samples",
+    }
 
 
 def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
@@ -234,9 +366,9 @@ def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]
     """
     n, mine, its = len(first), first.mean(), second.mean()
     (var, both), (_, var_its) = np.cov(first, second) / n
-    squared = half_width(n - 1)**2
+    squared = half_width(n - 1) ** 2
     a, b, c = its**2 - squared * var_its, mine * its - squared * both, mine**2 - squared * var
     if a <= 0:
         return np.nan, np.nan
-    half = max(b**2 - a * c, 0)**0.5  # below zero only by rounding
+    half = max(b**2 - a * c, 0) ** 0.5  # below zero only by rounding
     return float((b - half) / a), float((b + half) / a)

@@ -1,4 +1,5 @@
-"""What tables and figures take from study files: titles, factors, groups, routes, contrasts, headlines."""
+"""What tables and figures take from study files: titles, factors, groups, routes, contrasts,
+headlines."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,15 +52,20 @@ class KnownStudies:
         for file in self._files:
             for name, value in getattr(file, key).items():
                 if name in found:
-                    raise DiagvibError(f"{key}.{name}: is in two study files ({file.title} is the second); "
-                                       "choose another name")
+                    raise DiagvibError(
+                        f"{key}.{name}: is in two study files ({file.title} is the second); "
+                        "choose another name"
+                    )
                 found[name] = value
         return found
 
     def headline(self, studies: Iterable[str]) -> Headline | None:
         """The headline of the first file that has one and to which some of these studies belong."""
         asked = set(studies)
-        return next((file.headline for file in self._files if file.headline and asked & set(file.studies)), None)
+        return next(
+            (file.headline for file in self._files if file.headline and asked & set(file.studies)),
+            None,
+        )
 
     def title(self, study: str) -> str:
         """The title of a study for readers; its name if no file has it."""
@@ -72,66 +78,98 @@ class KnownStudies:
     def groups(self, studies: Iterable[str]) -> list[str]:
         """Every test group of these studies, those needed by their metrics first."""
         own = [self.studies[study] for study in dict.fromkeys(studies) if study in self.studies]
-        return list(dict.fromkeys([*(group for study in own for group in METRICS[study.metrics][0]),
-                                   *(group for study in own for group in study.groups)]))
+        return list(
+            dict.fromkeys(
+                [
+                    *(group for study in own for group in METRICS[study.metrics][0]),
+                    *(group for study in own for group in study.groups),
+                ]
+            )
+        )
 
     def tested_in(self, study: str, group: str) -> list[str]:
         """The environments of a study's test group; empty if the study names none."""
         own = self.studies[study]
         rows = [row for row in own.rows if "test" in row.splits and row.group == group]
-        return list(dict.fromkeys(row.environment for row in rows)) if own.names_environments else []
+        return (
+            list(dict.fromkeys(row.environment for row in rows)) if own.names_environments else []
+        )
 
     def factors(self, studies: Iterable[str]) -> list[str]:
         """The factors of these studies' scenes, in the scenes' order."""
-        own = dict.fromkeys(self.studies[study].scene for study in dict.fromkeys(studies) if study in self.studies)
+        own = dict.fromkeys(
+            self.studies[study].scene for study in dict.fromkeys(studies) if study in self.studies
+        )
         return list(dict.fromkeys(factor for scene in own for factor in load_scene(scene).factors))
 
     def judged_by(self, metrics: str, studies: Iterable[str]) -> list[str]:
         """Those of these studies that are judged by a set of metrics."""
-        return [study for study in dict.fromkeys(studies)
-                if study in self.studies and self.studies[study].metrics == metrics]
+        return [
+            study
+            for study in dict.fromkeys(studies)
+            if study in self.studies and self.studies[study].metrics == metrics
+        ]
 
     def about_repetitions(self, text: str, studies: Iterable[str]) -> str:
-        """A text that says `dataset samples`, adapted to these studies: their repetitions may differ in their seeds
-        alone."""
-        own = {replicates(load_scene(self.studies[study].scene)) for study in set(studies) & set(self.studies)}
+        """A text that says `dataset samples`, adapted to these studies: their repetitions may
+        differ in their seeds alone."""
+        own = {
+            replicates(load_scene(self.studies[study].scene))
+            for study in set(studies) & set(self.studies)
+        }
         if own != {"seeds"}:
             return text
         return text.replace("dataset samples", "seeds").replace("1 dataset sample", "1 seed")
 
     def followable(self, study: str) -> list[int]:
-        """The numbers, from 1, of those of a study's cues that predictions can follow: some of their classes point to
-        one class of the target (`spoken_for`), which is the same in every dataset sample."""
+        """The numbers, from 1, of those of a study's cues that predictions can follow: some of
+        their classes point to one class of the target (`spoken_for`), which is the same in every
+        dataset sample."""
         own = self.studies[study]
         added_cue = _sample(own.scene, 0).added_cue
-        return [number for number, cue in enumerate(own.cues, start=1)
-                if any(target is not None for target in spoken_for(own, cue, added_cue))]
+        return [
+            number
+            for number, cue in enumerate(own.cues, start=1)
+            if any(target is not None for target in spoken_for(own, cue, added_cue))
+        ]
 
-    def spoken(self, study: str, factors: Sequence[str], sample: int) -> dict[str, frozenset[str]] | None:
-        """Class of a study's first cue -> classes of its target that it points to in training, for the classes of a
-        dataset sample; None for a study whose metrics do not need it. factors: as bound, the target first."""
+    def spoken(
+        self, study: str, factors: Sequence[str], sample: int
+    ) -> dict[str, frozenset[str]] | None:
+        """Class of a study's first cue -> classes of its target that it points to in training, for
+        the classes of a dataset sample; None for a study whose metrics do not need it. factors: as
+        bound, the target first."""
         own = self.studies.get(study)
         if own is None or not METRICS[own.metrics].misled:
             return None
         drawn, known = _sample(own.scene, sample), load_scene(own.scene).factors
-        target, cue = (drawn.chosen(factor, own.roles[role], known[factor])
-                       for role, factor in zip(own.bound[:2], factors[:2], strict=True))
+        target, cue = (
+            drawn.chosen(factor, own.roles[role], known[factor])
+            for role, factor in zip(own.bound[:2], factors[:2], strict=True)
+        )
         key = study, drawn.added_cue
         if key not in self._among:
             self._among[key] = spoken_for_among(own, own.cues[0], drawn.added_cue)
-        return {name: frozenset(target[at] for at in its) for name, its in zip(cue, self._among[key], strict=True)}
+        return {
+            name: frozenset(target[at] for at in its)
+            for name, its in zip(cue, self._among[key], strict=True)
+        }
 
     @cached_property
     def _among(self) -> dict[tuple, tuple[frozenset[int], ...]]:
-        """What `spoken` has found for the definitions that this object has read: in a notebook, study files change."""
+        """What `spoken` has found for the definitions that this object has read: in a notebook,
+        study files change."""
         return {}
 
 
 @cache
 def _sample(scene: str, number: int) -> DatasetSample:
-    """The dataset sample for a run's number: always the first if replicates differ only in their seeds."""
+    """The dataset sample for a run's number: always the first if replicates differ only in their
+    seeds."""
     found = load_scene(scene)
-    return dataset_sample(0 if replicates(found) == "seeds" else number, found.factors, found.published_samples)
+    return dataset_sample(
+        0 if replicates(found) == "seeds" else number, found.factors, found.published_samples
+    )
 
 
 # The shipped studies alone.

@@ -1,4 +1,5 @@
-"""The benchmark's numbers (paper, Sec. 3.4): a run's accuracies, and their aggregates over cues and samples."""
+"""The benchmark's numbers (paper, Sec. 3.4): a run's accuracies, and their aggregates over cues and
+samples."""
 
 from collections.abc import Iterator
 
@@ -7,21 +8,31 @@ import pandas as pd
 
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
 
-__all__ = ["CHANCE", "Estimate", "accuracy_array", "estimate", "faavg", "famin", "mean_per_class_accuracy",
-           "paired_change", "per_class_accuracy"]
+__all__ = [
+    "CHANCE",
+    "Estimate",
+    "accuracy_array",
+    "estimate",
+    "faavg",
+    "famin",
+    "mean_per_class_accuracy",
+    "paired_change",
+    "per_class_accuracy",
+]
 
-# Chance level: guessing among the three trained classes gives 1/3 on average in every test group, since the mean over
-# the classes present does not depend on their frequencies (in CGO-1 and CGO-2 they are not equally frequent in `ood`,
-# and in CHGO there is one class only). Always predicting one class gives 1/3 where all three occur; in CHGO 0 or 1.
+# Chance level: guessing among the three trained classes gives 1/3 on average in every test group,
+# since the mean over the classes present does not depend on their frequencies (in CGO-1 and CGO-2
+# they are not equally frequent in `ood`, and in CHGO there is one class only). Always predicting
+# one class gives 1/3 where all three occur; in CHGO 0 or 1.
 CHANCE = 1 / 3
 
 
 class Estimate(float):
     """A mean over dataset samples with its uncertainty; used as a number, it is the mean.
 
-    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does not state its
-    divisor). n: the number of samples that counted.
-    Unpacks as `mean, stderr, n = estimate`.
+    stderr: standard error of the mean (ddof 1: the divisor is n - 1, nan for n < 2; the paper does
+    not state its divisor). n: the number of samples that counted. Unpacks as `mean, stderr, n =
+    estimate`.
     """
 
     stderr: float
@@ -52,7 +63,8 @@ class Estimate(float):
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and is left out."""
+    """Mean, standard error (ddof 1) and n of float[samples]; NaN is a missing run and is left
+    out."""
     values = np.asarray(values, dtype=np.float64)
     values = values[~np.isnan(values)]
     n = len(values)
@@ -62,7 +74,8 @@ def estimate(values: np.ndarray) -> Estimate:
 
 
 def accuracy_array(runs: pd.DataFrame, values: pd.Series) -> np.ndarray:
-    """float[samples, cues] of one (study, baseline, target) for the functions below, NaN where a run is missing.
+    """float[samples, cues] of one (study, baseline, target) for the functions below, NaN where a
+    run is missing.
 
     runs: columns sample, cue; values: one per run, in the same order.
     """
@@ -83,26 +96,32 @@ def faavg(acc: np.ndarray) -> Estimate:
 
 
 def famin(acc: np.ndarray) -> Estimate:
-    """FAMin_i: mean over samples of the worst cue's accuracy. Arguments, missing runs and errors as for `faavg`."""
+    """FAMin_i: mean over samples of the worst cue's accuracy. Arguments, missing runs and errors as
+    for `faavg`."""
     return estimate(_checked(acc).min(axis=1))
 
 
 def paired_change(acc: np.ndarray, reference: np.ndarray) -> Estimate:
-    """Mean over samples of the mean over cues of paired differences, a study's minus a reference study's (Table 2).
+    """Mean over samples of the mean over cues of paired differences, a study's minus a reference
+    study's (Table 2).
 
-    Its `.std`, over the samples' means over the cues with ddof 1, is compared with the paper's spread, which is taken
-    to be the same; the paper does not state its ddof.
-    acc, reference: float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
+    Its `.std`, over the samples' means over the cues with ddof 1, is compared with the paper's
+    spread, which is taken to be the same; the paper does not state its ddof. acc, reference:
+    float[samples, cues] `ood` accuracies, rows and columns in the same order, NaN where a run is
     missing.
     """
     acc, reference = _checked(acc), _checked(reference)
     if acc.shape != reference.shape:
-        raise ValueError(f"accuracies {acc.shape} and {reference.shape} must be of the same samples and cues")
+        raise ValueError(
+            f"accuracies {acc.shape} and {reference.shape} must be of the same samples and cues"
+        )
     return faavg(acc - reference)
 
 
 def _checked(acc: np.ndarray) -> np.ndarray:
     acc = np.asarray(acc, dtype=np.float64)
     if acc.ndim != 2 or acc.shape[1] == 0:
-        raise ValueError(f"accuracies must be [samples, cues] with at least one cue, not of shape {acc.shape}")
+        raise ValueError(
+            f"accuracies must be [samples, cues] with at least one cue, not of shape {acc.shape}"
+        )
     return acc

@@ -10,7 +10,8 @@ import pandas as pd
 from diagvib.foundation.files import definition_path
 from diagvib.results.known_studies import KnownStudies
 
-# The number of possible cues for a target in the paper: all other factors. FAAvg over fewer cues is a different number.
+# The number of possible cues for a target in the paper: all other factors. FAAvg over fewer cues is
+# a different number.
 PAPER_CUES = 5
 
 METRIC_TITLES = {
@@ -24,23 +25,30 @@ METRIC_TITLES = {
 def read_paper_tables() -> pd.DataFrame:
     """Every number of the paper's Tables 2 and A2-A9, as fractions.
 
-    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin, or a contrast's), paper_mean,
-    paper_spread, spread_kind (stderr; of a contrast std). One row per key.
+    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin, or a contrast's),
+    paper_mean, paper_spread, spread_kind (stderr; of a contrast std). One row per key.
     """
     raw = pd.read_csv(definition_path("papers/diagvib6.csv"))
-    return pd.DataFrame({
-        "table": raw["table"].str.removeprefix("table_").str.upper(),
-        "study": raw["study"].str.lower(), "baseline": raw["baseline"], "target": raw["factor"],
-        "metric": raw["metric"], "paper_mean": raw["mean_percent"] / 100, "paper_spread": raw["spread_percent"] / 100,
-        "spread_kind": raw["spread_kind"],
-    })
+    return pd.DataFrame(
+        {
+            "table": raw["table"].str.removeprefix("table_").str.upper(),
+            "study": raw["study"].str.lower(),
+            "baseline": raw["baseline"],
+            "target": raw["factor"],
+            "metric": raw["metric"],
+            "paper_mean": raw["mean_percent"] / 100,
+            "paper_spread": raw["spread_percent"] / 100,
+            "spread_kind": raw["spread_kind"],
+        }
+    )
 
 
 def beside_paper(rows: pd.DataFrame, spread: str, comparable: bool) -> pd.DataFrame:
     """Add paper_mean, paper_{spread} and difference (ours minus the paper's) to tidy rows.
 
-    rows: columns study, baseline, target, metric, cues (0: a study without them), mean. The columns stay empty if the
-    paper has no number, if fewer cues than the paper's were configured, or if the runs' sources are not comparable.
+    rows: columns study, baseline, target, metric, cues (0: a study without them), mean. The columns
+    stay empty if the paper has no number, if fewer cues than the paper's were configured, or if the
+    runs' sources are not comparable.
     """
     paper = read_paper_tables().drop(columns=["table", "spread_kind"])
     joined = rows.merge(paper, on=["study", "baseline", "target", "metric"], how="left")
@@ -94,22 +102,28 @@ def describe_missing(runs: pd.DataFrame) -> list[str]:
     configured = runs.groupby(["baseline", "study"], sort=False).size()
     missing = runs[runs["status"] != "ok"]
     for (baseline, study, status, reason), group in missing.groupby(
-            ["baseline", "study", "status", "reason"], sort=False, dropna=False):
+        ["baseline", "study", "status", "reason"], sort=False, dropna=False
+    ):
         if len(group) == configured[baseline, study]:
             which = f"all {len(group)} runs" if len(group) > 1 else "the only run"
         else:
-            which = "; ".join(f"{binding} {_samples(rows)}" for binding, rows in group.groupby("binding", sort=False))
+            which = "; ".join(
+                f"{binding} {_samples(rows)}"
+                for binding, rows in group.groupby("binding", sort=False)
+            )
         lines.append(f"{baseline}, {study}: {which}: {status} ({reason})")
     return lines
 
 
 def missing_runs(runs: pd.DataFrame, listed: Path) -> str:
-    """One line about all missing and damaged runs, for the terminal; empty if there are none. listed: the file that
-    names each."""
+    """One line about all missing and damaged runs, for the terminal; empty if there are none.
+    listed: the file that names each."""
     missing = runs[runs["status"] != "ok"]
     if missing.empty:
         return ""
-    counts = ", ".join(f"{baseline} {n:,}" for baseline, n in missing["baseline"].value_counts(sort=False).items())
+    counts = ", ".join(
+        f"{baseline} {n:,}" for baseline, n in missing["baseline"].value_counts(sort=False).items()
+    )
     return f"{len(missing):,} of {len(runs):,} runs are missing or damaged ({counts}); {listed} lists them"
 
 

@@ -1,4 +1,5 @@
-"""Reads runs: each expected run is either read or reported missing, with a reason. One pass over the files."""
+"""Reads runs: each expected run is either read or reported missing, with a reason. One pass over
+the files."""
 
 import json
 import sys
@@ -18,28 +19,46 @@ from rich.progress import track
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata
 from diagvib.foundation.parallel import in_processes
-from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, cells_table, count_cells, mean_per_class, read_predictions
+from diagvib.results.cells import (
+    CELL_COLUMNS,
+    RUN_KEYS,
+    cells_table,
+    count_cells,
+    mean_per_class,
+    read_predictions,
+)
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
 
-# Columns of a run's epochs that every run records. After them come an accuracy for each test group if
-# `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it has several.
+# Columns of a run's epochs that every run records. After them come an accuracy for each test group
+# if `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it
+# has several.
 NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
 # The contents of run.json, as far as they are read.
-_MADE = {"settings": dict, "training": dict, "versions": dict, "seconds": dict, "device": str, "precision": str,
-         "seed": int, "images_per_second": int | float}
+_MADE = {
+    "settings": dict,
+    "training": dict,
+    "versions": dict,
+    "seconds": dict,
+    "device": str,
+    "precision": str,
+    "seed": int,
+    "images_per_second": int | float,
+}
 _KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "number"}
 
 
 @dataclass(frozen=True)
 class Collected:
-    """What was found: `frame`, as in `collect_runs`; per row what made the run, and its epochs (None if missing).
+    """What was found: `frame`, as in `collect_runs`; per row what made the run, and its epochs
+    (None if missing).
 
-    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete runs.
-    last_phase: per row, the index of the first epoch of the last phase, in which weights are selected.
+    history: the columns of the epochs. cells: the long table (`cells.CELL_COLUMNS`) of the complete
+    runs. last_phase: per row, the index of the first epoch of the last phase, in which weights are
+    selected.
     """
 
     frame: pd.DataFrame
@@ -51,8 +70,10 @@ class Collected:
 
     def selectable(self) -> list[np.ndarray | None]:
         """Per row, the epochs of the last phase."""
-        return [None if epochs is None else epochs[first:]
-                for epochs, first in zip_longest(self.epochs, self.last_phase, fillvalue=0)]
+        return [
+            None if epochs is None else epochs[first:]
+            for epochs, first in zip_longest(self.epochs, self.last_phase, fillvalue=0)
+        ]
 
 
 @dataclass(frozen=True)
@@ -75,81 +96,126 @@ def run_folder(runs: Path, run: dict) -> Path:
     return Path(runs) / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
 
 
-def collect_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> pd.DataFrame:
+def collect_runs(
+    runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED
+) -> pd.DataFrame:
     """One row per expected run, whether it is complete or not.
 
-    expected: dicts with baseline, study, binding, target, cue (None without one), sample. threads: the most processes
-    that read.
-    Columns: those (cue empty without one), status (ok | missing | damaged), reason, for every test group of the studies
-    {group}_accuracy and {group}_n, sources, comparable.
-    Accuracies are computed again from the predictions; a run whose metrics.json says otherwise is damaged.
+    expected: dicts with baseline, study, binding, target, cue (None without one), sample. threads:
+    the most processes that read. Columns: those (cue empty without one), status (ok | missing |
+    damaged), reason, for every test group of the studies {group}_accuracy and {group}_n, sources,
+    comparable. Accuracies are computed again from the predictions; a run whose metrics.json says
+    otherwise is damaged.
     """
     return read_runs(runs, expected, threads, known).frame
 
 
-def read_runs(runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED) -> Collected:
-    """Every expected run with its settings, times, epochs and cells; arguments and frame as in `collect_runs`."""
+def read_runs(
+    runs: Path, expected: Iterable[dict], threads: int = 1, known: KnownStudies = SHIPPED
+) -> Collected:
+    """Every expected run with its settings, times, epochs and cells; arguments and frame as in
+    `collect_runs`."""
     expected = list(expected)
     groups = known.groups(run["study"] for run in expected)
-    studies = [known.studies[name] for name in {run["study"] for run in expected} if name in known.studies]
-    history = [*NOTED, *(f"{group}_accuracy" for group in groups),
-               *on_validation(max((len(study.cues) for study in studies), default=0)),
-               *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in studies) else [])]
-    found = in_processes(partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS)
+    studies = [
+        known.studies[name] for name in {run["study"] for run in expected} if name in known.studies
+    ]
+    history = [
+        *NOTED,
+        *(f"{group}_accuracy" for group in groups),
+        *on_validation(max((len(study.cues) for study in studies), default=0)),
+        *([ENVIRONMENTS] if any(len(study.environments) > 1 for study in studies) else []),
+    ]
+    found = in_processes(
+        partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS
+    )
     read = list(_progress(found, len(expected)))
     # Runs of unknown studies name their groups themselves.
     groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
-    frame = pd.DataFrame([{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
-                         columns=RUN_KEYS)
+    frame = pd.DataFrame(
+        [{**{key: run[key] for key in RUN_KEYS}, "cue": run["cue"] or ""} for run in expected],
+        columns=RUN_KEYS,
+    )
     cells, of_run = cells_table(frame, [one.cells for one in read]), _runs_of(read)
-    accuracy = {(row.run, row.group): (row.accuracy, row.n) for row in mean_per_class(
-        cells.assign(run=of_run), ["run", "group"]).itertuples(index=False)}
+    accuracy = {
+        (row.run, row.group): (row.accuracy, row.n)
+        for row in mean_per_class(cells.assign(run=of_run), ["run", "group"]).itertuples(
+            index=False
+        )
+    }
     read = [_checked(one, number, accuracy) for number, one in enumerate(read)]
     there = np.array([one.status == "ok" for one in read], dtype=bool)
-    return Collected(_frame(frame, read, groups, accuracy), [one.made for one in read], [one.epochs for one in read],
-                     history, cells[there[of_run]].reset_index(drop=True), [one.last_phase for one in read])
+    return Collected(
+        _frame(frame, read, groups, accuracy),
+        [one.made for one in read],
+        [one.epochs for one in read],
+        history,
+        cells[there[of_run]].reset_index(drop=True),
+        [one.last_phase for one in read],
+    )
 
 
 def follows(cues: int) -> list[str]:
-    """The columns of epochs with the share of predictions on validation images that are the class each cue points to.
-    cues: their number."""
+    """The columns of epochs with the share of predictions on validation images that are the class
+    each cue points to. cues: their number."""
     return [f"val_follows_cue_{number}" for number in range(1, cues + 1)]
 
 
 def on_validation(cues: int) -> list[str]:
-    """`follows`, the worst validation accuracy over target x all cues and, with several cues, over target x each."""
+    """`follows`, the worst validation accuracy over target x all cues and, with several cues, over
+    target x each."""
     each = [f"val_worst_group_cue_{number}" for number in range(1, cues + 1)]
     return [*follows(cues), *(["val_worst_group"] if cues else []), *(each if cues > 1 else [])]
 
 
 def _runs_of(read: Sequence[_Read]) -> np.ndarray:
     """For each row of the cells, the index of its run."""
-    return np.repeat(np.arange(len(read)), [len(one.cells["n"]) if one.cells else 0 for one in read])
+    return np.repeat(
+        np.arange(len(read)), [len(one.cells["n"]) if one.cells else 0 for one in read]
+    )
 
 
 def _checked(one: _Read, number: int, accuracy: dict) -> _Read:
-    """A run, which is damaged if its metrics.json disagrees with its predictions. accuracy: by number and group."""
+    """A run, which is damaged if its metrics.json disagrees with its predictions. accuracy: by
+    number and group."""
     for group in one.groups:
         found, n = accuracy[number, group]
         noted = one.noted.get(group, {})
         if noted.get("n") != n or abs(noted.get("accuracy", np.inf) - found) > 1e-6:
-            return _Read("damaged", f"metrics.json: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) "
-                         f"disagrees with the predictions, {found:.6f} (n = {n}); delete this folder and run again")
+            return _Read(
+                "damaged",
+                f"metrics.json: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) "
+                f"disagrees with the predictions, {found:.6f} (n = {n}); delete this folder and run again",
+            )
     return one
 
 
-def _frame(keys: pd.DataFrame, read: Sequence[_Read], groups: Sequence[str], accuracy: dict) -> pd.DataFrame:
+def _frame(
+    keys: pd.DataFrame, read: Sequence[_Read], groups: Sequence[str], accuracy: dict
+) -> pd.DataFrame:
     frame = keys.assign(status=[one.status for one in read], reason=[one.reason for one in read])
     for group in groups:
-        values = [accuracy[number, group] if group in one.groups else (np.nan, np.nan)
-                  for number, one in enumerate(read)]
-        frame[[f"{group}_accuracy", f"{group}_n"]] = np.array(values, dtype=np.float64).reshape(-1, 2)
-    return frame.assign(sources=[one.sources for one in read], comparable=[one.comparable for one in read])
+        values = [
+            accuracy[number, group] if group in one.groups else (np.nan, np.nan)
+            for number, one in enumerate(read)
+        ]
+        frame[[f"{group}_accuracy", f"{group}_n"]] = np.array(values, dtype=np.float64).reshape(
+            -1, 2
+        )
+    return frame.assign(
+        sources=[one.sources for one in read], comparable=[one.comparable for one in read]
+    )
 
 
 def _progress(found: Iterable, total: int) -> Iterable:
-    return track(found, "reading runs", total, console=Console(stderr=True), transient=True,
-                 disable=not sys.stderr.isatty())
+    return track(
+        found,
+        "reading runs",
+        total,
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
 
 
 def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) -> _Read:
@@ -161,11 +227,17 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
         counted = _read_cells(folder, run, known)
-        made, (epochs, last) = _read_made(folder / "run.json"), read_history(folder / "history.jsonl", history)
+        made, (epochs, last) = (
+            _read_made(folder / "run.json"),
+            read_history(folder / "history.jsonl", history),
+        )
         if (recorded := counted.pop("recorded")) not in (None, len(epochs)):
-            raise DiagvibError(f"history.jsonl: holds {len(epochs)} epochs, but metrics.json says {recorded}; delete "
-                               "this folder and run again")
-        # Only checks that the pictures belong to this run; whether they can be shown turns out when they are drawn.
+            raise DiagvibError(
+                f"history.jsonl: holds {len(epochs)} epochs, but metrics.json says {recorded}; delete "
+                "this folder and run again"
+            )
+        # Only checks that the pictures belong to this run; whether they can be shown turns out when
+        # they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
             _check_names(path, read_metadata(path), run)
         return _Read("ok", made=made, epochs=epochs, last_phase=last, **counted)
@@ -175,15 +247,17 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
 
 @contextmanager
 def _reading(path: Path) -> Iterator[Path]:
-    """Turns any error with a file into a DiagvibError that names the file: files made by others may contain anything,
-    and one run must not stop all tables."""
+    """Turns any error with a file into a DiagvibError that names the file: files made by others may
+    contain anything, and one run must not stop all tables."""
     try:
         yield path
     except DiagvibError:
         raise
     except Exception as error:
-        raise DiagvibError(f"{path}: damaged ({type(error).__name__}: {one_line(error)}); delete this folder and run "
-                           "again") from None
+        raise DiagvibError(
+            f"{path}: damaged ({type(error).__name__}: {one_line(error)}); delete this folder and run "
+            "again"
+        ) from None
 
 
 def _read_made(path: Path) -> dict:
@@ -191,18 +265,22 @@ def _read_made(path: Path) -> dict:
     made = read_json(path)
     for key, kind in _MADE.items():
         if made.get(key) is not None and not isinstance(made[key], kind):
-            raise DiagvibError(f"{path}: {key} is {made[key]!r}, which is not a {_KINDS[kind]}; delete this folder and "
-                               "run again")
+            raise DiagvibError(
+                f"{path}: {key} is {made[key]!r}, which is not a {_KINDS[kind]}; delete this folder and "
+                "run again"
+            )
     for stage, seconds in (made.get("seconds") or {}).items():
         if not isinstance(seconds, int | float):
-            raise DiagvibError(f"{path}: seconds.{stage} is {seconds!r}, which is not a number; delete this folder and "
-                               "run again")
+            raise DiagvibError(
+                f"{path}: seconds.{stage} is {seconds!r}, which is not a number; delete this folder and "
+                "run again"
+            )
     return made
 
 
 def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
-    """A run's fields from `sources` to `noted`, and how many epochs it recorded. For an unknown study, the test groups
-    are those of the predictions."""
+    """A run's fields from `sources` to `noted`, and how many epochs it recorded. For an unknown
+    study, the test groups are those of the predictions."""
     with _reading(folder / "predictions.parquet") as path:
         cues = run["cue"].split("-") if run["cue"] else []
         table = read_predictions(path, run["target"], cues)
@@ -210,86 +288,143 @@ def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
         _check_names(path, noted, run)
         origin = {key: noted.get(key) for key in ("sources", "comparable")}
         if not isinstance(origin["sources"], str) or not isinstance(origin["comparable"], bool):
-            raise DiagvibError(f"{path}: does not say what sources it was made from; delete this folder and run again")
-        cells = count_cells(table, run["target"], cues, path,
-                            known.spoken(run["study"], [run["target"], *cues], run["sample"]))
+            raise DiagvibError(
+                f"{path}: does not say what sources it was made from; delete this folder and run again"
+            )
+        cells = count_cells(
+            table,
+            run["target"],
+            cues,
+            path,
+            known.spoken(run["study"], [run["target"], *cues], run["sample"]),
+        )
         study = known.studies.get(run["study"])
         groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
         absent = next((group for group in groups if group not in cells["group"]), None)
         if absent:
-            raise DiagvibError(f"{path}: has no image of group {absent}; delete this folder and run again")
+            raise DiagvibError(
+                f"{path}: has no image of group {absent}; delete this folder and run again"
+            )
     with _reading(folder / "metrics.json") as path:
         metrics = read_json(path)
         _check_names(path, metrics, run)
-        noted = {group: {key: metrics.get("groups", {}).get(group, {}).get(key) for key in ("n", "accuracy")}
-                 for group in groups}
+        noted = {
+            group: {
+                key: metrics.get("groups", {}).get(group, {}).get(key) for key in ("n", "accuracy")
+            }
+            for group in groups
+        }
         for group, own in noted.items():
             if any(not isinstance(own[key], int | float) for key in own):
-                raise DiagvibError(f"{path}: has no accuracy and n for group {group}; delete this folder and run again")
-    return {**origin, "groups": groups, "cells": cells, "noted": noted, "recorded": metrics.get("epochs")}
+                raise DiagvibError(
+                    f"{path}: has no accuracy and n for group {group}; delete this folder and run again"
+                )
+    return {
+        **origin,
+        "groups": groups,
+        "cells": cells,
+        "noted": noted,
+        "recorded": metrics.get("epochs"),
+    }
 
 
 def _metadata(table: pa.Table, path: Path) -> dict:
     try:
         return json.loads(table.schema.metadata[METADATA_KEY])
     except (KeyError, TypeError, ValueError):
-        raise DiagvibError(f"{path}: its metadata names no run; delete this folder and run again") from None
+        raise DiagvibError(
+            f"{path}: its metadata names no run; delete this folder and run again"
+        ) from None
 
 
 def _check_names(path: Path, noted: dict, run: dict) -> None:
     for key in ("baseline", "study", "binding", "sample"):
         if noted.get(key) != run[key]:
-            raise DiagvibError(f"{path}: says {key} {noted.get(key)}, but is in the folder of {key} {run[key]}; "
-                               "delete this folder and run again")
+            raise DiagvibError(
+                f"{path}: says {key} {noted.get(key)}, but is in the folder of {key} {run[key]}; "
+                "delete this folder and run again"
+            )
 
 
 def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
-    """A run's epochs, float32[epochs, columns], NaN for what was not recorded, and the index of the first epoch of the
-    last phase. DiagvibError for a damaged file.
+    """A run's epochs, float32[epochs, columns], NaN for what was not recorded, and the index of the
+    first epoch of the last phase. DiagvibError for a damaged file.
 
     columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
     try:
         rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
-        found = [[row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows]
+        found = [
+            [row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows
+        ]
         epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
-        earlier = [at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")]
+        earlier = [
+            at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DiagvibError(f"{path}: damaged ({one_line(error)}); delete this folder and run again") from None
+        raise DiagvibError(
+            f"{path}: damaged ({one_line(error)}); delete this folder and run again"
+        ) from None
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
-        raise DiagvibError(f"{path}: holds no epochs, or some without a number; delete this folder and run again")
+        raise DiagvibError(
+            f"{path}: holds no epochs, or some without a number; delete this folder and run again"
+        )
     return epochs, max(earlier, default=0)
 
 
 def history_table(collected: Collected) -> pd.DataFrame:
     """Every recorded epoch: the run's keys and the history's columns, empty if not recorded."""
     lengths = [0 if epochs is None else len(epochs) for epochs in collected.epochs]
-    keys = collected.frame[RUN_KEYS].iloc[np.repeat(np.arange(len(lengths)), lengths)].reset_index(drop=True)
-    values = np.concatenate([np.zeros((0, len(collected.history)), np.float32),
-                             *(epochs for epochs in collected.epochs if epochs is not None)])
-    return pd.concat([keys, pd.DataFrame(values, columns=collected.history)], axis=1).astype({"epoch": "int64"})
+    keys = (
+        collected.frame[RUN_KEYS]
+        .iloc[np.repeat(np.arange(len(lengths)), lengths)]
+        .reset_index(drop=True)
+    )
+    values = np.concatenate(
+        [
+            np.zeros((0, len(collected.history)), np.float32),
+            *(epochs for epochs in collected.epochs if epochs is not None),
+        ]
+    )
+    return pd.concat([keys, pd.DataFrame(values, columns=collected.history)], axis=1).astype(
+        {"epoch": "int64"}
+    )
 
 
 def run_times(collected: Collected) -> pd.DataFrame:
     """One row per finished run: images_per_second and seconds per stage, from its run.json."""
     keys = ["baseline", "study", "binding", "sample"]
-    rows = [{**dict(zip(keys, names, strict=True)), "device": made.get("device"),
-             "images_per_second": made.get("images_per_second"),
-             **{f"seconds_{stage}": value for stage, value in (made.get("seconds") or {}).items()}}
-            for names, made in zip(collected.frame[keys].itertuples(index=False, name=None), collected.made,
-                                   strict=True) if made is not None]
+    rows = [
+        {
+            **dict(zip(keys, names, strict=True)),
+            "device": made.get("device"),
+            "images_per_second": made.get("images_per_second"),
+            **{f"seconds_{stage}": value for stage, value in (made.get("seconds") or {}).items()},
+        }
+        for names, made in zip(
+            collected.frame[keys].itertuples(index=False, name=None), collected.made, strict=True
+        )
+        if made is not None
+    ]
     return pd.DataFrame(rows or {key: [] for key in keys})
 
 
 def versions(collected: Collected) -> dict:
-    """What made the finished runs: every version, device, precision and seed that occurs, and settings per baseline."""
+    """What made the finished runs: every version, device, precision and seed that occurs, and
+    settings per baseline."""
     seen: dict[str, set] = {}
     settings: dict[str, dict] = {}
     for baseline, made in zip(collected.frame["baseline"], collected.made, strict=True):
         if made is None:
             continue
-        facts = {**(made.get("versions") or {}), **{k: made.get(k) for k in ("device", "precision", "seed")}}
+        facts = {
+            **(made.get("versions") or {}),
+            **{k: made.get(k) for k in ("device", "precision", "seed")},
+        }
         for name, value in facts.items():
             seen.setdefault(name, set()).add(str(value))
         settings.setdefault(baseline, made.get("settings") or {})
-    return {"versions": {name: sorted(values) for name, values in sorted(seen.items())}, "baselines": settings}
+    return {
+        "versions": {name: sorted(values) for name, values in sorted(seen.items())},
+        "baselines": settings,
+    }

@@ -1,4 +1,5 @@
-"""The sections of the formatted tables for the other sets of metrics, in the layouts of their papers."""
+"""The sections of the formatted tables for the other sets of metrics, in the layouts of their
+papers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +24,9 @@ class Block:
     notes: list[str] = field(default_factory=list)
 
 
-def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[tuple[str, str, list[Block]]]:
+def sections(
+    tables: Mapping[str, pd.DataFrame], known: KnownStudies
+) -> Iterator[tuple[str, str, list[Block]]]:
     """Title, note and tables of each section that has tables."""
     gaps = [Block(title, HEADS, rows) for title, rows in gap_blocks(tables["gap_methods"], known)]
     if gaps:
@@ -35,14 +38,19 @@ def sections(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterato
     orders = [Block(*texts) for texts in order_texts(tables, known)]
     if orders:
         yield ORDERS_TITLE, ORDERS_NOTE, orders
-    ranks = [_ranks(title, own, known) for over, title in OVER.items()
-             if len(own := tables["selection_ranks"].query("over == @over"))]
+    ranks = [
+        _ranks(title, own, known)
+        for over, title in OVER.items()
+        if len(own := tables["selection_ranks"].query("over == @over"))
+    ]
     if ranks:
         yield RANKS_TITLE, RANKS_NOTE, ranks
 
 
 def _ranks(title: str, ranks: pd.DataFrame, known: KnownStudies) -> Block:
     heads, lines = rank_lines(ranks, known)
-    rows = [[*names, *(f"{text} ({rank})" if rank else text for text, rank in map(rank_text, cells))]
-            for names, cells in lines]
+    rows = [
+        [*names, *(f"{text} ({rank})" if rank else text for text, rank in map(rank_text, cells))]
+        for names, cells in lines
+    ]
     return Block(title, heads, rows)

@@ -1,4 +1,5 @@
-"""Tables from runs: aggregated over samples and cues, compared with the paper, written in every format."""
+"""Tables from runs: aggregated over samples and cues, compared with the paper, written in every
+format."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,9 +30,28 @@ from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 
-# Text columns, in which empty fields may occur; otherwise CSV readers would take these for missing numbers.
-_MAYBE_EMPTY = {"study", "binding", "target", "cue", "environment", "model", "method", "told", "reason", "sources",
-                "mentions", "protocol", "reference", "note", "cue_1_verdict", "cue_2_verdict", "winner", "expected"}
+# Text columns, in which empty fields may occur; otherwise CSV readers would take these for missing
+# numbers.
+_MAYBE_EMPTY = {
+    "study",
+    "binding",
+    "target",
+    "cue",
+    "environment",
+    "model",
+    "method",
+    "told",
+    "reason",
+    "sources",
+    "mentions",
+    "protocol",
+    "reference",
+    "note",
+    "cue_1_verdict",
+    "cue_2_verdict",
+    "winner",
+    "expected",
+}
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -46,22 +66,35 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
 
 
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
-    """Which baselines train on photos without published weights, where the papers start from them; empty if none do."""
+    """Which baselines train on photos without published weights, where the papers start from them;
+    empty if none do."""
     studies = known_studies(settings).studies
-    photos = {name for name in frame["study"].unique()
-              if name in studies and replicates(load_scene(studies[name].scene)) == "seeds"}
+    photos = {
+        name
+        for name in frame["study"].unique()
+        if name in studies and replicates(load_scene(studies[name].scene)) == "seeds"
+    }
     own = frame[frame["study"].isin(photos)]
-    models = {name: part_of(made, "model") for name, made in
-              baseline_settings(own, [None] * len(own), settings).items()}
+    models = {
+        name: part_of(made, "model")
+        for name, made in baseline_settings(own, [None] * len(own), settings).items()
+    }
     scratch = [name for name, model in models.items() if not model.get("weights")]
-    return (f"Trained from scratch, not from published weights as in the paper: {', '.join(scratch)}."
-            if scratch else "")
+    return (
+        f"Trained from scratch, not from published weights as in the paper: {', '.join(scratch)}."
+        if scratch
+        else ""
+    )
 
 
-def make_tables(collected: Collected, settings: dict, tuned: Path | None = None) -> dict[str, pd.DataFrame]:
-    """Every tidy table by name. The column `sources` of the aggregated ones says what they were made from.
+def make_tables(
+    collected: Collected, settings: dict, tuned: Path | None = None
+) -> dict[str, pd.DataFrame]:
+    """Every tidy table by name. The column `sources` of the aggregated ones says what they were
+    made from.
 
-    Tables with a paper's numbers have no rows if no study of that paper is configured. tuned: folder of tuning results.
+    Tables with a paper's numbers have no rows if no study of that paper is configured. tuned:
+    folder of tuning results.
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
@@ -74,53 +107,88 @@ def make_tables(collected: Collected, settings: dict, tuned: Path | None = None)
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
-    made |= {"comparison": comparison, "summary": summary_table(comparison), "agreement": agreement_table(comparison),
-             "reference": reference, "likeness": likeness_table(reference),
-             **order_tables(frame, made, comparison, known),
-             "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
-             "average_methods": average_methods(made["average"], frame, known, uniform),
-             "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
-             "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines)}
-    return {"runs": frame, **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
-            "run_times": run_times(collected)}
+    made |= {
+        "comparison": comparison,
+        "summary": summary_table(comparison),
+        "agreement": agreement_table(comparison),
+        "reference": reference,
+        "likeness": likeness_table(reference),
+        **order_tables(frame, made, comparison, known),
+        "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
+        "average_methods": average_methods(made["average"], frame, known, uniform),
+        "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
+        "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines),
+    }
+    return {
+        "runs": frame,
+        **{name: made[name].assign(sources=sources) for name in TIDY if name in made},
+        "run_times": run_times(collected),
+    }
 
 
-def _selection(collected: Collected, studies: list[str], baselines: dict[str, dict]) -> pd.DataFrame:
+def _selection(
+    collected: Collected, studies: list[str], baselines: dict[str, dict]
+) -> pd.DataFrame:
     chosen = collected.frame["study"].isin(studies)
     epochs = [own for own, of in zip(collected.selectable(), chosen, strict=True) if of]
     return selection_table(collected.frame[chosen], epochs, baselines, collected.history)
 
 
-def write_tables(collected: Collected, out: Path, settings: dict, tuned: Path | None = None) -> None:
-    """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown and LaTeX."""
+def write_tables(
+    collected: Collected, out: Path, settings: dict, tuned: Path | None = None
+) -> None:
+    """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown
+    and LaTeX."""
     tables = make_tables(collected, settings, tuned)
     frame, mixed = collected.frame, mixed_note(collected.frame, collected.made)
-    note = " ".join(filter(None, [source_note(frame, settings), scratch_note(frame, settings), mixed]))
+    note = " ".join(
+        filter(None, [source_note(frame, settings), scratch_note(frame, settings), mixed])
+    )
     known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
-    for name, table in {**tables, "cells": collected.cells, "history": history_table(collected)}.items():
+    for name, table in {
+        **tables,
+        "cells": collected.cells,
+        "history": history_table(collected),
+    }.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
-    for name, text in {"tables.md": markdown_tables(tables, note, known),
-                       "tables.tex": latex_tables(tables, note, known),
-                       "p_matrix.md": markdown_matrices(tables["p_matrix"], note, known),
-                       "p_matrix.tex": latex_matrices(tables["p_matrix"], note, known)}.items():
+    for name, text in {
+        "tables.md": markdown_tables(tables, note, known),
+        "tables.tex": latex_tables(tables, note, known),
+        "p_matrix.md": markdown_matrices(tables["p_matrix"], note, known),
+        "p_matrix.tex": latex_matrices(tables["p_matrix"], note, known),
+    }.items():
         write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
 
 
-def tabulate(runs: Path, out: Path, expected: Iterable[dict], settings: dict, threads: int = 1,
-             tuned: Path | None = None) -> pd.DataFrame:
-    """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame of `collect_runs`.
+def tabulate(
+    runs: Path,
+    out: Path,
+    expected: Iterable[dict],
+    settings: dict,
+    threads: int = 1,
+    tuned: Path | None = None,
+) -> pd.DataFrame:
+    """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame
+    of `collect_runs`.
 
     threads: the most processes that read; tuned: folder of tuning results, if any.
     """
     collected = read_runs(runs, expected, threads, known_studies(settings))
     frame = collected.frame
     write_tables(collected, out, settings, tuned)
-    write_json(Path(out) / "versions.json", {
-        **versions(collected), "sources": sorted(set(frame["sources"].dropna())), "comparable": is_comparable(frame),
-        "mixed": mixed_note(frame, collected.made), "settings": settings})
+    write_json(
+        Path(out) / "versions.json",
+        {
+            **versions(collected),
+            "sources": sorted(set(frame["sources"].dropna())),
+            "comparable": is_comparable(frame),
+            "mixed": mixed_note(frame, collected.made),
+            "settings": settings,
+        },
+    )
     return frame
 
 
@@ -134,32 +202,48 @@ def read_tables(tables: Path) -> dict[str, pd.DataFrame]:
             whole = {column: float for column in frames[name] if column.endswith("_n")}
             frames[name] = frames[name].astype(whole)
         except (OSError, ValueError) as error:
-            raise DiagvibError(f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again") from None
+            raise DiagvibError(
+                f"{path}: not readable ({one_line(error)}); run `diagvib tabulate` again"
+            ) from None
         _check_columns(frames[name], path)
         for column in set(frames[name].columns) & _MAYBE_EMPTY:
-            frames[name][column] = frames[name][column].astype(object).where(frames[name][column].notna(), "")
+            frames[name][column] = (
+                frames[name][column].astype(object).where(frames[name][column].notna(), "")
+            )
     return frames
 
 
 def _check_columns(frame: pd.DataFrame, path: Path) -> None:
-    """DiagvibError unless a table read from CSV has the rows, columns and numbers of its Parquet file."""
+    """DiagvibError unless a table read from CSV has the rows, columns and numbers of its Parquet
+    file."""
     with open_parquet(path.with_suffix(".parquet")) as file:
         schema, rows = file.schema_arrow, file.metadata.num_rows
-    texts = [field.name for field in schema if field.name in frame and len(frame)
-             and pa.types.is_floating(field.type) and not pd.api.types.is_numeric_dtype(frame[field.name])]
+    texts = [
+        field.name
+        for field in schema
+        if field.name in frame
+        and len(frame)
+        and pa.types.is_floating(field.type)
+        and not pd.api.types.is_numeric_dtype(frame[field.name])
+    ]
     if list(frame) != schema.names or len(frame) != rows or texts:
         what = f"its column {texts[0]} contains text" if texts else "its rows or columns differ"
-        raise DiagvibError(f"{path}: does not match {path.stem}.parquet next to it: {what}; run `diagvib tabulate` "
-                           "again")
+        raise DiagvibError(
+            f"{path}: does not match {path.stem}.parquet next to it: {what}; run `diagvib tabulate` "
+            "again"
+        )
 
 
 def read_histories(tables: Path, baseline: str) -> pd.DataFrame:
     """Every recorded epoch of a baseline's runs, as `read_runs.history_table` gives it."""
-    return read_table(Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline).to_pandas()
+    return read_table(
+        Path(tables) / "history.parquet", filters=pc.field("baseline") == baseline
+    ).to_pandas()
 
 
 def read_preferences(tables: Path, study: str) -> pd.DataFrame:
-    """Every recorded epoch of a study's runs, with what their predictions on validation images agree with."""
+    """Every recorded epoch of a study's runs, with what their predictions on validation images
+    agree with."""
     path = Path(tables) / "history.parquet"
     with open_parquet(path) as file:
         followed = [name for name in file.schema_arrow.names if name.startswith("val_follows_cue_")]

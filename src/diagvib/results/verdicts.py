@@ -1,5 +1,5 @@
-"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: our number, the difference, its uncertainty, a
-verdict.
+"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: our number, the difference, its
+uncertainty, a verdict.
 
 The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 """
@@ -16,41 +16,81 @@ COMPARED = ("agrees", "differs", "cannot tell")
 DECIDED = COMPARED[:2]
 VERDICTS = (*COMPARED, "not run", "not comparable")
 PAPER_SAMPLES = 5
-# An agreeing cell's full interval lies within this margin; with fewer samples than this, nothing is decided.
+# An agreeing cell's full interval lies within this margin; with fewer samples than this, nothing is
+# decided.
 MARGIN = 0.05
 LEAST_SAMPLES = 3
 KEYS = ["study", "baseline", "target", "metric"]
 # The paper prints whole percents.
 _HALF_STEP = 0.005
 _ROUNDING_VARIANCE = (2 * _HALF_STEP) ** 2 / 12
-COLUMNS = ["table", *KEYS, "ours", "stderr", "n", "expected", "paper", "paper_stderr", "difference", "uncertainty",
-           "verdict", "reason", "mentions"]
+COLUMNS = [
+    "table",
+    *KEYS,
+    "ours",
+    "stderr",
+    "n",
+    "expected",
+    "paper",
+    "paper_stderr",
+    "difference",
+    "uncertainty",
+    "verdict",
+    "reason",
+    "mentions",
+]
 
 
-def comparison_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, frame: pd.DataFrame, settings: dict,
-                     judged: dict | None = None, paper: pd.DataFrame | None = None) -> pd.DataFrame:
-    """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval), verdict, reason.
+def comparison_table(
+    metrics: pd.DataFrame,
+    contrasts: pd.DataFrame,
+    frame: pd.DataFrame,
+    settings: dict,
+    judged: dict | None = None,
+    paper: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval),
+    verdict, reason.
 
-    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`; frame: from
-    `read_runs.collect_runs`;
-    settings: the configuration; judged: from `comparability.judge_runs`, by default for the configuration; paper: the
-    numbers to compare with, by default `paper.read_paper_tables`.
-    A cell agrees if the full interval of its difference lies within MARGIN; it differs if the interval does not and
-    excludes zero; otherwise, or with fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why
-    a cell has no verdict, or what its verdict rests on; `mentions` how its training differs although it is compared.
+    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`;
+    frame: from `read_runs.collect_runs`; settings: the configuration; judged: from
+    `comparability.judge_runs`, by default for the configuration; paper: the numbers to compare
+    with, by default `paper.read_paper_tables`. A cell agrees if the full interval of its difference
+    lies within MARGIN; it differs if the interval does not and excludes zero; otherwise, or with
+    fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why a cell has no
+    verdict, or what its verdict rests on; `mentions` how its training differs although it is
+    compared.
     """
     paper = read_paper_tables() if paper is None else paper
     rows = paper.merge(_ours(metrics, contrasts), on=KEYS, how="left")
-    rows["paper_stderr"] = np.where(rows["spread_kind"] == "std", rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
-                                    rows["paper_spread"])
+    rows["paper_stderr"] = np.where(
+        rows["spread_kind"] == "std",
+        rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
+        rows["paper_spread"],
+    )
     rows["difference"] = rows["ours"] - rows["paper_mean"]
     rows["uncertainty"] = _uncertainty(rows)
     judged = judge_runs(frame, [None] * len(frame), settings) if judged is None else judged
-    told = [_tell(*cell) for cell in zip(_obstacles(rows, frame, judged), rows["n"], rows["difference"],
-                                         rows["uncertainty"], rows["expected"], strict=True)]
+    told = [
+        _tell(*cell)
+        for cell in zip(
+            _obstacles(rows, frame, judged),
+            rows["n"],
+            rows["difference"],
+            rows["uncertainty"],
+            rows["expected"],
+            strict=True,
+        )
+    ]
     rows["verdict"], rows["reason"] = zip(*told, strict=True)
-    rows["mentions"] = ["; ".join(dict.fromkeys(what for cell in _cells(row) if cell in judged
-                                                for what in judged[cell][1])) for row in rows.itertuples()]
+    rows["mentions"] = [
+        "; ".join(
+            dict.fromkeys(
+                what for cell in _cells(row) if cell in judged for what in judged[cell][1]
+            )
+        )
+        for row in rows.itertuples()
+    ]
     rows = rows.rename(columns={"paper_mean": "paper"})
     rows.loc[~rows["verdict"].isin(COMPARED), ["difference", "uncertainty"]] = np.nan
     return rows[COLUMNS]
@@ -59,31 +99,39 @@ def comparison_table(metrics: pd.DataFrame, contrasts: pd.DataFrame, frame: pd.D
 def _ours(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
     change = contrasts.assign(stderr=contrasts["std"] / np.sqrt(contrasts["n"]))
     columns = [*KEYS, "mean", "stderr", "n", "expected", "cues"]
-    both = [table[columns].astype({"mean": float, "stderr": float}) for table in (metrics, change) if len(table)]
+    both = [
+        table[columns].astype({"mean": float, "stderr": float})
+        for table in (metrics, change)
+        if len(table)
+    ]
     rows = pd.concat(both) if both else pd.DataFrame(columns=columns)
     return rows.rename(columns={"mean": "ours"})
 
 
 def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
-    """Half the width of an interval that contains the difference in at least 95 % of cases; NaN below two samples.
+    """Half the width of an interval that contains the difference in at least 95 % of cases; NaN
+    below two samples.
 
-    Welch's t with both standard errors, plus the rounding. A printed spread s may be any value that rounds to it,
-    with mean square s^2 + 1/12 percent^2; the printed mean is off by up to half a percent, which is added directly.
-    On the paper's own dataset samples, what both sides share cancels from the difference but not from the standard
-    errors; how much is unknown, since the paper prints no number for a single sample, so the interval tends to be too
-    wide.
+    Welch's t with both standard errors, plus the rounding. A printed spread s may be any value that
+    rounds to it, with mean square s^2 + 1/12 percent^2; the printed mean is off by up to half a
+    percent, which is added directly. On the paper's own dataset samples, what both sides share
+    cancels from the difference but not from the standard errors; how much is unknown, since the
+    paper prints no number for a single sample, so the interval tends to be too wide.
     """
     of_samples = np.where(rows["spread_kind"] == "std", 1, PAPER_SAMPLES) * (
-        rows["paper_spread"].to_numpy() ** 2 + _ROUNDING_VARIANCE)
+        rows["paper_spread"].to_numpy() ** 2 + _ROUNDING_VARIANCE
+    )
     theirs = of_samples / PAPER_SAMPLES
     ours, n = rows["stderr"].to_numpy(dtype=np.float64) ** 2, rows["n"].to_numpy(dtype=np.float64)
-    freedom = (ours + theirs) ** 2 / (ours**2 / np.maximum(n - 1, 1) + theirs**2 / (PAPER_SAMPLES - 1))
+    freedom = (ours + theirs) ** 2 / (
+        ours**2 / np.maximum(n - 1, 1) + theirs**2 / (PAPER_SAMPLES - 1)
+    )
     return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
 def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The same if ours are too few to show a spread: n samples assumed to spread as the paper's five do, with their
-    four degrees of freedom."""
+    """The same if ours are too few to show a spread: n samples assumed to spread as the paper's
+    five do, with their four degrees of freedom."""
     theirs = paper_stderr**2 + _ROUNDING_VARIANCE
     return half_width(PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
 
@@ -97,8 +145,11 @@ def _cells(row) -> list[tuple[str, str, str]]:
 
 def _obstacles(rows: pd.DataFrame, frame: pd.DataFrame, judged: dict) -> list[tuple[str, str]]:
     """Per row, the verdict if it does not depend on the number ('' if it does), and the reason."""
-    embedded = {(r.baseline, r.study, r.target) for r in frame[frame["status"] == "ok"].itertuples()
-                if not r.comparable}
+    embedded = {
+        (r.baseline, r.study, r.target)
+        for r in frame[frame["status"] == "ok"].itertuples()
+        if not r.comparable
+    }
     return [_obstacle(row, judged, embedded) for row in rows.itertuples()]
 
 
@@ -119,8 +170,9 @@ def _obstacle(row, judged: dict, embedded: set) -> tuple[str, str]:
     return "", ""
 
 
-def _tell(obstacle: tuple[str, str], n: float, difference: float, uncertainty: float,
-          expected: float) -> tuple[str, str]:
+def _tell(
+    obstacle: tuple[str, str], n: float, difference: float, uncertainty: float, expected: float
+) -> tuple[str, str]:
     """Verdict and reason of one cell."""
     if obstacle[0]:
         return obstacle
@@ -136,28 +188,55 @@ def _tell(obstacle: tuple[str, str], n: float, difference: float, uncertainty: f
 
 
 def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
-    """How many cells have which verdict, overall and by study, baseline and factor: by, name, cells, a column each."""
+    """How many cells have which verdict, overall and by study, baseline and factor: by, name,
+    cells, a column each."""
     rows = []
-    for by, column in (("overall", None), ("study", "study"), ("baseline", "baseline"), ("factor", "target")):
+    for by, column in (
+        ("overall", None),
+        ("study", "study"),
+        ("baseline", "baseline"),
+        ("factor", "target"),
+    ):
         groups = comparison.groupby(column, sort=False) if column else [("all", comparison)]
         for name, cells in groups:
             counts = cells["verdict"].value_counts()
-            rows.append({"by": by, "name": name, "cells": len(cells),
-                         **{verdict.replace(" ", "_"): int(counts.get(verdict, 0)) for verdict in VERDICTS}})
-    return pd.DataFrame(rows if len(comparison) else [], columns=[
-        "by", "name", "cells", *(verdict.replace(" ", "_") for verdict in VERDICTS)])
+            rows.append(
+                {
+                    "by": by,
+                    "name": name,
+                    "cells": len(cells),
+                    **{
+                        verdict.replace(" ", "_"): int(counts.get(verdict, 0))
+                        for verdict in VERDICTS
+                    },
+                }
+            )
+    return pd.DataFrame(
+        rows if len(comparison) else [],
+        columns=["by", "name", "cells", *(verdict.replace(" ", "_") for verdict in VERDICTS)],
+    )
 
 
 def verdict_sentence(comparison: pd.DataFrame) -> str:
-    """`380 of 864 cells agree ...`: the summary in words, with what could not be compared and why."""
+    """`380 of 864 cells agree ...`: the summary in words, with what could not be compared and
+    why."""
     counts = comparison["verdict"].value_counts()
     agree, differ, unknown = (int(counts.get(verdict, 0)) for verdict in COMPARED)
-    left = [f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}" for name in VERDICTS[len(COMPARED):]
-            if counts.get(name, 0)]
+    left = [
+        f"{int(counts[name])} {'were' if name == 'not run' else 'are'} {name}"
+        for name in VERDICTS[len(COMPARED) :]
+        if counts.get(name, 0)
+    ]
     if not agree + differ + unknown:
         if counts.get("not run", 0) == len(comparison):
             left = ["none of its models was run"]
         return f"None of the paper's {len(comparison)} cells can be compared: {', '.join(left)}."
-    text = (f"Of {agree + differ + unknown} compared cells, {agree} agree with the paper within {100 * MARGIN:.0f} "
-            f"points, {differ} differ, and {unknown} are undecided")
-    return f"{text}; of the paper's {len(comparison)} cells, {', '.join(left)}." if left else f"{text}."
+    text = (
+        f"Of {agree + differ + unknown} compared cells, {agree} agree with the paper within {100 * MARGIN:.0f} "
+        f"points, {differ} differ, and {unknown} are undecided"
+    )
+    return (
+        f"{text}; of the paper's {len(comparison)} cells, {', '.join(left)}."
+        if left
+        else f"{text}."
+    )

@@ -12,11 +12,14 @@ from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, 
 class Source(Strict):
     """One source file."""
 
-    path: text_like(r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
-                    "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
-                    "them")
+    path: text_like(
+        r"(?=.{1,200}$)[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)*",
+        "a path is relative to the scene's folder in data/raw/ and to a mirror, and never leads outside "
+        "them",
+    )
     urls: unique(text_like(r"https?://\S+", "an address begins with https:// or http://")) = Field(
-        description="tried in turn")
+        description="tried in turn"
+    )
     sha256: text_like(r"[0-9a-f]{64}", "a sha256 has 64 hexadecimal digits")
     licence: Annotated[str, Field(min_length=1, description="an SPDX identifier")]
     citation: Annotated[str, Field(min_length=1)]
@@ -33,10 +36,13 @@ class SourceFiles(Strict):
         paths = [source.path for source in files]
         twice = next((number for number, path in enumerate(paths) if path in paths[:number]), None)
         if twice is not None:
-            raise Misplaced(f"{twice}.path", f"the path {paths[twice]} is listed twice; keep one of the entries")
+            raise Misplaced(
+                f"{twice}.path", f"the path {paths[twice]} is listed twice; keep one of the entries"
+            )
         return files
 
 
 def read_sources(path: Path) -> list[Source]:
-    """The source files named in a list. DiagvibError, naming file, entry and key, for any error in it."""
+    """The source files named in a list. DiagvibError, naming file, entry and key, for any error in
+    it."""
     return validated(SourceFiles, read_yaml(path), str(path)).files

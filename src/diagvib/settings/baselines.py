@@ -1,6 +1,8 @@
-"""Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and how it is trained.
+"""Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and
+how it is trained.
 
-Does not import torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints the files' schema.
+Does not import torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints
+the files' schema.
 """
 
 import math
@@ -25,38 +27,67 @@ Positive = Annotated[float, Field(gt=0, le=1000)]
 NotNegative = Annotated[float, Field(ge=0)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
-# How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other), or the last.
+# How an epoch is chosen: by a column of the history (the lowest loss, or the highest of any other),
+# or the last.
 SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 # Keys of earlier versions -> what replaces them.
-_FORMER = {"kind": "model, method or both", "options": "model.options, or a key of method", "lr": "optimiser.lr",
-           "betas": "optimiser.betas"}
+_FORMER = {
+    "kind": "model, method or both",
+    "options": "model.options, or a key of method",
+    "lr": "optimiser.lr",
+    "betas": "optimiser.betas",
+}
 _OWN = r"\w+(\.\w+)*:\w+"
 
 
 class ModelSettings(Strict):
     """A network."""
 
-    name: text_like(rf"(timm/)?[\w.-]+|{_OWN}", "small_cnn, a torchvision classifier, timm/NAME, or your own as "
-                                                "package.module:function is needed")
+    name: text_like(
+        rf"(timm/)?[\w.-]+|{_OWN}",
+        "small_cnn, a torchvision classifier, timm/NAME, or your own as "
+        "package.module:function is needed",
+    )
     options: dict[str, JsonValue] = Field({}, description="Arguments for the model.")
-    weights: str | None = Field(None, description="torchvision's name of published weights; random if not given.")
-    weights_file: str | None = Field(None, description="A local file with these weights instead of a download.")
-    weights_sha256: str | None = Field(None, pattern="^[0-9a-fA-F]{8,64}$", description="The sha256 of weights_file, "
-                                       "or its first digits; by default torchvision's hash.")
+    weights: str | None = Field(
+        None, description="torchvision's name of published weights; random if not given."
+    )
+    weights_file: str | None = Field(
+        None, description="A local file with these weights instead of a download."
+    )
+    weights_sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-fA-F]{8,64}$",
+        description="The sha256 of weights_file, "
+        "or its first digits; by default torchvision's hash.",
+    )
     frozen: bool = Field(False, description="Only the last layer is trained.")
-    frozen_statistics: bool = Field(False, description="Batch norm keeps the statistics that came with the weights.")
+    frozen_statistics: bool = Field(
+        False, description="Batch norm keeps the statistics that came with the weights."
+    )
 
     @model_validator(mode="after")
     def _of_published_weights(self) -> "ModelSettings":
-        given = sorted(self.model_fields_set - {"name", "options"} - {
-            key for key in self.model_fields_set if not getattr(self, key)})
+        given = sorted(
+            self.model_fields_set
+            - {"name", "options"}
+            - {key for key in self.model_fields_set if not getattr(self, key)}
+        )
         if given and family(self.name) != "torchvision":
-            raise Misplaced(given[0], f"only torchvision's classifiers have this key, and {self.name} is not one")
+            raise Misplaced(
+                given[0],
+                f"only torchvision's classifiers have this key, and {self.name} is not one",
+            )
         if given and not self.weights:
-            raise Misplaced(given[0], "this needs the key weights, the name of published ones, such as IMAGENET1K_V1")
+            raise Misplaced(
+                given[0],
+                "this needs the key weights, the name of published ones, such as IMAGENET1K_V1",
+            )
         if self.weights_sha256 and not self.weights_file:
-            raise Misplaced("weights_sha256", "this needs the key weights_file, the file with this hash")
+            raise Misplaced(
+                "weights_sha256", "this needs the key weights_file, the file with this hash"
+            )
         return self
 
 
@@ -65,13 +96,17 @@ class MethodSettings(Strict):
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
-    name: text_like(rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own as package.module:Class is needed")
+    name: text_like(
+        rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own as package.module:Class is needed"
+    )
 
 
 class Adam(Strict):
     name: Literal["adam"]
     lr: Positive = Field(description="Learning rate.")
-    betas: list[Decay] = Field([0.9, 0.999], min_length=2, max_length=2, description="Decay rates of the moments.")
+    betas: list[Decay] = Field(
+        [0.9, 0.999], min_length=2, max_length=2, description="Decay rates of the moments."
+    )
     weight_decay: NotNegative = 0.0
 
 
@@ -89,21 +124,38 @@ class Sgd(Strict):
 class Baseline(Strict):
     """One entry of config/baselines."""
 
-    model: ModelSettings | None = Field(None, description="A name, or a name with further keys; none if the method "
-                                                          "builds its own network.")
+    model: ModelSettings | None = Field(
+        None,
+        description="A name, or a name with further keys; none if the method "
+        "builds its own network.",
+    )
     method: MethodSettings = Field(description="A name, or a name with the method's options.")
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
-    normalise: Literal["dataset", "imagenet"] = Field("dataset", description="The images whose pixel mean and standard "
-                                                                             "deviation normalise the inputs.")
+    normalise: Literal["dataset", "imagenet"] = Field(
+        "dataset",
+        description="The images whose pixel mean and standard deviation normalise the inputs.",
+    )
     augment: unique(Literal[AUGMENTS]) | None = Field(
-        None, description="Random changes to training images, in the order given. flip: half of them are mirrored; "
-                          "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.")
-    selection: text_like(SELECTION, "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
-                         "val_environment_accuracy, or last, is needed") | None = Field(
-        None, description="Which epoch is kept: the one with the lowest val_loss, or with the highest value of another "
-                          "column of the history; or the last. Default: val_loss.")
-    max_epochs: int | None = Field(None, ge=1, le=100_000, description="Overrides training.max_epochs.")
+        None,
+        description="Random changes to training images, in the order given. flip: half of them are mirrored; "
+        "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.",
+    )
+    selection: (
+        text_like(
+            SELECTION,
+            "val_loss, val_accuracy, val_worst_group, val_worst_group_cue_1 to _9, "
+            "val_environment_accuracy, or last, is needed",
+        )
+        | None
+    ) = Field(
+        None,
+        description="Which epoch is kept: the one with the lowest val_loss, or with the highest value of another "
+        "column of the history; or the last. Default: val_loss.",
+    )
+    max_epochs: int | None = Field(
+        None, ge=1, le=100_000, description="Overrides training.max_epochs."
+    )
     origin: str = Field(min_length=1, description="Where the values come from.")
 
     @model_validator(mode="before")
@@ -111,7 +163,10 @@ class Baseline(Strict):
     def _no_former_keys(cls, value):
         for key in value if isinstance(value, dict) else ():
             if key in _FORMER:
-                raise Misplaced(key, f"this key is now {_FORMER[key]}; see the top of config/baselines/diagvib6.yaml")
+                raise Misplaced(
+                    key,
+                    f"this key is now {_FORMER[key]}; see the top of config/baselines/diagvib6.yaml",
+                )
         return value
 
     @field_validator("model", "method", mode="before")
@@ -126,16 +181,22 @@ def _entries(path: Path) -> dict[str, object]:
         raise DiagvibError(f"{path}: must be a mapping of baseline names to settings")
     for name in entries:  # folders and files are named after baselines
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-            raise DiagvibError(f"{path}: {one_line(repr(name), 120)} is not a valid name of a baseline; use at most 64 "
-                               "letters, digits, '_', '-' and '.', beginning with a letter or digit")
+            raise DiagvibError(
+                f"{path}: {one_line(repr(name), 120)} is not a valid name of a baseline; use at most 64 "
+                "letters, digits, '_', '-' and '.', beginning with a letter or digit"
+            )
     return entries
 
 
 @cache
 def _shipped() -> dict[str, tuple[Path, object]]:
-    """File and entry of every baseline in `config/baselines`. Completing all of them would slow every command down."""
-    return {name: (path, entry) for path in sorted(definition_path("baselines").glob("*.yaml"))
-            for name, entry in _entries(path).items()}
+    """File and entry of every baseline in `config/baselines`. Completing all of them would slow
+    every command down."""
+    return {
+        name: (path, entry)
+        for path in sorted(definition_path("baselines").glob("*.yaml"))
+        for name, entry in _entries(path).items()
+    }
 
 
 @cache
@@ -158,19 +219,22 @@ def _own(files: Sequence[str | Path]) -> dict[str, dict]:
     for path in map(Path, files):
         for name, entry in _of_file(path).items():
             if name in found or name in _shipped():
-                raise DiagvibError(f"{path}: {name}: this name is already taken; choose another one")
+                raise DiagvibError(
+                    f"{path}: {name}: this name is already taken; choose another one"
+                )
             found[name] = entry
     return found
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline defined in `config/baselines` or in further files. DiagvibError for anything wrong in these."""
+    """Every baseline defined in `config/baselines` or in further files. DiagvibError for anything
+    wrong in these."""
     return [*_shipped(), *_own(further)]
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
-    """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar name, and for
-    anything wrong in its entry or in further files."""
+    """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar
+    name, and for anything wrong in its entry or in further files."""
     own = _own(further)
     if name not in own and name not in _shipped():
         raise unknown_name("baseline", name, [*_shipped(), *own], "config/baselines")
@@ -178,8 +242,9 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
 
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
-    """An entry with all defaults, as plain data: model (None if the method builds its own), method with all its
-    options and what it is told, optimiser, batch_size, normalise, origin; max_epochs and selection if given.
+    """An entry with all defaults, as plain data: model (None if the method builds its own), method
+    with all its options and what it is told, optimiser, batch_size, normalise, origin; max_epochs
+    and selection if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
@@ -187,8 +252,10 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
     settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
     own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
     if own and settings["model"]:
-        raise DiagvibError(f"{where}: {name}.model: method {settings['method']['name']} builds its own network; "
-                           "leave out this key")
+        raise DiagvibError(
+            f"{where}: {name}.model: method {settings['method']['name']} builds its own network; "
+            "leave out this key"
+        )
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
     check_model(settings["model"], f"{where}: {name}.model")
@@ -196,7 +263,8 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
 
 
 def read_baseline(settings: object, where: str) -> dict:
-    """The result of `complete` without the origin, as jobs get it. DiagvibError naming `where` and the wrong key.
+    """The result of `complete` without the origin, as jobs get it. DiagvibError naming `where` and
+    the wrong key.
 
     The method's options are not checked again.
     """
@@ -212,15 +280,21 @@ def _read(entry: object, name: str, where: str) -> dict:
 def shortened(settings: dict) -> dict:
     """The result of `complete` without defaults: an entry for people to read."""
     entry = Baseline.model_validate({**settings, "method": changed(settings["method"])}).model_dump(
-        exclude_defaults=True)
-    return {key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
-            for key, value in entry.items()}
+        exclude_defaults=True
+    )
+    return {
+        key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
+        for key, value in entry.items()
+    }
 
 
 def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
     declared = declaration(method["name"])
-    usual = {"told": declared.told[0], **{key: schema["default"] for key, schema in declared.options.items()}}
+    usual = {
+        "told": declared.told[0],
+        **{key: schema["default"] for key, schema in declared.options.items()},
+    }
     return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
 
 
@@ -232,17 +306,28 @@ def _complete_method(given: dict, where: str, place: str) -> dict:
         if key == "name":
             continue
         if key not in schemas:
-            raise unknown_name("key", f"{place}.{key}", [f"{place}.{known}" for known in schemas], where)
+            raise unknown_name(
+                "key", f"{place}.{key}", [f"{place}.{known}" for known in schemas], where
+            )
         _check_option(value, schemas[key], f"{where}: {place}.{key}")
-    return {"name": given["name"], **{key: schema["default"] for key, schema in schemas.items()}, **given}
+    return {
+        "name": given["name"],
+        **{key: schema["default"] for key, schema in schemas.items()},
+        **given,
+    }
 
 
 def _check_option(value: JsonValue, schema: dict, place: str) -> None:
-    from jsonschema.exceptions import SchemaError  # here, so that jobs with complete settings do not need it
+    from jsonschema.exceptions import (
+        SchemaError,
+    )  # here, so that jobs with complete settings do not need it
+
     try:
         _validator().check_schema(schema)
     except SchemaError as error:
-        raise DiagvibError(f"{place}: the method declares an invalid JSON schema: {one_line(error.message)}") from None
+        raise DiagvibError(
+            f"{place}: the method declares an invalid JSON schema: {one_line(error.message)}"
+        ) from None
     for error in _validator()(schema).iter_errors(value):
         dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
         hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 reads 2e-4 as text
@@ -254,16 +339,29 @@ def _validator() -> type:
     """JSON Schema's, which by itself accepts 1.0 as an integer, and NaN as a number."""
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
-    return extend(Draft202012Validator, type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many({
-        "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-        "number": lambda _, value: isinstance(value, int | float) and not isinstance(value, bool)
-        and math.isfinite(value)}))
+
+    return extend(
+        Draft202012Validator,
+        type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+            {
+                "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
+                "number": lambda _, value: (
+                    isinstance(value, int | float)
+                    and not isinstance(value, bool)
+                    and math.isfinite(value)
+                ),
+            }
+        ),
+    )
 
 
 def _told_schema(declared: Declaration) -> dict:
     """What a method may be told; single cues are named by their number in the study."""
-    words = [word for told in declared.told
-             for word in ([f"cue-{number}" for number in range(1, 10)] if told == "cue" else [told])]
+    words = [
+        word
+        for told in declared.told
+        for word in ([f"cue-{number}" for number in range(1, 10)] if told == "cue" else [told])
+    ]
     return {"description": "What the method is told.", "enum": words, "default": words[0]}
 
 
@@ -275,25 +373,49 @@ def schema() -> dict:
     for name in METHODS:
         declared = declaration(name)
         definitions[f"method_{name}"] = {
-            "type": "object", "required": ["name"], "additionalProperties": False,
-            "properties": {"name": {"const": name}, "told": _told_schema(declared), **declared.options}}
-    definitions["method_own"] = {**own, "properties": {"name": {"type": "string", "pattern": "^[^:]+:[^:]+$"}}}
+            "type": "object",
+            "required": ["name"],
+            "additionalProperties": False,
+            "properties": {
+                "name": {"const": name},
+                "told": _told_schema(declared),
+                **declared.options,
+            },
+        }
+    definitions["method_own"] = {
+        **own,
+        "properties": {"name": {"type": "string", "pattern": "^[^:]+:[^:]+$"}},
+    }
     properties = entry["properties"]
     properties["model"]["anyOf"] = [{"type": "string"}, *properties["model"]["anyOf"]]
-    properties["method"] = {"description": properties["method"]["description"], "anyOf": [
-        {"type": "string"}, *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"])]}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Settings of the baselines",
-            "type": "object", "minProperties": 1, "additionalProperties": entry, "$defs": definitions}
+    properties["method"] = {
+        "description": properties["method"]["description"],
+        "anyOf": [
+            {"type": "string"},
+            *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
+        ],
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Settings of the baselines",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": entry,
+        "$defs": definitions,
+    }
 
 
 def schema_text() -> str:
     """The content of config/schema/baselines.schema.yaml."""
+
     class Plain(yaml.SafeDumper):
         def ignore_aliases(self, data):
             return True
 
-    return ("# Made from src/diagvib/settings/baselines.py by `python -m diagvib.settings.baselines`; do not edit.\n"
-            + yaml.dump(schema(), Dumper=Plain, sort_keys=False, width=118))
+    return (
+        "# Made from src/diagvib/settings/baselines.py by `python -m diagvib.settings.baselines`; do not edit.\n"
+        + yaml.dump(schema(), Dumper=Plain, sort_keys=False, width=118)
+    )
 
 
 if __name__ == "__main__":

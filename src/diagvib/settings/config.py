@@ -13,7 +13,14 @@ from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import check_method, dataset_count, folder_name, own_names, study_bindings, study_of
+from diagvib.settings.grid import (
+    check_method,
+    dataset_count,
+    folder_name,
+    own_names,
+    study_bindings,
+    study_of,
+)
 from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
@@ -21,9 +28,19 @@ from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_training_count
 from diagvib.studies.study import Study, load_studies
 
-# The part of the configuration that each stage may know. A job gets this and no more, and is rerun when it changes.
-_TABLE_KEYS = ("sources", "studies", "studies_from", "bindings", "samples", "counts", "image_size", "baselines",
-               "training")
+# The part of the configuration that each stage may know. A job gets this and no more, and is rerun
+# when it changes.
+_TABLE_KEYS = (
+    "sources",
+    "studies",
+    "studies_from",
+    "bindings",
+    "samples",
+    "counts",
+    "image_size",
+    "baselines",
+    "training",
+)
 STAGE_KEYS = {
     "fetch": ("sources",),
     "prepare": ("sources",),
@@ -35,8 +52,12 @@ STAGE_KEYS = {
     "plot": _TABLE_KEYS,
 }
 # What a stage gets in addition.
-_FURTHER = {"draw": {"study", "dataset_samples"}, "render": {"scene"}, "train": {"scene", "baseline"},
-            "tune": {"scene", "baseline"}}
+_FURTHER = {
+    "draw": {"study", "dataset_samples"},
+    "render": {"scene"},
+    "train": {"scene", "baseline"},
+    "tune": {"scene", "baseline"},
+}
 
 _SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
 
@@ -46,9 +67,11 @@ def default_path() -> Path:
 
 
 def load_config(path: str | Path | None = None, overrides: list[str] | None = None) -> dict:
-    """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides, resolved.
+    """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
+    resolved.
 
-    A dot in a key reaches inside: `training.max_epochs=3`. DiagvibError naming file and key for anything unknown.
+    A dot in a key reaches inside: `training.max_epochs=3`. DiagvibError naming file and key for
+    anything unknown.
     """
     path = Path(path) if path else default_path()
     config = _mapping(read_yaml(path), path)
@@ -76,12 +99,15 @@ def _override(config: dict, override: str) -> None:
 
 
 def typed(value):
-    """A configuration from Snakemake's `--config`, which passes numbers inside brackets and braces as text."""
+    """A configuration from Snakemake's `--config`, which passes numbers inside brackets and braces
+    as text."""
     if isinstance(value, dict):
         return {key: typed(item) for key, item in value.items()}
     if isinstance(value, list):
         return [typed(item) for item in value]
-    return parse_yaml(value, value) if isinstance(value, str) and _SCALAR.fullmatch(value) else value
+    return (
+        parse_yaml(value, value) if isinstance(value, str) and _SCALAR.fullmatch(value) else value
+    )
 
 
 def resolve(config: dict, where: str) -> dict:
@@ -89,13 +115,19 @@ def resolve(config: dict, where: str) -> dict:
 
     where: the file named in messages. DiagvibError for the first problem found.
     """
-    checked = validated(Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where)
+    checked = validated(
+        Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where
+    )
     config = checked.model_dump()
     config["root"] = check_root(config["root"], where)
     studies = load_studies(config["studies_from"])
     config["studies"] = own_names(config["studies"], config, f"{where}: studies")
-    config["tuning"]["study"], = own_names([config["tuning"]["study"]], config, f"{where}: tuning.study")
-    _check_scenes([studies[name] for name in (*config["studies"], config["tuning"]["study"])], where)
+    (config["tuning"]["study"],) = own_names(
+        [config["tuning"]["study"]], config, f"{where}: tuning.study"
+    )
+    _check_scenes(
+        [studies[name] for name in (*config["studies"], config["tuning"]["study"])], where
+    )
     dataset_count(config, where)
     _check_counts(config, studies, where)
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
@@ -104,7 +136,9 @@ def resolve(config: dict, where: str) -> dict:
     names = [b["name"] for b in config["baselines"]]
     for name in names:
         if names.count(name) > 1:
-            raise DiagvibError(f"{where}: baselines: {name} is listed {names.count(name)} times; list it once")
+            raise DiagvibError(
+                f"{where}: baselines: {name} is listed {names.count(name)} times; list it once"
+            )
     return config
 
 
@@ -116,14 +150,21 @@ def _filled(given: object, defaults: object) -> object:
 
 
 def check_root(root: str | Path, where: str) -> str:
-    """A root as records name it: `a` for `./a/`. DiagvibError naming `where` unless it is, or can be, a folder."""
+    """A root as records name it: `a` for `./a/`. DiagvibError naming `where` unless it is, or can
+    be, a folder."""
     validated(Root, str(root), f"{where}: root")
     try:
-        standing = next(p for p in (Path(root), *Path(root).absolute().parents) if p.exists() or p.is_symlink())
+        standing = next(
+            p for p in (Path(root), *Path(root).absolute().parents) if p.exists() or p.is_symlink()
+        )
     except OSError as error:
-        raise DiagvibError(f"{where}: root: {root}: {error.strerror}; name a folder for data/ and results/") from None
+        raise DiagvibError(
+            f"{where}: root: {root}: {error.strerror}; name a folder for data/ and results/"
+        ) from None
     if not standing.is_dir():
-        raise DiagvibError(f"{where}: root: {standing} is a file or broken link; name a folder for data/ and results/")
+        raise DiagvibError(
+            f"{where}: root: {standing} is a file or broken link; name a folder for data/ and results/"
+        )
     return str(Path(root))
 
 
@@ -143,36 +184,54 @@ def _check_scenes(studies: Sequence[Study], where: str) -> None:
             raise DiagvibError(f"{where}: study {study.name}: {error}") from None
         first = folders.setdefault(folder_name(study.scene), study)
         if first.scene != study.scene:
-            raise DiagvibError(f"{where}: studies {first.name} and {study.name}: their scenes {first.scene} and "
-                               f"{study.scene} would share the folder {folder_name(study.scene)}; rename one class")
+            raise DiagvibError(
+                f"{where}: studies {first.name} and {study.name}: their scenes {first.scene} and "
+                f"{study.scene} would share the folder {folder_name(study.scene)}; rename one class"
+            )
 
 
 def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
-    """Every study has a number of test images for each of its groups, or a total for all of them, `test`."""
+    """Every study has a number of test images for each of its groups, or a total for all of them,
+    `test`."""
     counts, together = config["counts"], []
     groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
-    _check_names("key", [f"counts.{key}" for key in counts], [f"counts.{key}" for key in (*SPLITS, *groups)], where)
+    _check_names(
+        "key",
+        [f"counts.{key}" for key in counts],
+        [f"counts.{key}" for key in (*SPLITS, *groups)],
+        where,
+    )
     for name in dict.fromkeys([*config["studies"], *searched_studies(config)]):
         absent = [group for group in studies[name].groups if group not in counts]
         named = [group for group in studies[name].groups if group in counts]
         if absent and "test" not in counts:
-            raise DiagvibError(f"{where}: counts: the group {absent[0]} of study {name} has no number of images; add "
-                               f"counts.{absent[0]}" + ("" if named else ", or counts.test, one number for all groups"))
+            raise DiagvibError(
+                f"{where}: counts: the group {absent[0]} of study {name} has no number of images; add "
+                f"counts.{absent[0]}"
+                + ("" if named else ", or counts.test, one number for all groups")
+            )
         if absent and named:
-            raise DiagvibError(f"{where}: counts: both counts.{named[0]} and counts.test are given for study {name}; "
-                               "give a number for each of its groups, or counts.test for all of them")
+            raise DiagvibError(
+                f"{where}: counts: both counts.{named[0]} and counts.test are given for study {name}; "
+                "give a number for each of its groups, or counts.test for all of them"
+            )
         together += [name] if absent else []
         try:
             check_training_count(studies[name], counts["train"])
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:
-        raise DiagvibError(f"{where}: counts.test: every group of the studies already has its own number, such as "
-                           f"counts.{studies[config['studies'][0]].groups[0]}; leave out one of the two")
+        raise DiagvibError(
+            f"{where}: counts.test: every group of the studies already has its own number, such as "
+            f"counts.{studies[config['studies'][0]].groups[0]}; leave out one of the two"
+        )
 
 
-def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str], where: str) -> None:
-    """Each name is a binding of one of the studies that have cues, and each study has at least one of the bindings."""
+def _check_bindings(
+    config: dict, names: list[str] | str, studies: Sequence[str], where: str
+) -> None:
+    """Each name is a binding of one of the studies that have cues, and each study has at least one
+    of the bindings."""
     found = [study_of(config, study) for study in studies]
     judges = [study for study in found if study.cues] or found
     for name in names if names != "all" else []:
@@ -185,17 +244,22 @@ def _check_bindings(config: dict, names: list[str] | str, studies: Sequence[str]
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
         if not served:
-            raise DiagvibError(f"{where}: none of them fits study {study.name}, which binds {', '.join(study.bound)} "
-                               f"to factors of the scene {study.scene}; add one")
+            raise DiagvibError(
+                f"{where}: none of them fits study {study.name}, which binds {', '.join(study.bound)} "
+                f"to factors of the scene {study.scene}; add one"
+            )
 
 
 def _binding_problem(study: Study, name: str) -> str | None:
-    """Why a name is not a binding of a study; None if it is. A study without cues takes any for its target."""
+    """Why a name is not a binding of a study; None if it is. A study without cues takes any for its
+    target."""
     factors = load_scene(study.scene).factors
     try:
         if not read_binding(name, factors).cues:
-            return (f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
-                    "without cues use only the target factor)")
+            return (
+                f"'{name}' names no cue factor; write e.g. {name}-{next(f for f in factors if f != name)} (studies "
+                "without cues use only the target factor)"
+            )
         if study.cues:
             bind(study, name, factors)
     except DiagvibError as error:
@@ -213,7 +277,9 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
     for key, chosen in (("studies", own), ("bindings", entry.bindings)):
         absent = sorted(set(chosen or []) - set(config[key])) if config[key] != "all" else []
         if absent:
-            raise DiagvibError(f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}")
+            raise DiagvibError(
+                f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}"
+            )
     _check_bindings(config, entry.bindings or "all", studies, f"{where}: {entry.name}: bindings")
     settings = load_settings(entry.name, config["baselines_from"])
     check_method(settings["method"], config, studies, f"{where}: {entry.name}")
@@ -226,16 +292,22 @@ def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> di
 def _check_patience(settings: dict, config: dict, where: str) -> None:
     patience = config["training"]["patience"]
     if patience is not None and settings.get("selection") == "last":
-        raise DiagvibError(f"{where}: training.patience: {patience} never stops a training with selection: last, which "
-                           "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
-                           "out")
+        raise DiagvibError(
+            f"{where}: training.patience: {patience} never stops a training with selection: last, which "
+            "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
+            "out"
+        )
 
 
-def stage_settings(config: dict, stage: str, study: str | None = None, baseline: str | None = None) -> dict:
-    """The part of a resolved configuration that one job depends on, as plain data: its `--settings`.
+def stage_settings(
+    config: dict, stage: str, study: str | None = None, baseline: str | None = None
+) -> dict:
+    """The part of a resolved configuration that one job depends on, as plain data: its
+    `--settings`.
 
-    draw adds the study's definition and the dataset samples; render and train add the scene; train and tune the
-    baseline's settings. tune takes any defined baseline, train those of the configuration.
+    draw adds the study's definition and the dataset samples; render and train add the scene; train
+    and tune the baseline's settings. tune takes any defined baseline, train those of the
+    configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
     if stage in ("draw", "render"):
@@ -245,7 +317,9 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
     definition = study_of(config, study) if study is not None else None
     if stage == "draw":
         # Texts for readers do not affect results.
-        settings["study"] = definition.model_dump(exclude={"name", "title", "meaning", "opportunity"})
+        settings["study"] = definition.model_dump(
+            exclude={"name", "title", "meaning", "opportunity"}
+        )
         settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
     if "scene" in _FURTHER.get(stage, ()):
         settings["scene"] = definition.scene
@@ -259,15 +333,23 @@ def stage_settings(config: dict, stage: str, study: str | None = None, baseline:
 
 def _dataset_samples(study: Study, count: int) -> list[dict]:
     scene = load_scene(study.scene)
-    samples = (dataset_sample(number, scene.factors, scene.published_samples) for number in range(count))
+    samples = (
+        dataset_sample(number, scene.factors, scene.published_samples) for number in range(count)
+    )
     return [sample.model_dump(mode="json") for sample in samples]
 
 
 def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
-    if stage == "train" and baseline not in known and baseline in baseline_names(config["baselines_from"]):
-        raise DiagvibError(f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it there, "
-                           f"or with --set 'baselines=[{baseline}]'")
+    if (
+        stage == "train"
+        and baseline not in known
+        and baseline in baseline_names(config["baselines_from"])
+    ):
+        raise DiagvibError(
+            f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it there, "
+            f"or with --set 'baselines=[{baseline}]'"
+        )
     if stage == "tune" and baseline not in known:
         known[baseline] = load_settings(baseline, config["baselines_from"])
         _check_patience(known[baseline], config, f"baseline {baseline}")
@@ -277,7 +359,8 @@ def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
 
 
 def read_settings(text: str, stage: str) -> dict:
-    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the wrong key."""
+    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the wrong
+    key."""
     where = "--settings"
     try:
         settings = json.loads(text)
@@ -286,9 +369,13 @@ def read_settings(text: str, stage: str) -> dict:
     own = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
     further = _FURTHER.get(stage, set())
     if not isinstance(settings, dict) or own | further != settings.keys():
-        raise DiagvibError(f"{where}: must be a JSON object with the keys {', '.join(sorted(own | further))}")
-    fields = {key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
-              for key in own - {"baselines"}}
+        raise DiagvibError(
+            f"{where}: must be a JSON object with the keys {', '.join(sorted(own | further))}"
+        )
+    fields = {
+        key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
+        for key in own - {"baselines"}
+    }
     model = create_model("Settings", __base__=Strict, **fields)
     checked = validated(model, {key: settings[key] for key in fields}, where).model_dump()
     if "dataset_samples" in settings:
@@ -297,4 +384,6 @@ def read_settings(text: str, stage: str) -> dict:
         validated(str, settings["scene"], f"{where}: scene")
     if "baseline" in settings:
         checked["baseline"] = read_baseline(settings["baseline"], where)
-    return json.loads(json.dumps({**settings, **checked}, sort_keys=True))  # ordered as by `stage_settings`
+    return json.loads(
+        json.dumps({**settings, **checked}, sort_keys=True)
+    )  # ordered as by `stage_settings`

@@ -12,9 +12,11 @@ FORMER = {"pairs": "bindings"}
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
-Root = text_like(r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-                 "name a folder without '{', '}', ':' or control characters, without spaces at either end or '~' at "
-                 "the start")
+Root = text_like(
+    r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
+    "name a folder without '{', '}', ':' or control characters, without spaces at either end or '~' at "
+    "the start",
+)
 
 
 class Training(Strict):
@@ -23,32 +25,44 @@ class Training(Strict):
     max_epochs: Count
     patience: Count | None = Field(
         description="training stops after this many epochs in a row that are no better by the baseline's selection "
-                    "rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the "
-                    "last epoch (identify of jtt, reference of eiil) do not stop early. null: never")
+        "rule; not with selection: last. Counted in each phase of a method; phases of which it keeps the "
+        "last epoch (identify of jtt, reference of eiil) do not stop early. null: never"
+    )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)]
-    precision: Literal["bf16", "fp32"] = Field(description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
-                                                           "AMX; on other CPUs fp32")
+    precision: Literal["bf16", "fp32"] = Field(
+        description="bf16: autocast, on CUDA and on CPUs with AVX512-BF16 or "
+        "AMX; on other CPUs fp32"
+    )
     threads: Annotated[int, Field(ge=1, le=1024)] = Field(
-        description="CPU threads of one training job; their number affects the result, since sums depend on it")
-    track_test: bool = Field(description="runs also record test accuracies after every epoch, to draw curves and "
-                                         "compare selection rules; they never select an epoch")
+        description="CPU threads of one training job; their number affects the result, since sums depend on it"
+    )
+    track_test: bool = Field(
+        description="runs also record test accuracies after every epoch, to draw curves and "
+        "compare selection rules; they never select an epoch"
+    )
 
 
 class Tuning(Strict):
-    """The candidates of `diagvib tune`: every batch size with every learning rate, or the trials of a random search."""
+    """The candidates of `diagvib tune`: every batch size with every learning rate, or the trials of
+    a random search."""
 
-    study: Name = Field(description="the study on which candidates are compared; for the grid, one that binds only a "
-                                    "target")
+    study: Name = Field(
+        description="the study on which candidates are compared; for the grid, one that binds only a "
+        "target"
+    )
     batch_sizes: unique(Annotated[int, Field(ge=2, le=65536)])
     learning_rates: unique(Annotated[float, Field(gt=0, le=1000)])
     factors: unique(str) = Field(
-        description="target factors over which the grid's validation loss is averaged")
+        description="target factors over which the grid's validation loss is averaged"
+    )
     samples: unique(Annotated[int, Field(ge=0)]) = Field(
-        description="numbers of the dataset samples that candidates are trained on; their results are averaged")
+        description="numbers of the dataset samples that candidates are trained on; their results are averaged"
+    )
     max_epochs: Count | None = Field(description="null: as in other runs of the baseline")
     random_search: RandomSearch | None = Field(
         description="trials of a random search instead of the grid of batch_sizes, learning_rates and factors; null: "
-                    "the grid")
+        "the grid"
+    )
 
 
 def _no_former_keys(value: object) -> object:
@@ -70,40 +84,57 @@ class BaselineChoice(Strict):
 
 
 class Configuration(Strict):
-    """A configuration. Missing keys take their values from config/config.yaml, the paper's protocol."""
+    """A configuration. Missing keys take their values from config/config.yaml, the paper's
+    protocol."""
 
     _former = model_validator(mode="before")(_no_former_keys)
 
     root: Root = Field(description="folder for this configuration's data/ and results/")
     sources: Literal["official", "embedded"] = Field(
-        description="official: the published source files; embedded: stand-ins that need no download")
+        description="official: the published source files; embedded: stand-ins that need no download"
+    )
     mirror: Annotated[str, Field(min_length=1)] | None = Field(
-        description="local folder with the source files, instead of a download")
+        description="local folder with the source files, instead of a download"
+    )
     studies: unique(Name) = Field(description="names from config/studies")
     studies_from: unique(str, least=0) = Field(
-        description="your own study files; paths are relative to the current folder")
+        description="your own study files; paths are relative to the current folder"
+    )
     bindings: Literal["all"] | unique(str) = Field(
-        description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all")
+        description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all"
+    )
     samples: Annotated[int, Field(ge=1, le=1000)] = Field(
         description="how many dataset samples; the published ones come first, further ones are drawn. With a scene of "
-                    "photos, which has one dataset: how many training runs on it, each with its own seed")
+        "photos, which has one dataset: how many training runs on it, each with its own seed"
+    )
     counts: dict[Name, ImageCount] = Field(
         description="images per dataset: train, val, and a number for each test group; or test, the total for studies "
-                    "none of whose groups has a number, divided according to the weights of their rows")
-    image_size: Annotated[int, Field(ge=64, le=256)] = Field(description="side length of the images in pixels")
+        "none of whose groups has a number, divided according to the weights of their rows"
+    )
+    image_size: Annotated[int, Field(ge=64, le=256)] = Field(
+        description="side length of the images in pixels"
+    )
     images: Literal["parquet", "render"] = Field(
-        description="parquet: image files; render: images are rendered on the training device and never written")
+        description="parquet: image files; render: images are rendered on the training device and never written"
+    )
     baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
         description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
-                    "change its max_epochs")
+        "change its max_epochs"
+    )
     baselines_from: unique(str, least=0) = Field(
-        description="your own baseline files; paths are relative to the current folder")
+        description="your own baseline files; paths are relative to the current folder"
+    )
     training: Training
     tuning: Tuning
-    keep_weights: bool = Field(description="every run also keeps its selected weights, in weights.pt")
-    device: Literal["auto", "cpu", "cuda"] = Field(description="where images are rendered and networks trained; auto: "
-                                                               "cuda if there is a GPU")
+    keep_weights: bool = Field(
+        description="every run also keeps its selected weights, in weights.pt"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        description="where images are rendered and networks trained; auto: cuda if there is a GPU"
+    )
     tensorboard: bool = Field(
-        description="every run also writes its curves to logs/tensorboard; changing this reruns nothing")
+        description="every run also writes its curves to logs/tensorboard; changing this reruns nothing"
+    )
     cuda_graphs: bool = Field(
-        description="on a GPU, training steps are recorded as CUDA graphs, for speed; changing this reruns nothing")
+        description="on a GPU, training steps are recorded as CUDA graphs, for speed; changing this reruns nothing"
+    )

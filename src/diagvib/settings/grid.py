@@ -1,4 +1,5 @@
-"""The grid: which datasets and runs a configuration asks for, and where their files are under its root."""
+"""The grid: which datasets and runs a configuration asks for, and where their files are under its
+root."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +18,8 @@ from diagvib.studies.study import Study, load_study
 
 @dataclass(frozen=True)
 class Run:
-    """One training run: a baseline on one dataset sample of a (study, binding); or, if shared, one of several on the
-    only dataset, numbered like samples."""
+    """One training run: a baseline on one dataset sample of a (study, binding); or, if shared, one
+    of several on the only dataset, numbered like samples."""
 
     baseline: str
     study: str
@@ -45,16 +46,25 @@ def study_of(config: dict, name: str) -> Study:
 
 
 def own_names(names: Sequence[str], config: dict, where: str) -> list[str]:
-    """The real names of a configuration's studies, which may be given as aliases. DiagvibError for an unknown study, or
-    one given under two names."""
+    """The real names of a configuration's studies, which may be given as aliases. DiagvibError for
+    an unknown study, or one given under two names."""
     try:
         found = [study_of(config, name).name for name in names]
     except DiagvibError as error:
         raise DiagvibError(f"{where}: {error}") from None
-    alias = next((name for name, own in zip(names, found, strict=True) if own != name and found.count(own) > 1), None)
+    alias = next(
+        (
+            name
+            for name, own in zip(names, found, strict=True)
+            if own != name and found.count(own) > 1
+        ),
+        None,
+    )
     if alias is not None:
-        raise DiagvibError(f"{where}: {alias} is another name for {study_of(config, alias).name}, so this study is "
-                           "listed twice; list it once")
+        raise DiagvibError(
+            f"{where}: {alias} is another name for {study_of(config, alias).name}, so this study is "
+            "listed twice; list it once"
+        )
     return found
 
 
@@ -65,15 +75,18 @@ def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Bin
 
 
 def check_method(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
-    """DiagvibError unless every study has what a method must be told, and its scene can do what the method needs."""
+    """DiagvibError unless every study has what a method must be told, and its scene can do what the
+    method needs."""
     for name in studies:
         study = study_of(config, name)
         try:
             check_told(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
         except DiagvibError as error:
-            raise DiagvibError(f"{where}: study {name}: {error}; or restrict the baseline to other studies with its "
-                               "key `studies`") from None
+            raise DiagvibError(
+                f"{where}: study {name}: {error}; or restrict the baseline to other studies with its "
+                "key `studies`"
+            ) from None
 
 
 def scenes(config: dict) -> list[str]:
@@ -82,34 +95,49 @@ def scenes(config: dict) -> list[str]:
 
 
 def dataset_count(config: dict, where: str = "configuration") -> int:
-    """How many datasets each (study, binding) has: one per dataset sample, or one that all replicates share.
+    """How many datasets each (study, binding) has: one per dataset sample, or one that all
+    replicates share.
 
     DiagvibError naming `where` if the studies' scenes differ in that.
     """
     kinds = {replicates(load_scene(scene)): scene for scene in scenes(config)}
     if len(kinds) > 1:
-        raise DiagvibError(f"{where}: studies: a replicate of {kinds['samples']} is a dataset sample, one of "
-                           f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes")
+        raise DiagvibError(
+            f"{where}: studies: a replicate of {kinds['samples']} is a dataset sample, one of "
+            f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes"
+        )
     return config["samples"] if "samples" in kinds else 1
 
 
 def datasets(config: dict) -> list[tuple[str, str]]:
-    """Every (study, binding name) of a resolved configuration: one draw and one render job for each."""
-    return [(study, binding.name) for study in config["studies"]
-            for binding in study_bindings(config, study, config["bindings"])]
+    """Every (study, binding name) of a resolved configuration: one draw and one render job for
+    each."""
+    return [
+        (study, binding.name)
+        for study in config["studies"]
+        for binding in study_bindings(config, study, config["bindings"])
+    ]
 
 
 def train_jobs(config: dict) -> list[tuple[str, str, str]]:
-    """Every (baseline, study, binding name): one train job for each, which covers all dataset samples."""
-    return [(baseline["name"], study, binding.name) for baseline in config["baselines"]
-            for study in config["studies"] if study in baseline["studies"]
-            for binding in study_bindings(config, study, baseline["bindings"])]
+    """Every (baseline, study, binding name): one train job for each, which covers all dataset
+    samples."""
+    return [
+        (baseline["name"], study, binding.name)
+        for baseline in config["baselines"]
+        for study in config["studies"]
+        if study in baseline["studies"]
+        for binding in study_bindings(config, study, baseline["bindings"])
+    ]
 
 
 def runs(config: dict) -> list[Run]:
     """Every run of a resolved configuration."""
-    return [make_run(baseline, study, binding, sample) for baseline, study, binding in train_jobs(config)
-            for sample in range(config["samples"])]
+    return [
+        make_run(baseline, study, binding, sample)
+        for baseline, study, binding in train_jobs(config)
+        for sample in range(config["samples"])
+    ]
 
 
 def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool = False) -> Run:
@@ -118,9 +146,19 @@ def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool 
 
 
 def expected_runs(config: dict) -> list[dict]:
-    """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is None."""
-    return [{"baseline": run.baseline, "study": run.study, "binding": run.binding, "target": run.target,
-             "cue": "-".join(run.cues) or None, "sample": run.sample} for run in runs(config)]
+    """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is
+    None."""
+    return [
+        {
+            "baseline": run.baseline,
+            "study": run.study,
+            "binding": run.binding,
+            "target": run.target,
+            "cue": "-".join(run.cues) or None,
+            "sample": run.sample,
+        }
+        for run in runs(config)
+    ]
 
 
 @dataclass(frozen=True)
@@ -159,7 +197,8 @@ class Layout:
         return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:
-        """The folder in which tuning keeps finished trials; they are not part of any declared result."""
+        """The folder in which tuning keeps finished trials; they are not part of any declared
+        result."""
         return self.root / "data" / "tuning" / baseline
 
     @property

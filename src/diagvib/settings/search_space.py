@@ -1,8 +1,9 @@
-"""The space of a random search: which settings are drawn, from which ranges, and what each trial gets.
+"""The space of a random search: which settings are drawn, from which ranges, and what each trial
+gets.
 
-Does not import torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a drawn setting depends only on the seed, the
-number of the trial and its own name: trial 7 is the same among 8 trials and among 100, whatever else is drawn, and for
-all methods.
+Does not import torch. As in DomainBed (Gulrajani and Lopez-Paz, 2021), a drawn setting depends only
+on the seed, the number of the trial and its own name: trial 7 is the same among 8 trials and among
+100, whatever else is drawn, and for all methods.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,28 +25,44 @@ ALL = "all"
 # Drawn and written with this many significant digits, so that what is read is what was trained.
 DIGITS = 4
 
-Bounds = Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)]
-Exponents = Annotated[list[Annotated[float, Field(ge=-30, le=30)]], Field(min_length=2, max_length=2)]
-Setting = text_like(r"batch_size|(optimiser|method|model\.options)\.\w+",
-                    "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed")
+Bounds = Annotated[
+    list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=2, max_length=2)
+]
+Exponents = Annotated[
+    list[Annotated[float, Field(ge=-30, le=30)]], Field(min_length=2, max_length=2)
+]
+Setting = text_like(
+    r"batch_size|(optimiser|method|model\.options)\.\w+",
+    "batch_size, optimiser.KEY, method.OPTION or model.options.KEY is needed",
+)
 
 
 class Range(Strict):
     """The range or list that a setting is drawn from."""
 
-    log10: Exponents | None = Field(None, description="10 to the power of a number drawn uniformly between these two")
-    log2: Exponents | None = Field(None, description="2 to the power of a number drawn uniformly between these two")
+    log10: Exponents | None = Field(
+        None, description="10 to the power of a number drawn uniformly between these two"
+    )
+    log2: Exponents | None = Field(
+        None, description="2 to the power of a number drawn uniformly between these two"
+    )
     uniform: Bounds | None = Field(None, description="a number drawn uniformly between these two")
-    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(None, description="one of these")
+    choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(
+        None, description="one of these"
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"exactly one of {', '.join(type(self).model_fields)} is needed, not {len(given)}")
+            raise ValueError(
+                f"exactly one of {', '.join(type(self).model_fields)} is needed, not {len(given)}"
+            )
         bounds = getattr(self, given[0])
         if given[0] != "choice" and bounds[0] > bounds[1]:
-            raise Misplaced(given[0], f"{bounds} is in descending order; write the lower bound first")
+            raise Misplaced(
+                given[0], f"{bounds} is in descending order; write the lower bound first"
+            )
         return self
 
     def at(self, place: float) -> JsonValue:
@@ -65,10 +82,14 @@ class RandomSearch(Strict):
 
     bindings: unique(str) = Field(description="which factor plays which role in the study")
     trials: Annotated[int, Field(ge=1, le=10_000)]
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(0, description="another seed draws other trials")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
+        0, description="another seed draws other trials"
+    )
     ranges: Name | Ranges = Field(
-        "domainbed", description="what settings are drawn from: a set of config/search_ranges.yaml, or your own in the "
-                                 "same form: under `all` for every method, under a method's name for it alone")
+        "domainbed",
+        description="what settings are drawn from: a set of config/search_ranges.yaml, or your own in the "
+        "same form: under `all` for every method, under a method's name for it alone",
+    )
 
 
 def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
@@ -76,7 +97,9 @@ def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
     if isinstance(ranges, str):
         known = _shipped()
         if ranges not in known:
-            raise unknown_name("set of ranges", ranges, known, f"{where}: config/search_ranges.yaml")
+            raise unknown_name(
+                "set of ranges", ranges, known, f"{where}: config/search_ranges.yaml"
+            )
         return known[ranges]
     for method, its in ranges.items():
         if method == ALL:
@@ -92,8 +115,16 @@ def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
 def _shipped() -> dict[str, dict]:
     path = definition_path("search_ranges.yaml")
     sets = validated(dict[Name, Ranges], read_yaml(path), str(path))
-    return {name: read_ranges({method: {key: own.model_dump(exclude_none=True) for key, own in its.items()}
-                               for method, its in ranges.items()}, f"{path}: {name}") for name, ranges in sets.items()}
+    return {
+        name: read_ranges(
+            {
+                method: {key: own.model_dump(exclude_none=True) for key, own in its.items()}
+                for method, its in ranges.items()
+            },
+            f"{path}: {name}",
+        )
+        for name, ranges in sets.items()
+    }
 
 
 def _check_option(key: str, method: str, where: str) -> None:
@@ -102,16 +133,24 @@ def _check_option(key: str, method: str, where: str) -> None:
     options = declaration(method, where).options
     if option != key and option not in options:
         having = [name for name in METHODS if option in declaration(name).options]
-        raise DiagvibError(f"{where}: {key}: method {method} has no option {option}"
-                           + (f"; give it to those that have it ({', '.join(having)}), under the name of each" if having
-                              else f"; it has {', '.join(options) or 'none'}"))
+        raise DiagvibError(
+            f"{where}: {key}: method {method} has no option {option}"
+            + (
+                f"; give it to those that have it ({', '.join(having)}), under the name of each"
+                if having
+                else f"; it has {', '.join(options) or 'none'}"
+            )
+        )
 
 
-def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baseline: str) -> dict[str, Range]:
-    """The range for each setting drawn for a baseline: those of all methods and of its own, which take precedence.
+def search_space(
+    settings: dict, ranges: Mapping[str, dict], where: str, baseline: str
+) -> dict[str, Range]:
+    """The range for each setting drawn for a baseline: those of all methods and of its own, which
+    take precedence.
 
-    settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning with `where`, if the
-    baseline lacks a setting or cannot have a value in its range.
+    settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
+    with `where`, if the baseline lacks a setting or cannot have a value in its range.
     """
     method, space = settings["method"]["name"], {}
     for section in (ALL, method):
@@ -120,8 +159,10 @@ def search_space(settings: dict, ranges: Mapping[str, dict], where: str, baselin
             space[key] = validated(Range, given, f"{where}: {section}.{key}")
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for place in range(max(map(len, extremes.values()), default=0)):
-        values = {key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
-                  for key, its in extremes.items()}
+        values = {
+            key: _fitting(settings, key, space[key], its[min(place, len(its) - 1)])
+            for key, its in extremes.items()
+        }
         # `complete` asks for an origin, which a job's settings lack.
         complete({"origin": where, **with_values(settings, values, where)}, baseline, where)
     return space
@@ -136,26 +177,40 @@ def with_values(settings: dict, values: Mapping[str, JsonValue], where: str = "r
         for parent in parents:
             place = place[parent]
             if place is None:
-                raise DiagvibError(f"{where}: {key}: the baseline has no {parent}; leave out this key")
+                raise DiagvibError(
+                    f"{where}: {key}: the baseline has no {parent}; leave out this key"
+                )
         place[last] = value
     return found
 
 
-def trial_values(settings: dict, space: Mapping[str, Range], seed: int, trial: int) -> dict[str, JsonValue]:
+def trial_values(
+    settings: dict, space: Mapping[str, Range], seed: int, trial: int
+) -> dict[str, JsonValue]:
     """A trial's values for the settings in a space; trial 0 has the baseline's own."""
     if trial == 0:
         return {key: _present(settings, key) for key in space}
-    return {key: _fitting(settings, key, own, own.at(named_generator("random search", seed, trial, key).random()))
-            for key, own in space.items()}
+    return {
+        key: _fitting(
+            settings, key, own, own.at(named_generator("random search", seed, trial, key).random())
+        )
+        for key, own in space.items()
+    }
 
 
 def described(space: Mapping[str, Range]) -> Iterator[str]:
     """`optimiser.lr 10^U(-5, -3.5)`"""
     for key, own in space.items():
-        (kind, given), = own.model_dump(exclude_none=True).items()
-        listed = ", ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in given)
-        yield {"log10": f"{key} 10^U({listed})", "log2": f"{key} 2^U({listed})", "uniform": f"{key} U({listed})",
-               "choice": f"{key} of {listed}"}[kind]
+        ((kind, given),) = own.model_dump(exclude_none=True).items()
+        listed = ", ".join(
+            f"{value:g}" if isinstance(value, float) else str(value) for value in given
+        )
+        yield {
+            "log10": f"{key} 10^U({listed})",
+            "log2": f"{key} 2^U({listed})",
+            "uniform": f"{key} U({listed})",
+            "choice": f"{key} of {listed}",
+        }[kind]
 
 
 def _present(settings: dict, key: str) -> JsonValue:
@@ -166,10 +221,13 @@ def _present(settings: dict, key: str) -> JsonValue:
 
 
 def _fitting(settings: dict, key: str, own: Range, value: JsonValue) -> JsonValue:
-    """A drawn value in the form of the setting: rounded down for integers, otherwise rounded to DIGITS."""
+    """A drawn value in the form of the setting: rounded down for integers, otherwise rounded to
+    DIGITS."""
     if own.choice is not None:
         return value
     kind, _, option = key.partition(".")
-    schema = declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
+    schema = (
+        declaration(settings["method"]["name"]).options.get(option, {}) if kind == "method" else {}
+    )
     whole = key == "batch_size" or schema.get("type") == "integer"
     return int(value) if whole else float(f"{value:.{DIGITS}g}")

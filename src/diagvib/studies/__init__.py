@@ -1,4 +1,5 @@
-"""Studies and dataset samples: which factors are correlated, and how strongly. `studies()` lists the studies."""
+"""Studies and dataset samples: which factors are correlated, and how strongly. `studies()` lists
+the studies."""
 
 from diagvib.foundation.listing import callable_package
 from diagvib.studies.study import load_studies, study_cells

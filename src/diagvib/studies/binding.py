@@ -1,4 +1,5 @@
-"""Bindings: which factor of a scene plays which role of a study, written `shape-hue` or `shape-hue-texture`."""
+"""Bindings: which factor of a scene plays which role of a study, written `shape-hue` or
+`shape-hue-texture`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,13 +34,16 @@ class Binding:
 
 
 def read_binding(name: str, factors: Factors) -> Binding:
-    """A binding by its name, for any study. DiagvibError, suggesting similar names, for unknown or equal factors."""
+    """A binding by its name, for any study. DiagvibError, suggesting similar names, for unknown or
+    equal factors."""
     parts = tuple(str(name).split("-"))
     unknown = next((part for part in parts if part not in factors), None)
     if unknown is not None:
         raise unknown_name("factor", unknown, factors, f"binding '{name}'")
     if len(set(parts)) < len(parts):
-        raise DiagvibError(f"binding '{name}' names a factor twice; give each role a factor of its own")
+        raise DiagvibError(
+            f"binding '{name}' names a factor twice; give each role a factor of its own"
+        )
     return Binding(parts)
 
 
@@ -50,35 +54,52 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
     """
     binding = read_binding(name, factors)
     if len(binding.factors) != len(study.bound):
-        example = next((f"write e.g. {b.name}" for b in all_bindings(study, factors)), "no factors of its scene fit")
-        raise DiagvibError(f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
-                           f"{len(study.bound)} roles ({', '.join(study.bound)}); {example}")
+        example = next(
+            (f"write e.g. {b.name}" for b in all_bindings(study, factors)),
+            "no factors of its scene fit",
+        )
+        raise DiagvibError(
+            f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
+            f"{len(study.bound)} roles ({', '.join(study.bound)}); {example}"
+        )
     for role, factor in zip(study.bound, binding.factors, strict=True):
         if len(factors[factor]) < study.roles[role]:
-            raise DiagvibError(f"study {study.name}: {role} has {study.roles[role]} classes, but {factor} has only "
-                               f"{len(factors[factor])}; bind another factor to it")
+            raise DiagvibError(
+                f"study {study.name}: {role} has {study.roles[role]} classes, but {factor} has only "
+                f"{len(factors[factor])}; bind another factor to it"
+            )
     return binding
 
 
 def all_bindings(study: Study, factors: Factors) -> list[Binding]:
-    """Every binding that a study can have: each target with each set of cues, of factors with enough classes.
+    """Every binding that a study can have: each target with each set of cues, of factors with
+    enough classes.
 
-    Cue roles with equal numbers of classes are interchangeable, so the order of their factors makes no new binding.
+    Cue roles with equal numbers of classes are interchangeable, so the order of their factors makes
+    no new binding.
     """
     alike = len({study.roles[role] for role in study.cues}) < 2
 
     def fits(role: str, factor: str) -> bool:
         return len(factors[factor]) >= study.roles[role]
-    return [Binding((target, *cues)) for target in factors if fits(study.bound[0], target)
-            for cues in (combinations if alike else permutations)([f for f in factors if f != target], len(study.cues))
-            if all(map(fits, study.cues, cues))]
+
+    return [
+        Binding((target, *cues))
+        for target in factors
+        if fits(study.bound[0], target)
+        for cues in (combinations if alike else permutations)(
+            [f for f in factors if f != target], len(study.cues)
+        )
+        if all(map(fits, study.cues, cues))
+    ]
 
 
 def chosen_bindings(study: Study, names: list[str] | str, factors: Factors) -> list[Binding]:
-    """Those of a configuration's bindings that a study has: all, or those with a factor of its scene for each role.
+    """Those of a configuration's bindings that a study has: all, or those with a factor of its
+    scene for each role.
 
-    A study that binds only the target uses the targets of all of them, in the scene's order. DiagvibError for a factor
-    with fewer classes than its role.
+    A study that binds only the target uses the targets of all of them, in the scene's order.
+    DiagvibError for a factor with fewer classes than its role.
     """
     if names == "all":
         return all_bindings(study, factors)

@@ -9,48 +9,74 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
 
-CLASSES_PER_FACTOR = 3  # the number of classes chosen for a factor, unless a study's role has another number
+CLASSES_PER_FACTOR = (
+    3  # the number of classes chosen for a factor, unless a study's role has another number
+)
 
 
 class DatasetSample(Strict):
-    """One choice of classes per factor (names, in class-index order), and the cue classes that CGO adds.
+    """One choice of classes per factor (names, in class-index order), and the cue classes that CGO
+    adds.
 
-    number: from 0. classes: three of each factor, or all if it has fewer. added_cue: for target classes 0, 1, 2.
+    number: from 0. classes: three of each factor, or all if it has fewer. added_cue: for target
+    classes 0, 1, 2.
     """
 
     number: Annotated[int, Field(ge=0)]
-    classes: dict[str, Annotated[tuple[str, ...], Field(strict=False)]]  # not strict: JSON has lists
-    added_cue: Annotated[tuple[Annotated[int, Field(ge=0, lt=CLASSES_PER_FACTOR)], ...], Field(strict=False)]
+    classes: dict[
+        str, Annotated[tuple[str, ...], Field(strict=False)]
+    ]  # not strict: JSON has lists
+    added_cue: Annotated[
+        tuple[Annotated[int, Field(ge=0, lt=CLASSES_PER_FACTOR)], ...], Field(strict=False)
+    ]
 
     def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
         """The classes of a factor for a role of `count` classes, in class-index order.
 
-        The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a seed that depends
-        only on the sample's number, the factor and the count, so that every study with such a role gets the same.
-        known: all classes of the factor. DiagvibError if there are too few.
+        The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a
+        seed that depends only on the sample's number, the factor and the count, so that every study
+        with such a role gets the same. known: all classes of the factor. DiagvibError if there are
+        too few.
         """
         if count == len(self.classes[factor]):
             return tuple(self.classes[factor])
         if count > len(known):
-            raise DiagvibError(f"{factor} has {len(known)} classes, a role needs {count}; bind another factor to it")
-        drawn = named_generator("dataset sample", self.number, factor, count).choice(known, count, replace=False)
+            raise DiagvibError(
+                f"{factor} has {len(known)} classes, a role needs {count}; bind another factor to it"
+            )
+        drawn = named_generator("dataset sample", self.number, factor, count).choice(
+            known, count, replace=False
+        )
         return tuple(str(name) for name in drawn)
 
 
-def dataset_sample(number: int, factors: Mapping[str, tuple[str, ...]],
-                   published: Sequence[Mapping] = ()) -> DatasetSample:
-    """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then drawn from the number.
+def dataset_sample(
+    number: int, factors: Mapping[str, tuple[str, ...]], published: Sequence[Mapping] = ()
+) -> DatasetSample:
+    """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then
+    drawn from the number.
 
-    factors: factor -> classes; published: entries with three classes for each factor, and added_cue.
+    factors: factor -> classes; published: entries with three classes for each factor, and
+    added_cue.
     """
     if number < 0:
         raise DiagvibError(f"dataset sample {number}: numbers start at 0")
     if number < len(published):
         entry = published[number]
-        return DatasetSample(number=number, classes={f: tuple(entry[f]) for f in factors},
-                             added_cue=tuple(entry["added_cue"]))
+        return DatasetSample(
+            number=number,
+            classes={f: tuple(entry[f]) for f in factors},
+            added_cue=tuple(entry["added_cue"]),
+        )
     generator = named_generator("dataset sample", number)
-    chosen = {factor: tuple(str(c) for c in generator.choice(known, min(CLASSES_PER_FACTOR, len(known)), replace=False))
-              for factor, known in factors.items()}
+    chosen = {
+        factor: tuple(
+            str(c)
+            for c in generator.choice(known, min(CLASSES_PER_FACTOR, len(known)), replace=False)
+        )
+        for factor, known in factors.items()
+    }
     others = [[c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)]
-    return DatasetSample(number=number, classes=chosen, added_cue=tuple(int(generator.choice(o)) for o in others))
+    return DatasetSample(
+        number=number, classes=chosen, added_cue=tuple(int(generator.choice(o)) for o in others)
+    )

@@ -1,4 +1,5 @@
-"""What the sets of metrics need from a study: its test groups, the cells in them, the number of cues."""
+"""What the sets of metrics need from a study: its test groups, the cells in them, the number of
+cues."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,8 +8,8 @@ from diagvib.foundation.validation import Misplaced
 
 
 class Needs(NamedTuple):
-    """groups: what a study must test; others: whether it may have further ones; cues: how many, None for any number;
-    misled: whether wrong predictions that follow the cue are counted."""
+    """groups: what a study must test; others: whether it may have further ones; cues: how many,
+    None for any number; misled: whether wrong predictions that follow the cue are counted."""
 
     groups: tuple[str, ...]
     others: bool = False
@@ -17,34 +18,56 @@ class Needs(NamedTuple):
 
 
 # Whether cue 1 and cue 2 agree with the target (True) or mislead -> the test group of these cells.
-GAP_GROUPS = {(True, True): "common", (False, True): "no-cue-1", (True, False): "no-cue-2", (False, False): "neither"}
+GAP_GROUPS = {
+    (True, True): "common",
+    (False, True): "no-cue-1",
+    (True, False): "no-cue-2",
+    (False, False): "neither",
+}
 
-METRICS = {"shortcut": Needs(("id", "ood")), "accuracy": Needs((), others=True),
-           "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
-           "average": Needs(("id", "ood"), cues=1, misled=True)}
+METRICS = {
+    "shortcut": Needs(("id", "ood")),
+    "accuracy": Needs((), others=True),
+    "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
+    "average": Needs(("id", "ood"), cues=1, misled=True),
+}
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:
-    """Misplaced unless a study with these cues and test groups can be judged by a set of metrics."""
+    """Misplaced unless a study with these cues and test groups can be judged by a set of
+    metrics."""
     needs = METRICS[metrics]
     if needs.cues is not None and len(cues) != needs.cues:
         noun = "role" if needs.cues == 1 else "roles"
-        raise Misplaced("roles", f"the metrics `{metrics}` need {needs.cues} bound {noun} besides the target, not "
-                                 f"{len(cues)}")
+        raise Misplaced(
+            "roles",
+            f"the metrics `{metrics}` need {needs.cues} bound {noun} besides the target, not "
+            f"{len(cues)}",
+        )
     needed = needs.groups if cues else needs.groups[:1]
     absent = [group for group in needed if group not in groups]
     if absent:
-        raise Misplaced("rows", f"no row of the split test has the group {absent[0]}, which the metrics "
-                                f"`{metrics}` need")
+        raise Misplaced(
+            "rows",
+            f"no row of the split test has the group {absent[0]}, which the metrics "
+            f"`{metrics}` need",
+        )
     extra = [] if needs.others else [group for group in groups if group not in needs.groups]
     if extra:
-        raise Misplaced("rows", f"the metrics `{metrics}` know only the groups {', '.join(needed)}, not "
-                                f"{extra[0]}; choose other metrics")
+        raise Misplaced(
+            "rows",
+            f"the metrics `{metrics}` know only the groups {', '.join(needed)}, not "
+            f"{extra[0]}; choose other metrics",
+        )
 
 
 def check_gap_cell(where: str, group: str, cell: Sequence[int], cues: Sequence[int]) -> None:
-    """Misplaced unless a test cell is in the group that says which cues mislead. cues: their positions in the cell."""
+    """Misplaced unless a test cell is in the group that says which cues mislead. cues: their
+    positions in the cell."""
     named = GAP_GROUPS[tuple(cell[cue] == cell[0] for cue in cues)]
     if group != named:
-        raise Misplaced(where, f"{list(cell)} is tested in the group {group}, but the metrics `gaps` need it in "
-                               f"{named}, because of which cues agree with the target")
+        raise Misplaced(
+            where,
+            f"{list(cell)} is tested in the group {group}, but the metrics `gaps` need it in "
+            f"{named}, because of which cues agree with the target",
+        )

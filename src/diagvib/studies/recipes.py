@@ -1,4 +1,5 @@
-"""Recipes: everything needed to render one image, drawn from a study's cells and a dataset sample's classes."""
+"""Recipes: everything needed to render one image, drawn from a study's cells and a dataset sample's
+classes."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,15 +23,23 @@ from diagvib.studies.study import Study
 
 
 def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
-    """Columns of a recipe: where it belongs, the class of every factor, and further columns of the scene."""
-    return pa.schema([
-        ("sample", pa.int16()), ("split", pa.string()), ("group", pa.string()),
-        *([("environment", pa.string())] if environments else []),
-        *((factor, pa.string()) for factor in scene.factors), *scene.columns])
+    """Columns of a recipe: where it belongs, the class of every factor, and further columns of the
+    scene."""
+    return pa.schema(
+        [
+            ("sample", pa.int16()),
+            ("split", pa.string()),
+            ("group", pa.string()),
+            *([("environment", pa.string())] if environments else []),
+            *((factor, pa.string()) for factor in scene.factors),
+            *scene.columns,
+        ]
+    )
 
 
 def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
-    """How many images of each group a split has; key None if the groups are drawn together, by their weights.
+    """How many images of each group a split has; key None if the groups are drawn together, by
+    their weights.
 
     They are in train and val, and in test if `counts` names `test` instead of the study's groups.
     """
@@ -39,11 +48,17 @@ def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str |
     return {group: counts[group] for group in study.groups}
 
 
-def _blocks(study: Study, sample: DatasetSample, split: str, counts: dict[str, int]
-            ) -> Iterator[tuple[str | None, int, pd.DataFrame]]:
-    """For each group that a split draws for, as in `split_counts`: the number of images, and its cells with weights."""
+def _blocks(
+    study: Study, sample: DatasetSample, split: str, counts: dict[str, int]
+) -> Iterator[tuple[str | None, int, pd.DataFrame]]:
+    """For each group that a split draws for, as in `split_counts`: the number of images, and its
+    cells with weights."""
     cells = study.cells(split, sample.added_cue)
-    keys = [*(f"{role}_class" for role in study.bound), *(["environment"] if study.names_environments else []), "group"]
+    keys = [
+        *(f"{role}_class" for role in study.bound),
+        *(["environment"] if study.names_environments else []),
+        "group",
+    ]
     if split == "test":
         cells["weight"] *= cells["group"].map(study.group_weights)
     for group, count in split_counts(study, counts, split).items():
@@ -51,25 +66,37 @@ def _blocks(study: Study, sample: DatasetSample, split: str, counts: dict[str, i
         yield group, count, table.groupby(keys, as_index=False)["weight"].sum()
 
 
-def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str, counts: dict[str, int], scene: Scene,
-               catalogue: Catalogue, generator: np.random.Generator, dealt: Mapping[tuple, np.ndarray] | None = None
-               ) -> pd.DataFrame:
+def draw_split(
+    study: Study,
+    binding: Binding,
+    sample: DatasetSample,
+    split: str,
+    counts: dict[str, int],
+    scene: Scene,
+    catalogue: Catalogue,
+    generator: np.random.Generator,
+    dealt: Mapping[tuple, np.ndarray] | None = None,
+) -> pd.DataFrame:
     """Draw the recipes of one split, in random order.
 
-    binding: of the study's bound roles; other roles are summed out. counts: images per split (train, val, test) or
-    test group. Cells get their exact share of the images (rounded by largest remainder, as the published generator
-    fixes the size of each mode); everything else is uniform and independent. dealt: from `deal`, for a scene that
-    assigns its sources afterwards; its columns are then missing here. Columns as in `recipe_schema`, without sample and
-    split.
+    binding: of the study's bound roles; other roles are summed out. counts: images per split
+    (train, val, test) or test group. Cells get their exact share of the images (rounded by largest
+    remainder, as the published generator fixes the size of each mode); everything else is uniform
+    and independent. dealt: from `deal`, for a scene that assigns its sources afterwards; its
+    columns are then missing here. Columns as in `recipe_schema`, without sample and split.
     """
     roles, parts = dict(zip(study.bound, binding.factors, strict=True)), []
     for group, count, share in _blocks(study, sample, split, counts):
-        quotas = dealt[split, group] if dealt else _quotas(count, share["weight"].to_numpy(), generator)
+        quotas = (
+            dealt[split, group] if dealt else _quotas(count, share["weight"].to_numpy(), generator)
+        )
         parts.append(share.loc[np.repeat(share.index, quotas)])
     drawn = pd.concat(parts, ignore_index=True)
     drawn = drawn.iloc[generator.permutation(len(drawn))].reset_index(drop=True)
     chosen = dict(sample.classes)
-    chosen |= {f: sample.chosen(f, study.roles[role], scene.factors[f]) for role, f in roles.items()}
+    chosen |= {
+        f: sample.chosen(f, study.roles[role], scene.factors[f]) for role, f in roles.items()
+    }
     index = {f: generator.integers(0, len(sample.classes[f]), len(drawn)) for f in scene.factors}
     index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
@@ -79,52 +106,81 @@ def draw_split(study: Study, binding: Binding, sample: DatasetSample, split: str
     return pd.DataFrame({**placed, **names, **realized})
 
 
-def deal(study: Study, sample: DatasetSample, counts: dict[str, int], generator: np.random.Generator
-         ) -> dict[tuple[str, str | None], np.ndarray]:
-    """How many images of each cell every split, and group of the test, gets if no source is used twice.
+def deal(
+    study: Study, sample: DatasetSample, counts: dict[str, int], generator: np.random.Generator
+) -> dict[tuple[str, str | None], np.ndarray]:
+    """How many images of each cell every split, and group of the test, gets if no source is used
+    twice.
 
-    Splits with the same cells in the same proportions are dealt from one common lot, in which each cell has its
-    exact share, so that a published number of photos is used up exactly. Keys and cells as in `_blocks`.
+    Splits with the same cells in the same proportions are dealt from one common lot, in which each
+    cell has its exact share, so that a published number of photos is used up exactly. Keys and
+    cells as in `_blocks`.
     """
     lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
     for split in SPLITS:
         for group, count, share in _blocks(study, sample, split, counts):
             weights = share.pop("weight")
-            lot = tuple((weights / weights.sum()).round(9)), *share.itertuples(index=False, name=None)
+            lot = (
+                tuple((weights / weights.sum()).round(9)),
+                *share.itertuples(index=False, name=None),
+            )
             lots.setdefault(lot, []).append((split, group, count))
     found = {}
     for (weights, *_), takers in lots.items():
         numbers = [count for *_, count in takers]
         total = _quotas(sum(numbers), np.array(weights), generator)
-        turns = np.argsort(np.concatenate([(np.arange(count) + 0.5) / count for count in numbers]), kind="stable")
-        taker, cells = np.repeat(np.arange(len(numbers)), numbers)[turns], np.repeat(np.arange(len(total)), total)
-        found |= {(split, group): np.bincount(cells[taker == number], minlength=len(total))
-                  for number, (split, group, _) in enumerate(takers)}
+        turns = np.argsort(
+            np.concatenate([(np.arange(count) + 0.5) / count for count in numbers]), kind="stable"
+        )
+        taker, cells = (
+            np.repeat(np.arange(len(numbers)), numbers)[turns],
+            np.repeat(np.arange(len(total)), total),
+        )
+        found |= {
+            (split, group): np.bincount(cells[taker == number], minlength=len(total))
+            for number, (split, group, _) in enumerate(takers)
+        }
     return found
 
 
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Whole numbers with sum count, proportional to weights; the largest remainders get the rest, ties at random."""
+    """Whole numbers with sum count, proportional to weights; the largest remainders get the rest,
+    ties at random."""
     exact = count * weights / weights.sum()
     quotas = np.floor(exact + 1e-9).astype(int)
     order = np.lexsort((generator.random(len(weights)), -np.round(exact - quotas, 9)))
-    quotas[order[:count - quotas.sum()]] += 1
+    quotas[order[: count - quotas.sum()]] += 1
     return quotas
 
 
-def draw_recipes(study: Study, binding: Binding, samples: Sequence[DatasetSample], counts: dict[str, int],
-                 scene: Scene, catalogue: Catalogue, splits: Sequence[str] = SPLITS) -> pa.Table:
-    """All recipes of a (study, binding): every dataset sample and split, each seeded by its name."""
+def draw_recipes(
+    study: Study,
+    binding: Binding,
+    samples: Sequence[DatasetSample],
+    counts: dict[str, int],
+    scene: Scene,
+    catalogue: Catalogue,
+    splits: Sequence[str] = SPLITS,
+) -> pa.Table:
+    """All recipes of a (study, binding): every dataset sample and split, each seeded by its
+    name."""
     parts = []
     for sample in samples:
+
         def named(part: str, number: int = sample.number) -> np.random.Generator:
             return named_generator(study.name, binding.name, number, part)
 
         shares_out = hasattr(scene, "share_out")
         dealt = deal(study, sample, counts, named("shares")) if shares_out else None
-        dataset = pd.concat([draw_split(study, binding, sample, split, counts, scene, catalogue, named(split), dealt)
-                             .assign(split=split) for split in (SPLITS if shares_out else splits)],
-                            ignore_index=True)
+        dataset = pd.concat(
+            [
+                draw_split(
+                    study, binding, sample, split, counts, scene, catalogue, named(split), dealt
+                ).assign(split=split)
+                for split in (SPLITS if shares_out else splits)
+            ],
+            ignore_index=True,
+        )
         sources = scene.share_out(dataset, catalogue, named("sources")) if shares_out else {}
         drawn = dataset.assign(sample=sample.number, **sources)
         parts.append(drawn[drawn["split"].isin(splits)])
@@ -137,12 +193,15 @@ def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
 
 
 class _Definition(BaseModel):
-    """The part of a study's definition in a recipe file's metadata that gives its groups and environments."""
+    """The part of a study's definition in a recipe file's metadata that gives its groups and
+    environments."""
 
     rows: list[Row]
 
 
-def read_recipes(path: str | Path, sample: int | None = None, split: str | None = None) -> tuple[pa.Table, dict]:
+def read_recipes(
+    path: str | Path, sample: int | None = None, split: str | None = None
+) -> tuple[pa.Table, dict]:
     """A recipe file's table (of one dataset sample and split, if named) and metadata.
 
     DiagvibError if the file is missing, damaged, of another schema, or lacks this dataset sample.
@@ -150,34 +209,61 @@ def read_recipes(path: str | Path, sample: int | None = None, split: str | None 
     with open_parquet(path) as file:
         metadata = file_metadata(file, path)
         table = file.read()
-    absent = next((key for key in ("study", "binding", "roles", "scene", "definition") if key not in metadata), None)
+    absent = next(
+        (
+            key
+            for key in ("study", "binding", "roles", "scene", "definition")
+            if key not in metadata
+        ),
+        None,
+    )
     if absent:
-        raise DiagvibError(f"{path}: not a recipe file: its metadata lacks {absent}; delete it and run again to "
-                           "make a new one")
+        raise DiagvibError(
+            f"{path}: not a recipe file: its metadata lacks {absent}; delete it and run again to "
+            "make a new one"
+        )
     scene = load_scene(metadata["scene"])
     rows = validated(_Definition, metadata["definition"], f"{path}: definition").rows
     environments = sorted({row.environment for row in rows})
     schema = recipe_schema(scene, environments != [MAIN])
     if not table.schema.equals(schema):
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; delete it and run again to "
-                           "make a new one")
-    check_recipes(table, path, {
-        "split": SPLITS, **scene.factors, "group": sorted({row.group for row in rows}),
-        "environment": environments})
+        raise DiagvibError(
+            f"{path}: not a recipe file; columns {columns} expected; delete it and run again to "
+            "make a new one"
+        )
+    check_recipes(
+        table,
+        path,
+        {
+            "split": SPLITS,
+            **scene.factors,
+            "group": sorted({row.group for row in rows}),
+            "environment": environments,
+        },
+    )
     return select_recipes(table, sample, split, path), metadata
 
 
-def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequence[str]],
-                  largest: Mapping[str, int] | None = None) -> None:
-    """DiagvibError naming the file, its row (from 0) and column for an empty field or an invalid value.
+def check_recipes(
+    table: pa.Table,
+    path: str | Path,
+    known: Mapping[str, Sequence[str]],
+    largest: Mapping[str, int] | None = None,
+) -> None:
+    """DiagvibError naming the file, its row (from 0) and column for an empty field or an invalid
+    value.
 
-    known: all values of the columns with few values. largest: the largest value of some columns of whole numbers.
+    known: all values of the columns with few values. largest: the largest value of some columns of
+    whole numbers.
     """
     for field in table.schema:
         column, name = table[field.name], field.name
         if name in known:
-            good, wanted = pc.is_in(column, pa.array(known[name])), f"one of {', '.join(known[name])}"
+            good, wanted = (
+                pc.is_in(column, pa.array(known[name])),
+                f"one of {', '.join(known[name])}",
+            )
         elif pa.types.is_floating(field.type):
             good, wanted = pc.is_finite(column), "a finite number"
         elif pa.types.is_integer(field.type):
@@ -191,19 +277,25 @@ def check_recipes(table: pa.Table, path: str | Path, known: Mapping[str, Sequenc
         good = pc.fill_null(good, False)
         if not pc.all(good, min_count=0).as_py():
             row = pc.index(good, False).as_py()
-            raise DiagvibError(f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; delete the file "
-                               "and run again to make a new one")
+            raise DiagvibError(
+                f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; delete the file "
+                "and run again to make a new one"
+            )
 
 
-def select_recipes(table: pa.Table, sample: int | None, split: str | None, path: str | Path) -> pa.Table:
-    """The recipes of one dataset sample and split, if given. path: of the file, for the DiagvibError if there are
-    none."""
+def select_recipes(
+    table: pa.Table, sample: int | None, split: str | None, path: str | Path
+) -> pa.Table:
+    """The recipes of one dataset sample and split, if given. path: of the file, for the
+    DiagvibError if there are none."""
     last = pc.max(table["sample"]).as_py()
     if sample is not None:
         table = table.filter(pc.field("sample") == sample)
     if split is not None:
         table = table.filter(pc.field("split") == split)
     if not len(table):
-        raise DiagvibError(f"{path}: no recipes for dataset sample {sample}, split {split}; "
-                           + ("the file is empty" if last is None else f"it holds samples 0 to {last}"))
+        raise DiagvibError(
+            f"{path}: no recipes for dataset sample {sample}, split {split}; "
+            + ("the file is empty" if last is None else f"it holds samples 0 to {last}")
+        )
     return table

@@ -1,4 +1,5 @@
-"""The rows of a study: some of its cells, the splits and group they belong to, and how often they occur in total."""
+"""The rows of a study: some of its cells, the splits and group they belong to, and how often they
+occur in total."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -13,33 +14,49 @@ TARGET = "target"
 SPLITS = ("train", "val", "test")
 MAIN = "main"  # the environment of rows that name none
 
-# One class index per role; `added` is the cue class that the dataset sample adds to the cell's target class.
+# One class index per role; `added` is the cue class that the dataset sample adds to the cell's
+# target class.
 Cell = Annotated[list[Annotated[int, Field(ge=0)] | Literal["added"]], Field(min_length=1)]
 Relations = Annotated[dict[str, Literal["same", "other"]], Field(min_length=1)]
 
 
 class Row(Strict):
-    """Some cells of a study: the splits and group they belong to, and how often they occur in total."""
+    """Some cells of a study: the splits and group they belong to, and how often they occur in
+    total."""
 
     splits: unique(Literal["train", "val", "test"])
-    group: Name = Field(description="the common name of the cells; test results are given for each group")
+    group: Name = Field(
+        description="the common name of the cells; test results are given for each group"
+    )
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = Field(
-        1.0, description="how often the row's cells occur in total, relative to the other rows of the split (of the "
-                         "group, in the split test)")
-    environment: Name = Field(MAIN, description="the environment that the images belong to; its share of a split is "
-                                                "the sum of its rows' weights")
+        1.0,
+        description="how often the row's cells occur in total, relative to the other rows of the split (of the "
+        "group, in the split test)",
+    )
+    environment: Name = Field(
+        MAIN,
+        description="the environment that the images belong to; its share of a split is "
+        "the sum of its rows' weights",
+    )
     cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)] = Field(
         description="class indices in the order of the roles; or relations to the target's class, {cue: same} or {cue: "
-                    "other}; or `others`, all cells that no training row has. `added` stands for the cue class that "
-                    "the dataset sample adds to the cell's target class")
+        "other}; or `others`, all cells that no training row has. `added` stands for the cue class that "
+        "the dataset sample adds to the cell's target class"
+    )
 
     @field_validator("group")
     @classmethod
     def _names_no_split(cls, group: str) -> str:
         if group in SPLITS:
-            raise ValueError(f"{group} is the name of a split, and `counts` names both; choose another name")
-        if group == "val_environment":  # its column of a history has the name of a rule of selection
-            raise ValueError(f"{group} is the name of an accuracy on validation images; choose another name")
+            raise ValueError(
+                f"{group} is the name of a split, and `counts` names both; choose another name"
+            )
+        if (
+            group == "val_environment"
+        ):  # its column of a history has the name of a rule of selection
+            raise ValueError(
+                f"{group} is the name of an accuracy on validation images; choose another name"
+            )
         return group
 
     @property
@@ -52,14 +69,20 @@ def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
     """Misplaced unless a row's cells fit a study's roles. roles: role -> number of classes."""
     if row.cells == "others":
         if "train" in row.splits:
-            raise Misplaced(where, "`others` are the cells that no training row names, so a row with the split train "
-                                   "cannot have them; list its cells")
+            raise Misplaced(
+                where,
+                "`others` are the cells that no training row names, so a row with the split train "
+                "cannot have them; list its cells",
+            )
     elif isinstance(row.cells, dict):
         others = [role for role in roles if role != TARGET]
         unknown = next((role for role in row.cells if role not in others), None)
         if unknown is not None:
-            raise Misplaced(where, f"{unknown} is not one of the roles besides `{TARGET}`: "
-                                   f"{', '.join(others) or 'there are none'}")
+            raise Misplaced(
+                where,
+                f"{unknown} is not one of the roles besides `{TARGET}`: "
+                f"{', '.join(others) or 'there are none'}",
+            )
     else:
         for number, cell in enumerate(row.cells):
             _check_cell(f"{where}.{number}", cell, roles)
@@ -67,32 +90,50 @@ def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
 
 def _check_cell(where: str, cell: Cell, roles: Mapping[str, int]) -> None:
     if len(cell) != len(roles):
-        raise Misplaced(where, f"{cell} has {len(cell)} class indices; {len(roles)} roles ({', '.join(roles)}) need "
-                               f"{len(roles)}")
+        raise Misplaced(
+            where,
+            f"{cell} has {len(cell)} class indices; {len(roles)} roles ({', '.join(roles)}) need "
+            f"{len(roles)}",
+        )
     for number, ((role, classes), index) in enumerate(zip(roles.items(), cell, strict=True)):
         if index == "added":
             if role == TARGET or list(roles.values()) != [3, 3]:
-                raise Misplaced(f"{where}.{number}", "`added` stands for a cue's class, in studies of two roles with "
-                                                     "three classes each; give a class index")
+                raise Misplaced(
+                    f"{where}.{number}",
+                    "`added` stands for a cue's class, in studies of two roles with "
+                    "three classes each; give a class index",
+                )
         elif index >= classes:
-            raise Misplaced(f"{where}.{number}", f"{role} has {classes} classes, so its indices are 0 to "
-                                                 f"{classes - 1}, not {index}")
+            raise Misplaced(
+                f"{where}.{number}",
+                f"{role} has {classes} classes, so its indices are 0 to {classes - 1}, not {index}",
+            )
 
 
-def row_cells(row: Row, rows: Sequence[Row], roles: Mapping[str, int],
-              added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
+def row_cells(
+    row: Row, rows: Sequence[Row], roles: Mapping[str, int], added_cue: Sequence[int] | None
+) -> list[tuple[int, ...]]:
     """The cells of one of a study's rows, one class index per role.
 
-    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError if it is needed and not given.
+    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError if it is needed and
+    not given.
     """
     every = list(product(*(range(classes) for classes in roles.values())))
     if row.cells == "others":
-        trained = {cell for other in rows if "train" in other.splits
-                   for cell in row_cells(other, rows, roles, added_cue)}
+        trained = {
+            cell
+            for other in rows
+            if "train" in other.splits
+            for cell in row_cells(other, rows, roles, added_cue)
+        }
         return [cell for cell in every if cell not in trained]
     if isinstance(row.cells, dict):
         same = {list(roles).index(role): relation == "same" for role, relation in row.cells.items()}
-        return [cell for cell in every if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())]
+        return [
+            cell
+            for cell in every
+            if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())
+        ]
     return [_resolved(cell, added_cue) for cell in row.cells]
 
 

@@ -1,6 +1,8 @@
-"""Studies: which cells are trained and tested on, how often, in which environment. A study is data, not code.
+"""Studies: which cells are trained and tested on, how often, in which environment. A study is data,
+not code.
 
-The shipped ones are in `config/studies/*.yaml`; a configuration may name further files (`studies_from`).
+The shipped ones are in `config/studies/*.yaml`; a configuration may name further files
+(`studies_from`).
 """
 
 from __future__ import annotations
@@ -33,28 +35,45 @@ class Study(Strict):
 
     name: SkipJsonSchema[Name]  # the study's key in its file
     title: Annotated[str, Field(min_length=1, max_length=64)]
-    meaning: Annotated[str, Field(min_length=1)] = Field(description="one sentence, for legends and reports")
+    meaning: Annotated[str, Field(min_length=1)] = Field(
+        description="one sentence, for legends and reports"
+    )
     scene: Annotated[str, Field(min_length=1)] = Field(
-        "digits", description="what the images show: a scene of the program, or your own as package.module:Class")
+        "digits",
+        description="what the images show: a scene of the program, or your own as package.module:Class",
+    )
     metrics: Literal[tuple(METRICS)] = Field(
-        "shortcut", description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
-                                "each group and its worst cell; gaps: two cues; average: environments")
+        "shortcut",
+        description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
+        "each group and its worst cell; gaps: two cues; average: environments",
+    )
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         description="role -> number of classes, `target` first. The dataset sample chooses this many of a factor's "
-                    "classes: its own three, or, for any other number, that many drawn with the sample's number as "
-                    "seed")
+        "classes: its own three, or, for any other number, that many drawn with the sample's number as "
+        "seed"
+    )
     bound: Annotated[list[str], Field(min_length=1)] = Field(
-        default_factory=list, description="the roles that a binding such as shape-hue gives a factor to; default: all")
-    opportunity: str = Field("", description="what headlines call the help that this study offers against a shortcut")
+        default_factory=list,
+        description="the roles that a binding such as shape-hue gives a factor to; default: all",
+    )
+    opportunity: str = Field(
+        "", description="what headlines call the help that this study offers against a shortcut"
+    )
     rows: Annotated[list[Row], Field(min_length=1)]
 
     @model_validator(mode="before")
     @classmethod
     def _all_roles_are_bound(cls, value: object) -> object:
         roles = value.get("roles") if isinstance(value, dict) else None
-        if isinstance(roles, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in roles):  # as dumped
+        if isinstance(roles, list) and all(
+            isinstance(pair, list) and len(pair) == 2 for pair in roles
+        ):  # as dumped
             value = {**value, "roles": {str(role): classes for role, classes in roles}}
-        if isinstance(value, dict) and "bound" not in value and isinstance(value.get("roles"), dict):
+        if (
+            isinstance(value, dict)
+            and "bound" not in value
+            and isinstance(value.get("roles"), dict)
+        ):
             return {**value, "bound": [str(role) for role in value["roles"]]}
         return value
 
@@ -68,9 +87,15 @@ class Study(Strict):
         first = next(iter(self.roles))
         if first != TARGET:
             raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first}")
-        if self.bound != [role for role in self.roles if role in self.bound] or self.bound[0] != TARGET:
-            raise Misplaced("bound", f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
-                                     f"the roles are {', '.join(self.roles)}")
+        if (
+            self.bound != [role for role in self.roles if role in self.bound]
+            or self.bound[0] != TARGET
+        ):
+            raise Misplaced(
+                "bound",
+                f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
+                f"the roles are {', '.join(self.roles)}",
+            )
         for number, row in enumerate(self.rows):
             check_row(f"rows.{number}.cells", row, self.roles)
         for split in SPLITS:
@@ -78,41 +103,73 @@ class Study(Strict):
                 raise Misplaced("rows", f"no row names the split {split}")
         check_needs(self.metrics, self.cues, self.groups)
         # A dataset sample adds to each target class a cue class other than the one on the diagonal.
-        for added_cue in product((1, 2), (0, 2), (0, 1)) if any(row.adds for row in self.rows) else [None]:
+        for added_cue in (
+            product((1, 2), (0, 2), (0, 1)) if any(row.adds for row in self.rows) else [None]
+        ):
             self._check_cells(added_cue)
         return self
 
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
-        """For one choice of added cue classes: no row without cells or with a cell twice, no cell in two test groups,
-        no target class that is not trained."""
+        """For one choice of added cue classes: no row without cells or with a cell twice, no cell
+        in two test groups, no target class that is not trained."""
         tested: dict[tuple[int, ...], str] = {}
-        trained = {cell[0] for row in self.rows if "train" in row.splits for cell in self._row_cells(row, added_cue)}
+        trained = {
+            cell[0]
+            for row in self.rows
+            if "train" in row.splits
+            for cell in self._row_cells(row, added_cue)
+        }
         for environment in self.environments:
-            its = {cell[0] for row in self.rows if "train" in row.splits and row.environment == environment
-                   for cell in self._row_cells(row, added_cue)}
+            its = {
+                cell[0]
+                for row in self.rows
+                if "train" in row.splits and row.environment == environment
+                for cell in self._row_cells(row, added_cue)
+            }
             if its != trained:
-                raise Misplaced("rows", f"the environment {environment} has no training images of target class "
-                                        f"{min(trained - its)}, which other environments have; add a training cell of "
-                                        "it")
+                raise Misplaced(
+                    "rows",
+                    f"the environment {environment} has no training images of target class "
+                    f"{min(trained - its)}, which other environments have; add a training cell of "
+                    "it",
+                )
         for number, row in enumerate(self.rows):
             cells, where = self._row_cells(row, added_cue), f"rows.{number}.cells"
             if not cells:
-                raise Misplaced(where, f"`{row.cells}` names no cell" + (
-                    ", because the rows of the train split name them all" if row.cells == "others" else ""))
+                raise Misplaced(
+                    where,
+                    f"`{row.cells}` names no cell"
+                    + (
+                        ", because the rows of the train split name them all"
+                        if row.cells == "others"
+                        else ""
+                    ),
+                )
             twice = next((cell for cell in cells if cells.count(cell) > 1), None)
             if twice:
-                raise Misplaced(where, f"{list(twice)} is listed twice, or could be through `added`; list it once, "
-                                       "and give it a row of its own if it should have more weight")
+                raise Misplaced(
+                    where,
+                    f"{list(twice)} is listed twice, or could be through `added`; list it once, "
+                    "and give it a row of its own if it should have more weight",
+                )
             unknown = {cell[0] for cell in cells} - trained
             if unknown:
-                raise Misplaced(where, f"target class {min(unknown)} is in no row of the train split, so "
-                                       "no model could learn it; add a training cell of it, or remove its cells")
+                raise Misplaced(
+                    where,
+                    f"target class {min(unknown)} is in no row of the train split, so "
+                    "no model could learn it; add a training cell of it, or remove its cells",
+                )
             for cell in cells if "test" in row.splits else ():
                 if self.metrics == "gaps":
-                    check_gap_cell(where, row.group, cell, [list(self.roles).index(cue) for cue in self.cues])
+                    check_gap_cell(
+                        where, row.group, cell, [list(self.roles).index(cue) for cue in self.cues]
+                    )
                 if tested.setdefault(cell, row.group) != row.group:
-                    raise Misplaced(where, f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
-                                           "or could be through `added`; put it in one of them")
+                    raise Misplaced(
+                        where,
+                        f"{list(cell)} is tested in the group {row.group} and in {tested[cell]}, "
+                        "or could be through `added`; put it in one of them",
+                    )
 
     @property
     def cues(self) -> tuple[str, ...]:
@@ -127,8 +184,12 @@ class Study(Strict):
     @property
     def group_weights(self) -> dict[str, float]:
         """How often each test group occurs relative to the others: the sum of its rows' weights."""
-        return {group: sum(row.weight for row in self.rows if "test" in row.splits and row.group == group)
-                for group in self.groups}
+        return {
+            group: sum(
+                row.weight for row in self.rows if "test" in row.splits and row.group == group
+            )
+            for group in self.groups
+        }
 
     @property
     def environments(self) -> tuple[str, ...]:
@@ -142,23 +203,29 @@ class Study(Strict):
     def cells(self, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
         """The cells of a split, one row each.
 
-        added_cue: the cue class index that CGO adds to target class 0, 1, 2. Columns: `{role}_class` for every role,
-        group, weight, and environment if the study names any. Weights sum to one over train and over val, and
-        within each group of test; an environment's share is the sum of its rows' weights. DiagvibError for an unknown
-        split, or if `added_cue` is needed and not given.
+        added_cue: the cue class index that CGO adds to target class 0, 1, 2. Columns:
+        `{role}_class` for every role, group, weight, and environment if the study names any.
+        Weights sum to one over train and over val, and within each group of test; an environment's
+        share is the sum of its rows' weights. DiagvibError for an unknown split, or if `added_cue`
+        is needed and not given.
         """
         if split not in SPLITS:
             raise unknown_name("split", split, SPLITS)
         import pandas as pd  # here, so that reading a configuration does not import it: a third of a second
+
         records = []
         for row in self.rows:
             if split in row.splits:
                 cells = self._row_cells(row, added_cue)
-                records += [(*cell, row.group, row.weight / len(cells), row.environment) for cell in cells]
+                records += [
+                    (*cell, row.group, row.weight / len(cells), row.environment) for cell in cells
+                ]
         columns = [*(f"{role}_class" for role in self.roles), "group", "weight", "environment"]
         frame = pd.DataFrame(records, columns=columns)
         weight = frame["weight"]
-        frame["weight"] /= weight.groupby(frame["group"]).transform("sum") if split == "test" else weight.sum()
+        frame["weight"] /= (
+            weight.groupby(frame["group"]).transform("sum") if split == "test" else weight.sum()
+        )
         return frame if self.names_environments else frame.drop(columns="environment")
 
     def _row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
@@ -169,7 +236,8 @@ class Study(Strict):
 
 
 class Contrast(Strict):
-    """The accuracy on a study's held-out cells minus that of a reference study (paper, Table 2: CHGO minus ZGO)."""
+    """The accuracy on a study's held-out cells minus that of a reference study (paper, Table 2:
+    CHGO minus ZGO)."""
 
     study: Name
     reference: Name
@@ -189,41 +257,64 @@ class StudyFile(Strict):
 
     title: Annotated[str, Field(min_length=1)]
     routes: dict[Name, Annotated[list[Name], Field(min_length=2)]] = Field(
-        default_factory=dict, description="studies in the order in which curves show them")
+        default_factory=dict, description="studies in the order in which curves show them"
+    )
     contrasts: dict[Name, Contrast] = Field(
-        default_factory=dict, description="a study's accuracy on held-out cells minus that of a reference study")
-    headline: Headline | None = Field(None, description="which studies the report's first sentence compares")
+        default_factory=dict,
+        description="a study's accuracy on held-out cells minus that of a reference study",
+    )
+    headline: Headline | None = Field(
+        None, description="which studies the report's first sentence compares"
+    )
     studies: Annotated[dict[Name, Study], Field(min_length=1)]
-    aliases: dict[Name, Name] = Field(default_factory=dict, description="further names of the file's studies, such as "
-                                                                        "a source's own: alias -> study")
+    aliases: dict[Name, Name] = Field(
+        default_factory=dict,
+        description="further names of the file's studies, such as a source's own: alias -> study",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _studies_bear_their_keys(cls, value: object) -> object:
         if not isinstance(value, dict) or not isinstance(value.get("studies"), dict):
             return value
-        named = next((name for name, study in value["studies"].items()
-                      if isinstance(study, dict) and "name" in study), None)
+        named = next(
+            (
+                name
+                for name, study in value["studies"].items()
+                if isinstance(study, dict) and "name" in study
+            ),
+            None,
+        )
         if named is not None:
             raise Misplaced(f"studies.{named}.name", "a study is named by its key; leave this out")
-        return {**value, "studies": {key: {"name": key, **study} if isinstance(study, dict) else study
-                                     for key, study in value["studies"].items()}}
+        return {
+            **value,
+            "studies": {
+                key: {"name": key, **study} if isinstance(study, dict) else study
+                for key, study in value["studies"].items()
+            },
+        }
 
     @model_validator(mode="after")
     def _names_are_studies(self) -> StudyFile:
         named = {f"routes.{name}": route for name, route in self.routes.items()}
         named |= {f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()}
         named |= {f"aliases.{alias}": [study] for alias, study in self.aliases.items()}
-        named |= {"headline": [self.headline.without, self.headline.shortcut]} if self.headline else {}
+        named |= (
+            {"headline": [self.headline.without, self.headline.shortcut]} if self.headline else {}
+        )
         for where, studies in named.items():
             unknown = next((study for study in studies if study not in self.studies), None)
             if unknown:
-                raise Misplaced(where, f"{unknown} is not one of the file's studies: {', '.join(self.studies)}")
+                raise Misplaced(
+                    where, f"{unknown} is not one of the file's studies: {', '.join(self.studies)}"
+                )
         return self
 
 
 def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
-    """A study from its definition. DiagvibError, naming study and key or row, for any error in it."""
+    """A study from its definition. DiagvibError, naming study and key or row, for any error in
+    it."""
     named = {**definition, "name": name} if isinstance(definition, Mapping) else definition
     return validated(Study, named, f"{where} {name}")
 
@@ -241,29 +332,36 @@ def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
 
 
 def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
-    """Every study by name: the shipped ones, and those in further files. DiagvibError for a name that occurs twice."""
+    """Every study by name: the shipped ones, and those in further files. DiagvibError for a name
+    that occurs twice."""
     found: dict[str, Study] = {}
     for path in study_files(further):
         for name, study in read_study_file(path)[1].items():
             if name in found:
-                raise DiagvibError(f"{path}: studies.{name}: another study has this name; choose a different one")
+                raise DiagvibError(
+                    f"{path}: studies.{name}: another study has this name; choose a different one"
+                )
             found[name] = study
     return found
 
 
 def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
-    """Aliases of studies, each with the study's real name. DiagvibError for an alias that is already a name."""
+    """Aliases of studies, each with the study's real name. DiagvibError for an alias that is
+    already a name."""
     studies, found = load_studies(further), {}
     for path in study_files(further):
         for alias, name in read_study_file(path)[0].aliases.items():
             if alias in studies or alias in found:
-                raise DiagvibError(f"{path}: aliases.{alias}: another study has this name; choose a different one")
+                raise DiagvibError(
+                    f"{path}: aliases.{alias}: another study has this name; choose a different one"
+                )
             found[alias] = name
     return found
 
 
 def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
-    """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown one."""
+    """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown
+    one."""
     studies = load_studies(further)
     if name in studies:
         return studies[name]
@@ -276,8 +374,9 @@ def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
     """The cells of a study's split: {role}_class (class index) for every role, group, weight.
 
-    name: e.g. `cgo-2`; split: train, val, test, or a test group (id, ood) alone; added_cue: for CGO, the cue class
-    index added to target class 0, 1, 2. Weights sum to one over train and val, and within each group of test.
+    name: e.g. `cgo-2`; split: train, val, test, or a test group (id, ood) alone; added_cue: for
+    CGO, the cue class index added to target class 0, 1, 2. Weights sum to one over train and val,
+    and within each group of test.
     """
     study = load_study(name)
     if added_cue is not None and any(row.adds for row in study.rows):
@@ -293,6 +392,10 @@ def _check_added(added_cue: Sequence[int], classes: int) -> None:
         given = [index(cue) for cue in added_cue]
     except TypeError:
         given = []
-    if len(given) != classes or any(cue not in range(classes) or cue == target for target, cue in enumerate(given)):
-        raise DiagvibError(f"added_cue: must be another cue class, from 0 to {classes - 1}, for each of the {classes} "
-                           f"target classes, such as [1, 2, 0], not {one_line(repr(added_cue))}")
+    if len(given) != classes or any(
+        cue not in range(classes) or cue == target for target, cue in enumerate(given)
+    ):
+        raise DiagvibError(
+            f"added_cue: must be another cue class, from 0 to {classes - 1}, for each of the {classes} "
+            f"target classes, such as [1, 2, 0], not {one_line(repr(added_cue))}"
+        )

@@ -1,4 +1,5 @@
-"""The accuracy of one run on one group of test images (paper, Sec. 3.4): mean over classes of per-class accuracy.
+"""The accuracy of one run on one group of test images (paper, Sec. 3.4): mean over classes of
+per-class accuracy.
 
 Separate from `metrics`, so that changing how runs are aggregated is no reason to train them again.
 """
@@ -8,30 +9,42 @@ import pandas as pd
 
 
 def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
-    """Share of correct predictions per class, over the classes present in `labels`, in order of their names.
+    """Share of correct predictions per class, over the classes present in `labels`, in order of
+    their names.
 
-    labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with missing labels.
+    labels, predictions: [N] of any comparable type. ValueError if empty, of unequal length, or with
+    missing labels.
     """
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     if labels.ndim != 1 or labels.shape != predictions.shape:
-        raise ValueError(f"labels {labels.shape} and predictions {predictions.shape} must be two lists of equal length")
+        raise ValueError(
+            f"labels {labels.shape} and predictions {predictions.shape} must be two lists of equal length"
+        )
     if len(labels) == 0:
         raise ValueError("no labels: the accuracy of nothing is undefined")
     codes, names = pd.factorize(labels, sort=True)
     if (codes < 0).any():
         raise ValueError(f"label {int(np.argmin(codes))} is missing (None or NaN)")
-    return dict(zip(names.tolist(), accuracy_by_code(codes, labels == predictions).tolist(), strict=True))
+    return dict(
+        zip(names.tolist(), accuracy_by_code(codes, labels == predictions).tolist(), strict=True)
+    )
 
 
 def accuracy_by_code(codes: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Share of correct predictions of each class present. codes: class index int[N]; right: bool[N]."""
-    totals, hits = np.bincount(codes), np.bincount(codes, weights=np.asarray(right, dtype=np.float64))
+    """Share of correct predictions of each class present. codes: class index int[N]; right:
+    bool[N]."""
+    totals, hits = (
+        np.bincount(codes),
+        np.bincount(codes, weights=np.asarray(right, dtype=np.float64)),
+    )
     return hits[totals > 0] / totals[totals > 0]
 
 
 def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """acc_ij: mean over the classes present in `labels` of per-class accuracy, over the whole group at once.
+    """acc_ij: mean over the classes present in `labels` of per-class accuracy, over the whole group
+    at once.
 
-    labels, predictions: [N] of any comparable type. ValueError if empty or of unequal length. (Paper, Sec. 3.4.)
+    labels, predictions: [N] of any comparable type. ValueError if empty or of unequal length.
+    (Paper, Sec. 3.4.)
     """
     return float(np.mean(list(per_class_accuracy(labels, predictions).values())))

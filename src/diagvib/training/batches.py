@@ -11,8 +11,8 @@ from diagvib.images.prefetch import in_advance
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 from diagvib.training.augmentation import Augmentation
 
-# Images per step where nothing is learned; any value gives the same losses up to rounding. More than fits into a CPU's
-# cache takes up to twice as long.
+# Images per step where nothing is learned; any value gives the same losses up to rounding. More
+# than fits into a CPU's cache takes up to twice as long.
 _EVALUATION_BATCH, _EVALUATION_BATCH_CPU = 256, 32
 
 
@@ -25,7 +25,8 @@ class Scaling:
 
     @classmethod
     def measured(cls, pixels: Tensor) -> "Scaling":
-        """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any device."""
+        """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any
+        device."""
         channels = pixels.shape[-1]
         total = torch.zeros(2, channels, dtype=torch.float64, device=pixels.device)
         # float32 holds the sum of 256 squared bytes, below 2**24, exactly.
@@ -39,7 +40,8 @@ class Scaling:
         return cls(tuple(s / n for s in sums), tuple(value or 1.0 for value in std))
 
 
-# Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights were trained.
+# Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights
+# were trained.
 IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 
@@ -47,9 +49,10 @@ IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 
 class Annotations:
     """What is known about a split's images in addition to their target class.
 
-    cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment. classes: names of
-    the target's classes; cue_classes: those of each cue, by the cue's name; environments: names. followed: int64[N,
-    k], the target class that each cue points to, -1 for none.
+    cues: int64[N, k], the class of each cue; environment: int64[N]; None: no cue, one environment.
+    classes: names of the target's classes; cue_classes: those of each cue, by the cue's name;
+    environments: names. followed: int64[N, k], the target class that each cue points to, -1 for
+    none.
     """
 
     cues: Tensor | None = None
@@ -61,20 +64,32 @@ class Annotations:
 
 
 class Batches:
-    """The images of one split as batches on the device. The bytes are there too, unless its memory is too small."""
+    """The images of one split as batches on the device. The bytes are there too, unless its memory
+    is too small."""
 
-    def __init__(self, pixels: Tensor, labels: Tensor, device: torch.device, scaling: Scaling | None = None,
-                 annotations: Annotations | None = None, counterfactuals: Counterfactuals | None = None,
-                 augment: Augmentation | None = None):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: computed from these images. augment: random
-        changes to the images of `batch`; those of `in_order` are not changed."""
+    def __init__(
+        self,
+        pixels: Tensor,
+        labels: Tensor,
+        device: torch.device,
+        scaling: Scaling | None = None,
+        annotations: Annotations | None = None,
+        counterfactuals: Counterfactuals | None = None,
+        augment: Augmentation | None = None,
+    ):
+        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: computed from these images.
+        augment: random changes to the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
-        self.cues = torch.empty(n, 0, dtype=torch.int64, device=device) if cues is None else cues.to(device)
-        self.environment = torch.zeros_like(self.labels) if environment is None else environment.to(device)
+        self.cues = (
+            torch.empty(n, 0, dtype=torch.int64, device=device) if cues is None else cues.to(device)
+        )
+        self.environment = (
+            torch.zeros_like(self.labels) if environment is None else environment.to(device)
+        )
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
         self._index, self._fetched = torch.arange(n, device=device), None
@@ -92,23 +107,38 @@ class Batches:
     def training_data(self) -> TrainingData:
         """What a method may know about these images."""
         known = self.annotations
-        return TrainingData(self.labels, self.cues, self.environment, known.classes, known.cue_classes,
-                            known.environments, self.in_order, self.batch, self.inputs,
-                            self.counterfactuals, augment=self.augment)
+        return TrainingData(
+            self.labels,
+            self.cues,
+            self.environment,
+            known.classes,
+            known.cue_classes,
+            known.environments,
+            self.in_order,
+            self.batch,
+            self.inputs,
+            self.counterfactuals,
+            augment=self.augment,
+        )
 
     def batch(self, index: Tensor) -> Batch:
-        """The images of these indices, int64[B], for training; the inputs are channels-last in memory."""
+        """The images of these indices, int64[B], for training; the inputs are channels-last in
+        memory."""
         if self.resident:
             index = index.to(self.pixels.device)
             return self._batch(self.augment(self.pixels[index]), index)
-        fetched = self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
-        # The device fetches from pinned memory, which torch keeps until it is copied, while the host continues.
+        fetched = (
+            self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
+        )
+        # The device fetches from pinned memory, which torch keeps until it is copied, while the
+        # host continues.
         pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
         return self._batch(self.augment(pixels), index)
 
     def ahead(self, batches: Tensor) -> Iterator[Tensor]:
-        """The indices of each batch, int64[steps, B], to be passed to `batch`; if the images are not on the device, a
-        thread fetches those of the next batches in the meantime, from memory or from disk."""
+        """The indices of each batch, int64[steps, B], to be passed to `batch`; if the images are
+        not on the device, a thread fetches those of the next batches in the meantime, from memory
+        or from disk."""
         batches = batches.to(self.pixels.device)
         if self.resident:
             yield from batches
@@ -129,21 +159,31 @@ class Batches:
         size = _EVALUATION_BATCH_CPU if self.device.type == "cpu" else _EVALUATION_BATCH
         for start in range(0, len(self), size):
             at = slice(start, start + size)
-            pixels = self.pixels[at] if self.resident else self.pixels[at].pin_memory().to(self.device,
-                                                                                          non_blocking=True)
+            pixels = (
+                self.pixels[at]
+                if self.resident
+                else self.pixels[at].pin_memory().to(self.device, non_blocking=True)
+            )
             yield self._batch(pixels, at)
 
     def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
         """A batch from images on the device, and their indices: int64[B] there, or a slice."""
-        return Batch(pixels, self.inputs(pixels), self.labels[index], self.cues[index], self.environment[index],
-                     index if isinstance(index, Tensor) else self._index[index])
+        return Batch(
+            pixels,
+            self.inputs(pixels),
+            self.labels[index],
+            self.cues[index],
+            self.environment[index],
+            index if isinstance(index, Tensor) else self._index[index],
+        )
 
     def inputs(self, pixels: Tensor) -> Tensor:
         """Pixels uint8[B, H, W, 3] z-scored, float32[B, 3, H, W]."""
         return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
 
     def _operands(self) -> tuple[Tensor, Tensor]:
-        # As large as an image: a three-element operand would make the innermost loop three elements long.
+        # As large as an image: a three-element operand would make the innermost loop three elements
+        # long.
         mean = torch.tensor(self.scaling.mean, device=self.device)
         factor = torch.tensor(self.scaling.std, device=self.device).reciprocal()
         shape = self.pixels.shape[1:]

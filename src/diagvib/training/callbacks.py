@@ -11,7 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from diagvib.foundation.errors import DiagvibError
 
-# Seconds between updates of the bar: a GPU takes hundreds of steps per second, too many to draw each.
+# Seconds between updates of the bar: a GPU takes hundreds of steps per second, too many to draw
+# each.
 _PAUSE = 0.1
 
 
@@ -65,7 +66,8 @@ class _Curves(Callback):
         self._writer = None
 
     def on_run(self, history: list[dict]) -> None:
-        # Rewritten from the history: after an interruption the old file may contain epochs that are repeated.
+        # Rewritten from the history: after an interruption the old file may contain epochs that are
+        # repeated.
         for stale in self._folder.glob("events.out.tfevents.*"):
             stale.unlink()
         self._writer = summary_writer()(str(self._folder))
@@ -109,22 +111,31 @@ def summary_writer() -> type:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise DiagvibError("tensorboard: the package tensorboard is not installed; `pip install 'diagvib[tensorboard]'`"
-                           ", or leave out --tensorboard (in a configuration: tensorboard: false)") from None
+        raise DiagvibError(
+            "tensorboard: the package tensorboard is not installed; `pip install 'diagvib[tensorboard]'`"
+            ", or leave out --tensorboard (in a configuration: tensorboard: false)"
+        ) from None
     return SummaryWriter
 
 
 @contextmanager
 def training_callback(name: str, curves: Path | None = None) -> Iterator[Callback]:
-    """A bar with epoch, images/s, remaining time and validation loss on stderr, if that is a terminal.
+    """A bar with epoch, images/s, remaining time and validation loss on stderr, if that is a
+    terminal.
 
-    curves: folder for a TensorBoard file of this run. DiagvibError if it is requested and TensorBoard is not installed.
+    curves: folder for a TensorBoard file of this run. DiagvibError if it is requested and
+    TensorBoard is not installed.
     """
     callbacks: list[Callback] = []
     with ExitStack() as stack:
         if sys.stderr.isatty():
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"),
-                       TextColumn("{task.fields[speed]}"), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.fields[state]}"),
+                TextColumn("{task.fields[speed]}"),
+                TimeRemainingColumn(),
+            )
             bar = Progress(*columns, console=Console(stderr=True), transient=True)
             callbacks.append(_Bar(stack.enter_context(bar), name))
         if curves:

@@ -17,13 +17,15 @@ from diagvib.foundation.files import whole_file
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One file with the last completed epoch of one run, and the digest of everything that affects the run."""
+    """One file with the last completed epoch of one run, and the digest of everything that affects
+    the run."""
 
     path: Path
     digest: str
 
     def read(self) -> dict | None:
-        """The state on the CPU; None if there is none, or one that cannot be continued (then the reason is printed)."""
+        """The state on the CPU; None if there is none, or one that cannot be continued (then the
+        reason is printed)."""
         if not self.path.exists():
             return None
         try:
@@ -36,7 +38,11 @@ class Checkpoint:
             reason = "made with other settings, images or code"
         except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {' '.join(str(error).split())[:100]}"
-        print(f"{self.path}: checkpoint ignored ({reason}); the run starts over", file=sys.stderr, flush=True)
+        print(
+            f"{self.path}: checkpoint ignored ({reason}); the run starts over",
+            file=sys.stderr,
+            flush=True,
+        )
         return None
 
     def write(self, state: dict) -> None:
@@ -57,10 +63,11 @@ def save_tensors(path: Path, value: object) -> None:
 
 
 class Checkpoints:
-    """Writes the checkpoints of a run one after another; with `aside`, in a thread, from a copy on the host.
+    """Writes the checkpoints of a run one after another; with `aside`, in a thread, from a copy on
+    the host.
 
-    With `aside`, an epoch is on disk at most one epoch later, and a GPU continues in the meantime. None: nothing is
-    written.
+    With `aside`, an epoch is on disk at most one epoch later, and a GPU continues in the meantime.
+    None: nothing is written.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, aside: bool):

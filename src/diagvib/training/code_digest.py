@@ -1,4 +1,5 @@
-"""A digest of the code that affects a run: unfinished or tuned work of older code does not count."""
+"""A digest of the code that affects a run: unfinished or tuned work of older code does not
+count."""
 
 import hashlib
 import subprocess
@@ -17,21 +18,29 @@ PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MOD
 
 
 def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
-    """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings on images of a scene.
+    """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings
+    on images of a scene.
 
-    Our files and the user's count by their `program_digest`, as `foundation.code` finds them; other packages by the
-    versions of those that the baseline's modules import. DiagvibError if a user's `package.module:function` does not
-    exist.
+    Our files and the user's count by their `program_digest`, as `foundation.code` finds them; other
+    packages by the versions of those that the baseline's modules import. DiagvibError if a user's
+    `package.module:function` does not exist.
     """
     modules = baseline_modules(settings)
     absent = next((module for module in modules if find_source(module) is None), None)
     if absent:
-        raise DiagvibError(f"model or method: there is no module {absent}; it must read package.module:name, from an "
-                           "installed package or from the current folder")
+        raise DiagvibError(
+            f"model or method: there is no module {absent}; it must read package.module:name, from an "
+            "installed package or from the current folder"
+        )
     code = code_of([*modules, stage], [SCENES.get(scene, scene)] if scene else [], strict=True)
-    return hashlib.sha256(repr([
-        sorted((name, program_digest(path)) for name, path in code.modules.items()),
-        sorted((name, _version(name)) for name in code_of(modules).packages)]).encode()).hexdigest()
+    return hashlib.sha256(
+        repr(
+            [
+                sorted((name, program_digest(path)) for name, path in code.modules.items()),
+                sorted((name, _version(name)) for name in code_of(modules).packages),
+            ]
+        ).encode()
+    ).hexdigest()
 
 
 def baseline_modules(settings: dict) -> list[str]:
@@ -44,15 +53,22 @@ def baseline_modules(settings: dict) -> list[str]:
 
 
 def git_state() -> dict | None:
-    """The commit of the checkout that contains the package, and whether code or definitions have changed since (by
-    `git status`, in src and config); None outside a checkout."""
+    """The commit of the checkout that contains the package, and whether code or definitions have
+    changed since (by `git status`, in src and config); None outside a checkout."""
     if not checkout_path(".git").exists():
         return None
     git = ["git", "-C", str(checkout_path("")), "--no-optional-locks"]
     try:
-        commit, changed = (subprocess.run([*git, *command], capture_output=True, text=True, check=True).stdout.strip()
-                           for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "src", "config"]))
-    except (OSError, subprocess.CalledProcessError):  # no git, or a checkout that git does not trust
+        commit, changed = (
+            subprocess.run(
+                [*git, *command], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--", "src", "config"])
+        )
+    except (
+        OSError,
+        subprocess.CalledProcessError,
+    ):  # no git, or a checkout that git does not trust
         return None
     return {"commit": commit, "changed": bool(changed)}
 

@@ -1,7 +1,8 @@
-"""A training step that is launched as a single CUDA graph: the host then need not wait for anything.
+"""A training step that is launched as a single CUDA graph: the host then need not wait for
+anything.
 
-The trainer works without this file: a recorded step does what the plain one does, on the same memory. Only `CudaGraphs`
-needs a GPU here; whatever replaces it must offer `running` and `record`.
+The trainer works without this file: a recorded step does what the plain one does, on the same
+memory. Only `CudaGraphs` needs a GPU here; whatever replaces it must offer `running` and `record`.
 """
 
 import sys
@@ -14,12 +15,14 @@ from torch.optim import Optimizer
 
 from diagvib.training.protocol import out_of_memory
 
-# Steps before one is recorded: the first ones search for the fastest convolutions and create the optimisers' state.
+# Steps before one is recorded: the first ones search for the fastest convolutions and create the
+# optimisers' state.
 WARM_UP = 3
 
 
 class CudaGraphs:
-    """Records work as CUDA graphs. It, and what runs before and between, runs on a separate stream."""
+    """Records work as CUDA graphs. It, and what runs before and between, runs on a separate
+    stream."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -27,7 +30,8 @@ class CudaGraphs:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Inside, work goes to that stream: after everything before the block, and before everything after it."""
+        """Inside, work goes to that stream: after everything before the block, and before
+        everything after it."""
         usual = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(usual)
         try:
@@ -37,10 +41,11 @@ class CudaGraphs:
             usual.wait_stream(self._stream)
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """A function that repeats everything that `work` does on the device, on the same memory. `work` has no effect
-        here.
+        """A function that repeats everything that `work` does on the device, on the same memory.
+        `work` has no effect here.
 
-        Random numbers come from torch's generator at every repetition, as they would without a graph.
+        Random numbers come from torch's generator at every repetition, as they would without a
+        graph.
         """
         graph = torch.cuda.CUDAGraph()
         # Another thread may be reading images: its calls do not belong to the graph.
@@ -55,14 +60,17 @@ def cuda_graphs(device: torch.device, wanted: bool = True) -> CudaGraphs | None:
 
 
 class RecordedStep:
-    """Calls `work` with int64[B] indices of a batch; after WARM_UP calls by repeating a recorded one.
+    """Calls `work` with int64[B] indices of a batch; after WARM_UP calls by repeating a recorded
+    one.
 
-    Every call is a training step, so the result does not depend on recording. work: reads nothing that moves in
-    memory between calls, and waits for nothing. Work that cannot be recorded runs normally, and one line says why.
-    optimisers: those that `work` steps.
+    Every call is a training step, so the result does not depend on recording. work: reads nothing
+    that moves in memory between calls, and waits for nothing. Work that cannot be recorded runs
+    normally, and one line says why. optimisers: those that `work` steps.
     """
 
-    def __init__(self, work: Callable[[Tensor], None], optimisers: Iterable[Optimizer], graphs: CudaGraphs):
+    def __init__(
+        self, work: Callable[[Tensor], None], optimisers: Iterable[Optimizer], graphs: CudaGraphs
+    ):
         self._work, self._optimisers = work, list(optimisers)
         self._graphs: CudaGraphs | None = graphs
         self._index: Tensor | None = None
@@ -93,8 +101,14 @@ class RecordedStep:
 
 @contextmanager
 def _capturable(optimisers: list[Optimizer]) -> Iterator[None]:
-    # torch asks for Adam's mark while recording and warns otherwise; a fused optimiser computes the same.
-    groups = [group for optimiser in optimisers for group in optimiser.param_groups if "capturable" in group]
+    # torch asks for Adam's mark while recording and warns otherwise; a fused optimiser computes the
+    # same.
+    groups = [
+        group
+        for optimiser in optimisers
+        for group in optimiser.param_groups
+        if "capturable" in group
+    ]
     try:
         for group in groups:
             group["capturable"] = True

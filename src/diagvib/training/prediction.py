@@ -11,11 +11,13 @@ from diagvib.training.protocol import Protocol, autocast, deterministic
 
 
 @torch.inference_mode()
-def predict(method: Method, images: Batches, protocol: Protocol, where: str = "predict") -> tuple[Tensor, Tensor]:
+def predict(
+    method: Method, images: Batches, protocol: Protocol, where: str = "predict"
+) -> tuple[Tensor, Tensor]:
     """Predicted class index int64[N] and its probability float32[N] for every image, on the CPU.
 
-    DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max` would take these
-    for the first class.
+    DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max`
+    would take these for the first class.
     """
     parts, name = [], method.chosen["name"]
     with deterministic(images.device, protocol.threads):
@@ -24,13 +26,22 @@ def predict(method: Method, images: Batches, protocol: Protocol, where: str = "p
             with autocast(protocol.on(images.device), images.device):
                 logits = method.predict(batch)
             if not isinstance(logits, Tensor):
-                raise DiagvibError(f"{where}: method: {name}: predict gives {type(logits).__name__}; a tensor of "
-                                   "logits is needed")
-            check_logits(logits, len(batch.labels), method.n_classes, f"{where}: method: {name}: predict gives")
+                raise DiagvibError(
+                    f"{where}: method: {name}: predict gives {type(logits).__name__}; a tensor of "
+                    "logits is needed"
+                )
+            check_logits(
+                logits,
+                len(batch.labels),
+                method.n_classes,
+                f"{where}: method: {name}: predict gives",
+            )
             parts.append(logits.float().softmax(1).max(1))
     probability, index = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     lost = int(probability.isnan().sum())
     if lost:
-        raise DiagvibError(f"{where}: method: {name}: the logits of {lost} of {len(index)} images are not numbers; "
-                           "check the model and method in evaluation mode, or set training.precision: fp32")
+        raise DiagvibError(
+            f"{where}: method: {name}: the logits of {lost} of {len(index)} images are not numbers; "
+            "check the model and method in evaluation mode, or set training.precision: fp32"
+        )
     return index, probability

@@ -1,5 +1,5 @@
-"""What all training and prediction have in common: precision, seeds, threads, and the messages when something goes
-wrong."""
+"""What all training and prediction have in common: precision, seeds, threads, and the messages when
+something goes wrong."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +15,11 @@ from diagvib.settings.grid import Run
 
 @dataclass(frozen=True)
 class Protocol:
-    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads, which affect the
-    result.
+    """The `training` part of the configuration. patience None: all epochs. threads: CPU threads,
+    which affect the result.
 
-    track_test: the history also records each epoch's accuracy on the test groups, which selects nothing.
+    track_test: the history also records each epoch's accuracy on the test groups, which selects
+    nothing.
     """
 
     max_epochs: int
@@ -34,32 +35,45 @@ class Protocol:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    # Without the cache: a step may update weights more than once, and a cached copy would then be stale.
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False)
+    # Without the cache: a step may update weights more than once, and a cached copy would then be
+    # stale.
+    return torch.autocast(
+        device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False
+    )
 
 
 @contextmanager
 def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
-    """Too little device memory, in whatever way torch reports it, becomes a DiagvibError that says what to lower."""
+    """Too little device memory, in whatever way torch reports it, becomes a DiagvibError that says
+    what to lower."""
     try:
         yield
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
-        raise DiagvibError(f"{run.name}: the GPU's memory is too small; lower the batch_size of "
-                           f"{run.baseline} (now {batch_size}), let fewer programs use the GPU at once, or set "
-                           "device: cpu") from None
+        raise DiagvibError(
+            f"{run.name}: the GPU's memory is too small; lower the batch_size of "
+            f"{run.baseline} (now {batch_size}), let fewer programs use the GPU at once, or set "
+            "device: cpu"
+        ) from None
 
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an exception of torch says, in any way, that the device ran out of memory."""
     return isinstance(error, torch.OutOfMemoryError) or any(
-        text in str(error) for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation"))
+        text in str(error)
+        for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation")
+    )
 
 
 def run_seed(run: Run, seed: int) -> int:
-    """The seed of a run, from the protocol's: the same, except for further replicates on a shared dataset."""
-    return int.from_bytes(name_digest(seed, "replicate", run.sample)[:7], "big") if run.shared and run.sample else seed
+    """The seed of a run, from the protocol's: the same, except for further replicates on a shared
+    dataset."""
+    return (
+        int.from_bytes(name_digest(seed, "replicate", run.sample)[:7], "big")
+        if run.shared and run.sample
+        else seed
+    )
 
 
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
@@ -69,21 +83,36 @@ def epoch_seed(run: Run, seed: int, epoch: int) -> int:
 
 @contextmanager
 def deterministic(device: torch.device, threads: int) -> Iterator[None]:
-    """Fix what torch would otherwise take from the machine or the process, and restore it afterwards.
+    """Fix what torch would otherwise take from the machine or the process, and restore it
+    afterwards.
 
-    On the CPU the number of threads affects the order of sums, hence the last bits of every result. On a GPU fp32 means
-    fp32: no TF32, which torch allows for convolutions, with 10 bits of mantissa where fp32 has 23.
+    On the CPU the number of threads affects the order of sums, hence the last bits of every result.
+    On a GPU fp32 means fp32: no TF32, which torch allows for convolutions, with 10 bits of mantissa
+    where fp32 has 23.
     """
-    before = torch.get_num_threads(), torch.get_deterministic_debug_mode(), torch.backends.cuda.matmul.fp32_precision
-    # Deterministic algorithms would otherwise also fill every new tensor, which takes time and has no effect here.
+    before = (
+        torch.get_num_threads(),
+        torch.get_deterministic_debug_mode(),
+        torch.backends.cuda.matmul.fp32_precision,
+    )
+    # Deterministic algorithms would otherwise also fill every new tensor, which takes time and has
+    # no effect here.
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     if device.type == "cpu":
-        torch.set_deterministic_debug_mode("warn")  # use_deterministic_algorithms would load torch's compiler
+        torch.set_deterministic_debug_mode(
+            "warn"
+        )  # use_deterministic_algorithms would load torch's compiler
     # All batches have the same shape, so the search for the fastest convolution pays off.
-    with (torch.random.fork_rng(devices=[torch.cuda.current_device()] if device.type == "cuda" else []),
-          torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False)):
+    with (
+        torch.random.fork_rng(
+            devices=[torch.cuda.current_device()] if device.type == "cuda" else []
+        ),
+        torch.backends.cudnn.flags(
+            enabled=True, benchmark=True, deterministic=False, allow_tf32=False
+        ),
+    ):
         try:
             yield
         finally:

@@ -1,4 +1,5 @@
-"""The train stage: image files in, run folders out. One call trains the dataset samples of one (study, binding)."""
+"""The train stage: image files in, run folders out. One call trains the dataset samples of one
+(study, binding)."""
 
 import json
 import platform
@@ -40,14 +41,24 @@ from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
 # Metadata that the three files of a dataset must have in common.
-_SHARED = ("study", "binding", "sample", "roles", "scene", "sources", "comparable", "sources_digest", "image_shape")
+_SHARED = (
+    "study",
+    "binding",
+    "sample",
+    "roles",
+    "scene",
+    "sources",
+    "comparable",
+    "sources_digest",
+    "image_shape",
+)
 
 
 @dataclass(frozen=True)
 class Folders:
-    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a killed job
-    continues from there, and a successful one leaves nothing. curves: folder of TensorBoard files, `curves`/{sample},
-    if they are wanted."""
+    """Where the runs of one call are written: `runs`/{sample}. checkpoints: of unfinished runs; a
+    killed job continues from there, and a successful one leaves nothing. curves: folder of
+    TensorBoard files, `curves`/{sample}, if they are wanted."""
 
     runs: Path
     checkpoints: Path
@@ -56,11 +67,11 @@ class Folders:
 
 @dataclass(frozen=True)
 class Job:
-    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives them. datasets: the
-    source of the images. keep_weights: also store the selected weights with each run, as a state dict. cuda_graphs:
-    whether a GPU's steps are recorded, for speed. prepared: the scene's prepared sources, for methods that render.
-    weights: a folder that may contain published weights. code: digest of the code that trains them, computed when
-    training starts."""
+    """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives
+    them. datasets: the source of the images. keep_weights: also store the selected weights with
+    each run, as a state dict. cuda_graphs: whether a GPU's steps are recorded, for speed. prepared:
+    the scene's prepared sources, for methods that render. weights: a folder that may contain
+    published weights. code: digest of the code that trains them, computed when training starts."""
 
     settings: dict
     protocol: Protocol
@@ -74,23 +85,36 @@ class Job:
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
-    """Train a baseline on each run's images and write the run's folder. runs: samples, or replicates on one, of a
-    (baseline, study, binding). An existing run made with the same settings, images and code is kept.
+    """Train a baseline on each run's images and write the run's folder. runs: samples, or
+    replicates on one, of a (baseline, study, binding). An existing run made with the same settings,
+    images and code is kept.
 
-    DiagvibError for files that do not belong together, settings that do not fit, a loss that is not a number, or too
-    little GPU memory.
+    DiagvibError for files that do not belong together, settings that do not fit, a loss that is not
+    a number, or too little GPU memory.
     """
     if folders.curves:
         summary_writer()
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
     checkpoints, waiting = [], []
     with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
-        job = replace(job, datasets=source, code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]))
+        job = replace(
+            job,
+            datasets=source,
+            code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]),
+        )
         for run, made_from in zip(runs, metadata, strict=True):
-            own = replace(job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed)))
-            checkpoints.append(Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from)))
-            if is_finished(folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights):
-                print(f"{run.name}: kept, because it was made with the same settings, images and code")
+            own = replace(
+                job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed))
+            )
+            checkpoints.append(
+                Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from))
+            )
+            if is_finished(
+                folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights
+            ):
+                print(
+                    f"{run.name}: kept, because it was made with the same settings, images and code"
+                )
                 continue
             # A run that is trained again does not exist until it is complete.
             (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
@@ -102,16 +126,19 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         checkpoint.remove()
 
 
-def _read_ahead(datasets: Datasets, samples: Sequence[int], device: torch.device) -> AbstractContextManager[Datasets]:
-    # Reading takes a thousandth of a CPU's training time; there a thread would only take a core and memory from it.
+def _read_ahead(
+    datasets: Datasets, samples: Sequence[int], device: torch.device
+) -> AbstractContextManager[Datasets]:
+    # Reading takes a thousandth of a CPU's training time; there a thread would only take a core and
+    # memory from it.
     if device.type == "cuda" and isinstance(datasets, ImageFiles):
         return ReadAhead(datasets, samples)
     return nullcontext(datasets)
 
 
 def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
-    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset, or are from another
-    one than expected."""
+    """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
+    or are from another one than expected."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():
@@ -120,18 +147,32 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
             expected = asked.get(key, found["train"].get(key))
             if metadata.get(key) != expected:
                 whose = "asked for" if key in asked else "that of train.parquet"
-                raise DiagvibError(f"{path}: {key} is {metadata.get(key)!r}, not {expected!r} ({whose}); delete "
-                                   f"{path.parent} and render again")
+                raise DiagvibError(
+                    f"{path}: {key} is {metadata.get(key)!r}, not {expected!r} ({whose}); delete "
+                    f"{path.parent} and render again"
+                )
         if metadata.get("split") != split:
-            raise DiagvibError(f"{path}: holds split {metadata.get('split')!r}; delete {path.parent} and render again")
+            raise DiagvibError(
+                f"{path}: holds split {metadata.get('split')!r}; delete {path.parent} and render again"
+            )
     return found
 
 
 def _digest(job: Job, run: Run, metadata: dict) -> str:
-    """A digest of everything that affects a run: a checkpoint made with anything else cannot be continued."""
-    return digest({"run": asdict(run), "settings": job.settings, "protocol": asdict(job.protocol),
-                   "device": job.device.type, "precision": job.protocol.on(job.device), "images": metadata,
-                   "code": job.code, "torch": torch.__version__})
+    """A digest of everything that affects a run: a checkpoint made with anything else cannot be
+    continued."""
+    return digest(
+        {
+            "run": asdict(run),
+            "settings": job.settings,
+            "protocol": asdict(job.protocol),
+            "device": job.device.type,
+            "precision": job.protocol.on(job.device),
+            "images": metadata,
+            "code": job.code,
+            "torch": torch.__version__,
+        }
+    )
 
 
 def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> None:
@@ -145,33 +186,54 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     _write_weights(out / WEIGHTS_FILE, method, job.keep_weights)
     tested = time.perf_counter()
-    write_json(out / LAST, {
-        "settings": job.settings, "seed": job.protocol.seed, "training": asdict(job.protocol),
-        "device": _device_name(job.device), "precision": job.protocol.on(job.device), "versions": _versions(),
-        "code": {"sha256": job.code, "git": git_state()},
-        **marks(out, checkpoint.digest),
-        "parameters": sum(p.numel() for p in method.parameters()), "train_images": facts["train_images"],
-        "pixel_mean": facts["scaling"].mean, "pixel_std": facts["scaling"].std,
-        "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
-        "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1)})
+    write_json(
+        out / LAST,
+        {
+            "settings": job.settings,
+            "seed": job.protocol.seed,
+            "training": asdict(job.protocol),
+            "device": _device_name(job.device),
+            "precision": job.protocol.on(job.device),
+            "versions": _versions(),
+            "code": {"sha256": job.code, "git": git_state()},
+            **marks(out, checkpoint.digest),
+            "parameters": sum(p.numel() for p in method.parameters()),
+            "train_images": facts["train_images"],
+            "pixel_mean": facts["scaling"].mean,
+            "pixel_std": facts["scaling"].std,
+            "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
+            "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1),
+        },
+    )
     _report(run, fitted, metrics, tested - started)
 
 
-def _fit_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> tuple[Method, Fitted, dict]:
-    """Train on a dataset's images. They are released on return, before the test images are loaded."""
-    train = load_batches(job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared)
+def _fit_run(
+    job: Job, run: Run, folders: Folders, checkpoint: Checkpoint
+) -> tuple[Method, Fitted, dict]:
+    """Train on a dataset's images. They are released on return, before the test images are
+    loaded."""
+    train = load_batches(
+        job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared
+    )
     val = load_batches(job.datasets, run, "val", job.device, like=train)
     settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
-    method = make_baseline(settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed)
+    method = make_baseline(
+        settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed
+    )
     tracker = make_tracker(job, run, train.scaling) if job.protocol.track_test else None
-    with training_callback(run.name, folders.curves and folders.curves / str(run.sample)) as callback:
+    with training_callback(
+        run.name, folders.curves and folders.curves / str(run.sample)
+    ) as callback:
         fitted = Trainer(method, train, val, run, job.protocol).fit(
-            checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs))
+            checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs)
+        )
     return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
 
 
 def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
-    """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while it exists."""
+    """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while
+    it exists."""
     test = load_images(job.datasets, run, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
     names = np.array(test.factors[run.target])
@@ -179,18 +241,25 @@ def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
 
     def track(method: Method) -> dict:
         prediction, _ = predict(method, batches, job.protocol, run.name)
-        predicted = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
-        return {f"{group}_accuracy": metrics["accuracy"]
-                for group, metrics in _group_metrics(predicted, run.target).items()}
+        predicted = table.append_column(
+            "prediction", pa.array(names[prediction.numpy()], pa.string())
+        )
+        return {
+            f"{group}_accuracy": metrics["accuracy"]
+            for group, metrics in _group_metrics(predicted, run.target).items()
+        }
 
     return track
 
 
 def load_images(datasets: Datasets, run: Run, split: str) -> Images:
-    """A split's images. DiagvibError, naming the file, if it has none, or an unknown class of the target or a cue."""
+    """A split's images. DiagvibError, naming the file, if it has none, or an unknown class of the
+    target or a cue."""
     images, path = datasets.load(run.dataset, split), datasets.place(run.dataset, split)
     if not len(images.table):
-        raise DiagvibError(f"{path}: holds no images; raise the counts of the configuration and render again")
+        raise DiagvibError(
+            f"{path}: holds no images; raise the counts of the configuration and render again"
+        )
     try:
         for factor in [run.target, *run.cues]:
             images.labels(factor)
@@ -199,56 +268,109 @@ def load_images(datasets: Datasets, run: Run, split: str) -> Images:
     return images
 
 
-def load_batches(datasets: Datasets, run: Run, split: str, device: torch.device, *, settings: dict | None = None,
-                 like: Batches | None = None, prepared: Path | None = None) -> Batches:
+def load_batches(
+    datasets: Datasets,
+    run: Run,
+    split: str,
+    device: torch.device,
+    *,
+    settings: dict | None = None,
+    like: Batches | None = None,
+    prepared: Path | None = None,
+) -> Batches:
     """A split's images on the device, with their cues and environments.
 
-    settings: the baseline's, which say how training images are normalised and augmented. like: the training
-    batches, whose scaling and environments the other splits use; an environment that is not among these gets the number
+    settings: the baseline's, which say how training images are normalised and augmented. like: the
+    training batches, whose scaling and environments the other splits use; an environment that is
+    not among these gets the number
     -1. prepared: the scene's prepared sources, for methods that need images rendered with changes.
     """
     images = load_images(datasets, run, split)
-    column = images.table.column_names.count("environment") and images.table["environment"].to_pylist()
-    names = like.annotations.environments if like else tuple(sorted(set(column))) if column else ("main",)
+    column = (
+        images.table.column_names.count("environment") and images.table["environment"].to_pylist()
+    )
+    names = (
+        like.annotations.environments
+        if like
+        else tuple(sorted(set(column)))
+        if column
+        else ("main",)
+    )
     numbers = {name: number for number, name in enumerate(names)}
     cues = [images.labels(factor) for factor in run.cues]
     annotations = Annotations(
         torch.stack(cues, 1) if cues else None,
         torch.tensor([numbers.get(name, -1) for name in column]) if column else None,
-        images.factors[run.target], {factor: images.factors[factor] for factor in run.cues}, names,
-        _followed(images, run, cues))
+        images.factors[run.target],
+        {factor: images.factors[factor] for factor in run.cues},
+        names,
+        _followed(images, run, cues),
+    )
     scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
-    counterfactuals = (SceneCounterfactuals(images, run.cues, prepared, device)
-                       if settings and declaration(settings["method"]["name"]).needs else None)
-    return Batches(images.pixels, images.labels(run.target), device, scaling, annotations, counterfactuals,
-                   augmentation(settings and settings.get("augment")))
+    counterfactuals = (
+        SceneCounterfactuals(images, run.cues, prepared, device)
+        if settings and declaration(settings["method"]["name"]).needs
+        else None
+    )
+    return Batches(
+        images.pixels,
+        images.labels(run.target),
+        device,
+        scaling,
+        annotations,
+        counterfactuals,
+        augmentation(settings and settings.get("augment")),
+    )
 
 
 def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tensor | None:
-    """The target class that each cue of each image points to, int64[N, k]; None without cues, and for images
-    that do not say."""
+    """The target class that each cue of each image points to, int64[N, k]; None without cues, and
+    for images that do not say."""
     spoken, number = images.metadata.get("speaks_for"), images.factors[run.target].index
     if not cues or spoken is None:
         return None
-    tables = [[number(spoken[cue][name]) if name in spoken[cue] else -1 for name in images.factors[cue]]
-              for cue in run.cues]
-    return torch.stack([torch.tensor(table)[own] for table, own in zip(tables, cues, strict=True)], 1)
+    tables = [
+        [number(spoken[cue][name]) if name in spoken[cue] else -1 for name in images.factors[cue]]
+        for cue in run.cues
+    ]
+    return torch.stack(
+        [torch.tensor(table)[own] for table, own in zip(tables, cues, strict=True)], 1
+    )
 
 
-def _write_results(run: Run, fitted: Fitted, test: Images, prediction: torch.Tensor, confidence: torch.Tensor,
-                   out: Path) -> dict:
-    """Write everything about a run that depends only on its names; returns the metrics. prediction: class index
-    int64[N]."""
+def _write_results(
+    run: Run,
+    fitted: Fitted,
+    test: Images,
+    prediction: torch.Tensor,
+    confidence: torch.Tensor,
+    out: Path,
+) -> dict:
+    """Write everything about a run that depends only on its names; returns the metrics. prediction:
+    class index int64[N]."""
     names = np.array(test.factors[run.target])
-    facts = {"baseline": run.baseline, "study": run.study, "binding": run.binding, "sample": run.sample,
-             "roles": test.metadata["roles"], "scene": test.metadata["scene"],
-             "sources": test.metadata["sources"], "comparable": test.metadata["comparable"]}
+    facts = {
+        "baseline": run.baseline,
+        "study": run.study,
+        "binding": run.binding,
+        "sample": run.sample,
+        "roles": test.metadata["roles"],
+        "scene": test.metadata["scene"],
+        "sources": test.metadata["sources"],
+        "comparable": test.metadata["comparable"],
+    }
     table = test.table.select([*_placed(test.table), *test.factors])
     table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
     table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
-    metrics = {**facts, "target": run.target, "cue": "-".join(run.cues) or None,
-               "groups": _group_metrics(table, run.target), "selected_epoch": fitted.selected_epoch,
-               "epochs": len(fitted.history), "val_loss": fitted.val_loss}
+    metrics = {
+        **facts,
+        "target": run.target,
+        "cue": "-".join(run.cues) or None,
+        "groups": _group_metrics(table, run.target),
+        "selected_epoch": fitted.selected_epoch,
+        "epochs": len(fitted.history),
+        "val_loss": fitted.val_loss,
+    }
     write_table(out / "predictions.parquet", table, facts)
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
     write_json(out / "metrics.json", metrics)
@@ -261,7 +383,8 @@ def _placed(table: pa.Table) -> list[str]:
 
 
 def _write_weights(path: Path, method: Method, keep: bool) -> None:
-    """The method's state dict, on the CPU; if it is not to be kept, remove that of an earlier training."""
+    """The method's state dict, on the CPU; if it is not to be kept, remove that of an earlier
+    training."""
     if not keep:
         path.unlink(missing_ok=True)
         return
@@ -269,19 +392,28 @@ def _write_weights(path: Path, method: Method, keep: bool) -> None:
 
 
 def _group_metrics(table: pa.Table, target: str) -> dict:
-    """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each class's accuracy."""
-    group, label, prediction = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target, "prediction"))
+    """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each
+    class's accuracy."""
+    group, label, prediction = (
+        table[c].to_numpy(zero_copy_only=False) for c in ("group", target, "prediction")
+    )
     metrics = {}
     for name in sorted(set(group)):
         at = group == name
-        metrics[name] = {"accuracy": mean_per_class_accuracy(label[at], prediction[at]), "n": int(at.sum()),
-                         "per_class": per_class_accuracy(label[at], prediction[at])}
+        metrics[name] = {
+            "accuracy": mean_per_class_accuracy(label[at], prediction[at]),
+            "n": int(at.sum()),
+            "per_class": per_class_accuracy(label[at], prediction[at]),
+        }
     return metrics
 
 
 def _versions() -> dict[str, str]:
-    return {"diagvib": __version__, "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "torchvision", "numpy", "pyarrow")}}
+    return {
+        "diagvib": __version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pyarrow")},
+    }
 
 
 def _device_name(device: torch.device) -> str:
@@ -289,6 +421,12 @@ def _device_name(device: torch.device) -> str:
 
 
 def _report(run: Run, fitted: Fitted, metrics: dict, seconds: float) -> None:
-    accuracy = ", ".join(f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items())
-    print(f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
-          f"{len(fitted.history)} selected, {seconds:.0f} s", file=sys.stderr, flush=True)
+    accuracy = ", ".join(
+        f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items()
+    )
+    print(
+        f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
+        f"{len(fitted.history)} selected, {seconds:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,4 +1,5 @@
-"""Loss and accuracies of an epoch: sums on the device during the epoch, and accuracies of groups after it."""
+"""Loss and accuracies of an epoch: sums on the device during the epoch, and accuracies of groups
+after it."""
 
 import torch
 from torch import Tensor
@@ -7,7 +8,8 @@ from diagvib.methods.method import Batch, StepOutput
 
 
 class RunningMetrics:
-    """Sums of losses and of correct predictions, kept on the device: reading them once per epoch is the only wait."""
+    """Sums of losses and of correct predictions, kept on the device: reading them once per epoch is
+    the only wait."""
 
     def __init__(self, device: torch.device):
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
@@ -29,37 +31,52 @@ class RunningMetrics:
 
     def means(self, images: int) -> tuple[float, float | None]:
         """Mean loss and share of correct images; None if the phase does not classify."""
-        return self._loss.item() / images, self._correct.item() / images if self._classifies else None
+        return (
+            self._loss.item() / images,
+            self._correct.item() / images if self._classifies else None,
+        )
 
 
 def group_columns(cues: int, environments: int) -> list[str]:
-    """The entries of `group_accuracies` for this many cues and environments: empty if there are no groups."""
+    """The entries of `group_accuracies` for this many cues and environments: empty if there are no
+    groups."""
     worst = ["val_worst_group"] if cues else []
     single = [f"val_worst_group_cue_{number + 1}" for number in range(cues)] if cues > 1 else []
     return [*worst, *single, *(["val_environment_accuracy"] if environments > 1 else [])]
 
 
-def group_accuracies(correct: Tensor, labels: Tensor, cues: Tensor, environment: Tensor,
-                     environments: int) -> dict[str, float]:
-    """The worst accuracy of any group that occurs, target x all cues and, with several cues, target x each; and the
-    mean of the environments' accuracies.
+def group_accuracies(
+    correct: Tensor, labels: Tensor, cues: Tensor, environment: Tensor, environments: int
+) -> dict[str, float]:
+    """The worst accuracy of any group that occurs, target x all cues and, with several cues, target
+    x each; and the mean of the environments' accuracies.
 
-    correct: bool[N]; labels, environment: int64[N]; cues: int64[N, k]. environments: the number trained on; only
-    images in one of these, 0 to environments - 1, count for the mean.
+    correct: bool[N]; labels, environment: int64[N]; cues: int64[N, k]. environments: the number
+    trained on; only images in one of these, 0 to environments - 1, count for the mean.
     """
     by_target = labels[:, None]
     known = (environment >= 0) & (environment < environments)
-    found = {"val_worst_group": lambda: _accuracies(correct, torch.cat([by_target, cues], 1)).min(),
-             "val_environment_accuracy": lambda: _accuracies(correct[known], environment[known, None]).mean(),
-             **{f"val_worst_group_cue_{at + 1}": lambda at=at: _accuracies(
-                 correct, torch.cat([by_target, cues[:, at:at + 1]], 1)).min() for at in range(cues.shape[1])}}
+    found = {
+        "val_worst_group": lambda: _accuracies(correct, torch.cat([by_target, cues], 1)).min(),
+        "val_environment_accuracy": lambda: _accuracies(
+            correct[known], environment[known, None]
+        ).mean(),
+        **{
+            f"val_worst_group_cue_{at + 1}": lambda at=at: _accuracies(
+                correct, torch.cat([by_target, cues[:, at : at + 1]], 1)
+            ).min()
+            for at in range(cues.shape[1])
+        },
+    }
     return {name: found[name]().item() for name in group_columns(cues.shape[1], environments)}
 
 
 def cue_preferences(prediction: Tensor, followed: Tensor | None) -> dict[str, float]:
-    """The share of all predictions, int64[N], that are the class a cue points to, by the cue's number from 1.
+    """The share of all predictions, int64[N], that are the class a cue points to, by the cue's
+    number from 1.
 
-    followed: int64[N, k], -1 where a cue points to none; None: not known. (Li et al., 2023, Fig. 6.)
+    followed: int64[N, k], -1 where a cue points to none; None: not known. (Li et al., 2023, Fig.
+    6.)
     """
     shares = [] if followed is None else (prediction[:, None] == followed).double().mean(0).tolist()
     return {f"val_follows_cue_{number}": share for number, share in enumerate(shares, start=1)}

@@ -1,4 +1,5 @@
-"""Training, from top to bottom: phases, epochs, sampling, batches, step, validation, selection, checkpoint.
+"""Training, from top to bottom: phases, epochs, sampling, batches, step, validation, selection,
+checkpoint.
 
 It names no method: methods differ in the hooks of `methods.method.Method` that it calls.
 """
@@ -30,16 +31,22 @@ from diagvib.training.hook_checks import (
 )
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
-from diagvib.training.running_metrics import RunningMetrics, cue_preferences, group_accuracies, group_columns
+from diagvib.training.running_metrics import (
+    RunningMetrics,
+    cue_preferences,
+    group_accuracies,
+    group_columns,
+)
 
-# Computes further entries of an epoch's row from the method; called in phases that classify, changes nothing.
+# Computes further entries of an epoch's row from the method; called in phases that classify,
+# changes nothing.
 Tracker = Callable[[Method], dict]
 
 
 @dataclass
 class Progress:
-    """The progress of a run; with the weights, the method's state and the optimisers, this is all a checkpoint
-    contains."""
+    """The progress of a run; with the weights, the method's state and the optimisers, this is all a
+    checkpoint contains."""
 
     phase: int = 0
     epochs_in_phase: int = 0
@@ -50,7 +57,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class Timing:
-    """The training steps of one epoch: their phase, images, and seconds until the device had finished them."""
+    """The training steps of one epoch: their phase, images, and seconds until the device had
+    finished them."""
 
     phase: str
     images: int
@@ -59,7 +67,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Fitted:
-    """A finished training; the method has the selected weights. timings: of the epochs trained here."""
+    """A finished training; the method has the selected weights. timings: of the epochs trained
+    here."""
 
     history: list[dict]
     selected_epoch: int
@@ -74,35 +83,51 @@ class Fitted:
 
 
 class Trainer:
-    """Trains one method in one run. On the CPU the result is the same, bit for bit, however often the run was
-    interrupted and however many cores there are. Paper, Sec. A.2."""
+    """Trains one method in one run. On the CPU the result is the same, bit for bit, however often
+    the run was interrupted and however many cores there are. Paper, Sec. A.2."""
 
     def __init__(self, method: Method, train: Batches, val: Batches, run: Run, protocol: Protocol):
-        """DiagvibError if the batch is larger than the training data, or the selection needs something that the data
-        lack."""
+        """DiagvibError if the batch is larger than the training data, or the selection needs
+        something that the data lack."""
         self.device = train.device
         self.method = method.to(self.device, memory_format=torch.channels_last)
         self.train, self.val, self.run, self.protocol = train, val, run, protocol
-        self.batch_size, self.selection = method.settings["batch_size"], method.settings.get("selection", "val_loss")
-        self.data = replace(train.training_data(),
-                            max_epochs=method.settings.get("max_epochs") or protocol.max_epochs)
+        self.batch_size, self.selection = (
+            method.settings["batch_size"],
+            method.settings.get("selection", "val_loss"),
+        )
+        self.data = replace(
+            train.training_data(),
+            max_epochs=method.settings.get("max_epochs") or protocol.max_epochs,
+        )
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
         self.metrics = RunningMetrics(self.device)
         self.timings: list[Timing] = []
         self._check()
 
-    def fit(self, checkpoint: Checkpoint | None = None, callback: Callback | None = None,
-            tracker: Tracker | None = None, graphs: CudaGraphs | None = None) -> Fitted:
+    def fit(
+        self,
+        checkpoint: Checkpoint | None = None,
+        callback: Callback | None = None,
+        tracker: Tracker | None = None,
+        graphs: CudaGraphs | None = None,
+    ) -> Fitted:
         """Train phase by phase, and leave the method with the weights selected in the last one.
 
-        Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the history. graphs: records
-        the steps, which changes how fast they start, not what they compute. DiagvibError if the data lack what the
-        method must be told; Diverged if the loss is no longer a number.
+        Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the
+        history. graphs: records the steps, which changes how fast they start, not what they
+        compute. DiagvibError if the data lack what the method must be told; Diverged if the loss is
+        no longer a number.
         """
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
-        with (deterministic(self.device, self.protocol.threads), graphs.running() if graphs else nullcontext(),
-              Checkpoints(checkpoint, aside=self.device.type == "cuda").finished() as self.checkpoints):
+        with (
+            deterministic(self.device, self.protocol.threads),
+            graphs.running() if graphs else nullcontext(),
+            Checkpoints(
+                checkpoint, aside=self.device.type == "cuda"
+            ).finished() as self.checkpoints,
+        ):
             self.phases = self._hook(self.method.phases, self.data)
             self._hook(check_phases, self.phases, self._selections, self.method)
             if not self._restore(checkpoint):
@@ -163,19 +188,30 @@ class Trainer:
 
     def _epoch(self, step: Callable[[Tensor], None], chosen: Sampling) -> dict:
         epoch = len(self.progress.history) + 1
-        train_loss, train_accuracy = self._learn(step, chosen, epoch_seed(self.run, self.protocol.seed, epoch))
-        row = {"epoch": epoch, "phase": self.phase.name, "train_loss": train_loss, "train_accuracy": train_accuracy,
-               **self._validate()}
+        train_loss, train_accuracy = self._learn(
+            step, chosen, epoch_seed(self.run, self.protocol.seed, epoch)
+        )
+        row = {
+            "epoch": epoch,
+            "phase": self.phase.name,
+            "train_loss": train_loss,
+            "train_accuracy": train_accuracy,
+            **self._validate(),
+        }
         self._check_losses(row)
         if self.tracker and row["val_accuracy"] is not None:
             row |= self.tracker(self.method)
         return row
 
-    def _learn(self, step: Callable[[Tensor], None], chosen: Sampling, seed: int) -> tuple[float, float | None]:
+    def _learn(
+        self, step: Callable[[Tensor], None], chosen: Sampling, seed: int
+    ) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
         torch.manual_seed(seed)
-        batches = epoch_batches(chosen, len(self.train), self.batch_size, torch.Generator().manual_seed(seed))
+        batches = epoch_batches(
+            chosen, len(self.train), self.batch_size, torch.Generator().manual_seed(seed)
+        )
         self.method.train()
         self.metrics.clear()
         for index in self.train.ahead(batches):
@@ -229,34 +265,60 @@ class Trainer:
         row = {"val_loss": loss, "val_accuracy": accuracy}
         if accuracy is not None:
             prediction = torch.cat(predicted)
-            row |= group_accuracies(prediction == self.val.labels, self.val.labels, self.val.cues,
-                                    self.val.environment, len(self.data.environments))
+            row |= group_accuracies(
+                prediction == self.val.labels,
+                self.val.labels,
+                self.val.cues,
+                self.val.environment,
+                len(self.data.environments),
+            )
             row |= cue_preferences(prediction, self.val.followed)
         return row
 
     def _select(self, row: dict) -> None:
-        """Keep the weights if this epoch is better than all before in its phase. Ties, which are common for worst
-        groups with accuracy 0, go to the higher validation accuracy."""
+        """Keep the weights if this epoch is better than all before in its phase. Ties, which are
+        common for worst groups with accuracy 0, go to the higher validation accuracy."""
         rule = self.phase.selection or self.selection
         if row["val_accuracy"] is None and rule != "last":
             rule = "val_loss"
-        score = (len(self.progress.history) if rule == "last" else -row[rule] if rule == "val_loss" else row[rule],
-                 row["val_accuracy"] or 0.0)
+        score = (
+            len(self.progress.history)
+            if rule == "last"
+            else -row[rule]
+            if rule == "val_loss"
+            else row[rule],
+            row["val_accuracy"] or 0.0,
+        )
         if score > self.progress.best.get("score", (-math.inf,)):
-            self.progress.best = {"epoch": row["epoch"], "val_loss": row["val_loss"], "score": score, "weights": {
-                name: value.clone() for name, value in self.method.state_dict().items()}}
+            self.progress.best = {
+                "epoch": row["epoch"],
+                "val_loss": row["val_loss"],
+                "score": score,
+                "weights": {
+                    name: value.clone() for name, value in self.method.state_dict().items()
+                },
+            }
 
     def _out_of_patience(self) -> bool:
         if self.protocol.patience is None or not self.progress.best:
             return False
-        return self.progress.history[-1]["epoch"] - self.progress.best["epoch"] >= self.protocol.patience
+        return (
+            self.progress.history[-1]["epoch"] - self.progress.best["epoch"]
+            >= self.protocol.patience
+        )
 
     def _save(self) -> None:
         # No state of a random generator: every epoch seeds its own from the run's names.
-        self.checkpoints.write({
-            "progress": vars(self.progress), "weights": self.method.state_dict(),
-            "memory": self._hook(check_memory, self.method),
-            "optimisers": {name: optimiser.state_dict() for name, optimiser in self.optimisers.items()}})
+        self.checkpoints.write(
+            {
+                "progress": vars(self.progress),
+                "weights": self.method.state_dict(),
+                "memory": self._hook(check_memory, self.method),
+                "optimisers": {
+                    name: optimiser.state_dict() for name, optimiser in self.optimisers.items()
+                },
+            }
+        )
 
     def _restore(self, checkpoint: Checkpoint | None) -> bool:
         """Whether there was a state to continue from."""
@@ -265,7 +327,9 @@ class Trainer:
             return False
         self.progress = Progress(**state["progress"])
         self.method.load_state_dict(state["weights"])
-        self.method.memory = {name: value.to(self.device) for name, value in state["memory"].items()}
+        self.method.memory = {
+            name: value.to(self.device) for name, value in state["memory"].items()
+        }
         self._make_optimisers()
         for name, saved in state["optimisers"].items():
             self.optimisers[name].load_state_dict(saved)
@@ -273,24 +337,37 @@ class Trainer:
 
     def _check(self) -> None:
         if self.batch_size > len(self.train):
-            raise DiagvibError(f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
-                               f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train")
+            raise DiagvibError(
+                f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
+                f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train"
+            )
         if self.selection not in self._selections:
-            raise DiagvibError(f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
-                               f"or environments that the study lacks; it offers {', '.join(self._selections)}")
+            raise DiagvibError(
+                f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
+                f"or environments that the study lacks; it offers {', '.join(self._selections)}"
+            )
 
     def _check_losses(self, row: dict) -> None:
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
-                raise Diverged(f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower the lr "
-                               f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
-                               + (", or set training.precision: fp32" if self.protocol.on(self.device) != "fp32"
-                                  else ""))
+                raise Diverged(
+                    f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower the lr "
+                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
+                    + (
+                        ", or set training.precision: fp32"
+                        if self.protocol.on(self.device) != "fp32"
+                        else ""
+                    )
+                )
 
     @property
     def _selections(self) -> list[str]:
-        return ["val_loss", "val_accuracy", "last",
-                *group_columns(self.val.cues.shape[1], len(self.data.environments))]
+        return [
+            "val_loss",
+            "val_accuracy",
+            "last",
+            *group_columns(self.val.cues.shape[1], len(self.data.environments)),
+        ]
 
     @property
     def _phase_seed(self) -> int:

@@ -1,4 +1,5 @@
-"""Pictures of what a trained method sees in a few test images, kept with the run in a separate file."""
+"""Pictures of what a trained method sees in a few test images, kept with the run in a separate
+file."""
 
 import io
 from collections.abc import Iterable
@@ -19,39 +20,61 @@ from diagvib.training.protocol import Protocol, autocast, deterministic
 
 # Number of test images shown, spread evenly over groups, classes and cells.
 SHOWN = 12
-# A picture is stored losslessly if that takes at most this many bytes, as for every input; otherwise as WebP of this
-# quality: a file of a hundred pictures then stays below 300 kB.
+# A picture is stored losslessly if that takes at most this many bytes, as for every input;
+# otherwise as WebP of this quality: a file of a hundred pictures then stays below 300 kB.
 _EXACT_BYTES, _QUALITY = 2500, 90
 
 
 def visualisation_schema(factors: Iterable[str]) -> pa.Schema:
     """Columns of a file of visualisations. factors: the scene's."""
-    return pa.schema([
-        ("what", pa.string()), ("image", pa.int32()), ("dimension", pa.int32()), ("kl", pa.float32()),
-        ("value", pa.float32()), ("prediction", pa.string()), ("group", pa.string()),
-        *((factor, pa.string()) for factor in factors), ("picture", pa.binary())])
+    return pa.schema(
+        [
+            ("what", pa.string()),
+            ("image", pa.int32()),
+            ("dimension", pa.int32()),
+            ("kl", pa.float32()),
+            ("value", pa.float32()),
+            ("prediction", pa.string()),
+            ("group", pa.string()),
+            *((factor, pa.string()) for factor in factors),
+            ("picture", pa.binary()),
+        ]
+    )
 
 
-def write_visualisations(path: Path, method: Method, batches: Batches, test: Images, run: Run,
-                         protocol: Protocol) -> None:
-    """Draw and write the visualisations of a few of the test images; no rows if the method offers none.
+def write_visualisations(
+    path: Path, method: Method, batches: Batches, test: Images, run: Run, protocol: Protocol
+) -> None:
+    """Draw and write the visualisations of a few of the test images; no rows if the method offers
+    none.
 
-    batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown), dimension, kl and
-    value (of a latent dimension, else empty), prediction (if asked for), group and classes of the image, picture
-    (WebP).
+    batches: of the images of `test`. Columns: what (kind of picture), image (which of those shown),
+    dimension, kl and value (of a latent dimension, else empty), prediction (if asked for), group
+    and classes of the image, picture (WebP).
     """
     shown = shown_images(test, run)
     drawn = _draw(method, batches, torch.tensor(shown), protocol)
-    content = visualisation_table(drawn, test.table.take(shown).select(["group", *test.factors]),
-                                  test.factors[run.target])
-    write_table(path, content, {"baseline": run.baseline, "study": run.study, "binding": run.binding,
-                                "sample": run.sample, "sources": test.metadata["sources"],
-                                "comparable": test.metadata["comparable"]})
+    content = visualisation_table(
+        drawn, test.table.take(shown).select(["group", *test.factors]), test.factors[run.target]
+    )
+    write_table(
+        path,
+        content,
+        {
+            "baseline": run.baseline,
+            "study": run.study,
+            "binding": run.binding,
+            "sample": run.sample,
+            "sources": test.metadata["sources"],
+            "comparable": test.metadata["comparable"],
+        },
+    )
 
 
 def shown_images(test: Images, run: Run) -> np.ndarray:
-    """Which test images are shown, int64[at most SHOWN]: equally many per group and target class, with as many cue
-    classes as possible; sorted by group and classes, the first of their kind in the file."""
+    """Which test images are shown, int64[at most SHOWN]: equally many per group and target class,
+    with as many cue classes as possible; sorted by group and classes, the first of their kind in
+    the file."""
     factors = [run.target, *run.cues]
     frame = test.table.select(["group", *factors]).to_pandas()
     groups, parts = sorted(set(frame["group"])), []
@@ -62,29 +85,44 @@ def shown_images(test: Images, run: Run) -> np.ndarray:
     for group in groups:
         rows = frame[frame["group"] == group]
         rows = rows.iloc[rows.groupby(factors).cumcount().argsort(kind="stable")]
-        rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][:max(SHOWN // len(groups), 1)]
+        rows = rows.iloc[rows.groupby(run.target).cumcount().argsort(kind="stable")][
+            : max(SHOWN // len(groups), 1)
+        ]
         parts.append(rows.sort_values(factors, key=class_order, kind="stable"))
     return pd.concat(parts).index.to_numpy()
 
 
 @torch.inference_mode()
-def _draw(method: Method, batches: Batches, index: torch.Tensor, protocol: Protocol) -> list[Visualisation]:
+def _draw(
+    method: Method, batches: Batches, index: torch.Tensor, protocol: Protocol
+) -> list[Visualisation]:
     method.eval()
-    with deterministic(batches.device, protocol.threads), autocast(protocol.on(batches.device), batches.device):
-        return method.visualisations(batches.batch(index), denormalisation(batches.scaling, batches.device))
+    with (
+        deterministic(batches.device, protocol.threads),
+        autocast(protocol.on(batches.device), batches.device),
+    ):
+        return method.visualisations(
+            batches.batch(index), denormalisation(batches.scaling, batches.device)
+        )
 
 
 def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
     """The inverse of z-scoring, to show what a network made of an image; clipped to 0..255."""
-    mean, std = (torch.tensor(values, device=device).view(-1, 1, 1) for values in (scaling.mean, scaling.std))
+    mean, std = (
+        torch.tensor(values, device=device).view(-1, 1, 1) for values in (scaling.mean, scaling.std)
+    )
 
     def denormalise(inputs: torch.Tensor) -> torch.Tensor:
-        return (inputs.float() * std + mean).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+        return (
+            (inputs.float() * std + mean).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1)
+        )
 
     return denormalise
 
 
-def visualisation_table(visualisations: list[Visualisation], shown: pa.Table, names: tuple[str, ...]) -> pa.Table:
+def visualisation_table(
+    visualisations: list[Visualisation], shown: pa.Table, names: tuple[str, ...]
+) -> pa.Table:
     """A file's rows. shown: group and factor classes of the images; names: the target's classes."""
     images, rows = shown.to_pylist(), []
     for given in visualisations:
@@ -94,16 +132,27 @@ def visualisation_table(visualisations: list[Visualisation], shown: pa.Table, na
         for position, pixels in enumerate(given.pixels.cpu().numpy()):
             latent = given.dimension is not None
             image = 0 if latent else position
-            rows.append({"what": given.what, "image": image, "dimension": given.dimension, "kl": given.kl,
-                         "value": given.values[position] if latent else None, "prediction": predictions[position],
-                         **images[image], "picture": _webp(pixels)})
+            rows.append(
+                {
+                    "what": given.what,
+                    "image": image,
+                    "dimension": given.dimension,
+                    "kl": given.kl,
+                    "value": given.values[position] if latent else None,
+                    "prediction": predictions[position],
+                    **images[image],
+                    "picture": _webp(pixels),
+                }
+            )
     return pa.Table.from_pylist(rows, schema=visualisation_schema(shown.column_names[1:]))
 
 
 def _webp(pixels: np.ndarray) -> bytes:
     for lossless in (True, False):
         file = io.BytesIO()
-        Image.fromarray(pixels).save(file, format="webp", lossless=lossless, quality=_QUALITY, method=4)
+        Image.fromarray(pixels).save(
+            file, format="webp", lossless=lossless, quality=_QUALITY, method=4
+        )
         if len(content := file.getvalue()) <= _EXACT_BYTES:
             break
     return content

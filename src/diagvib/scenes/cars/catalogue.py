@@ -15,15 +15,19 @@ from diagvib.scenes.prepared import mismatch, read_description
 
 CATALOGUE = "catalogue.parquet"
 # A row for each photo; the photos of each factor are numbered from 0, as in its pack.
-SCHEMA = pa.schema([(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")])
+SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")]
+)
 _KEYS = ("sources", "comparable", "canvas", "digest", "catalogue_digest", "packs")
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """classes, splits: factor -> str[N], for every photo of the factor. canvas: image size that they are prepared for.
+    """classes, splits: factor -> str[N], for every photo of the factor. canvas: image size that
+    they are prepared for.
 
-    comparable: whether results can be compared with the paper's. digest: of all photos, their classes and splits.
+    comparable: whether results can be compared with the paper's. digest: of all photos, their
+    classes and splits.
     """
 
     classes: Mapping[str, np.ndarray]
@@ -33,7 +37,9 @@ class Catalogue:
     comparable: bool
     digest: str
 
-    def choose(self, factor: str, names: np.ndarray, split: str, generator: np.random.Generator) -> np.ndarray:
+    def choose(
+        self, factor: str, names: np.ndarray, split: str, generator: np.random.Generator
+    ) -> np.ndarray:
         """A photo of a factor for each image, none twice: int64[N], given the class of each.
 
         DiagvibError, with a number of images that would fit, if a class has too few in the split.
@@ -46,21 +52,34 @@ class Catalogue:
                 raise DiagvibError(
                     f"counts.{split}: {len(names):,} images need {len(rows):,} photos of {factor} {name}, each once, "
                     f"but the split has {len(pool):,}; set it to {len(names) * len(pool) // len(rows):,} or less, or "
-                    "add photos")
-            chosen[rows] = generator.permutation(pool)[:len(rows)]
+                    "add photos"
+                )
+            chosen[rows] = generator.permutation(pool)[: len(rows)]
         return chosen
 
 
 def load_catalogue(folder: Path) -> Catalogue:
-    """The content of a prepared folder. DiagvibError if it is missing, or does not match its digest."""
+    """The content of a prepared folder. DiagvibError if it is missing, or does not match its
+    digest."""
     described, table = describe(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
-    if table.schema.remove_metadata() != SCHEMA or catalogue_digest(table) != described["catalogue_digest"]:
+    if (
+        table.schema.remove_metadata() != SCHEMA
+        or catalogue_digest(table) != described["catalogue_digest"]
+    ):
         raise photo_mismatch(folder)
     rows = {factor: table.filter(pa.compute.field("factor") == factor) for factor in FACTORS}
-    column = {name: {factor: of.column(name).to_numpy(zero_copy_only=False).astype(str) for factor, of in rows.items()}
-              for name in ("class", "split")}
-    return Catalogue(column["class"], column["split"], *(described[key] for key in (
-        "canvas", "sources", "comparable", "digest")))
+    column = {
+        name: {
+            factor: of.column(name).to_numpy(zero_copy_only=False).astype(str)
+            for factor, of in rows.items()
+        }
+        for name in ("class", "split")
+    }
+    return Catalogue(
+        column["class"],
+        column["split"],
+        *(described[key] for key in ("canvas", "sources", "comparable", "digest")),
+    )
 
 
 def describe(folder: Path) -> dict:

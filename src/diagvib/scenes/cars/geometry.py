@@ -1,8 +1,9 @@
-"""The layout of an image: a car in the middle of a background, another object on the right (Li et al., 2023).
+"""The layout of an image: a car in the middle of a background, another object on the right (Li et
+al., 2023).
 
-At 256 pixels the car's longer side is 128 and the object's 64; their centres are (128, 128) and (128, 224), row and
-column. Other sizes are in proportion, rounded down. Each is centred in a square tile with its longer side, so that
-a tile has the same position in every image.
+At 256 pixels the car's longer side is 128 and the object's 64; their centres are (128, 128) and
+(128, 224), row and column. Other sizes are in proportion, rounded down. Each is centred in a square
+tile with its longer side, so that a tile has the same position in every image.
 """
 
 FACTORS = ("car", "background", "object")

@@ -1,7 +1,7 @@
 """Photos of one size in one file, which rendering maps into memory instead of reading it.
 
-A pack holds N photos: for backgrounds uint8[N, side, side, 3], and for pasted parts uint8[N, 2, side, side, 3], their
-layers (`tiles.layers`).
+A pack holds N photos: for backgrounds uint8[N, side, side, 3], and for pasted parts uint8[N, 2,
+side, side, 3], their layers (`tiles.layers`).
 """
 
 import hashlib
@@ -36,7 +36,9 @@ class Pack:
 
     def __init__(self, path: Path, shape: tuple[int, ...], side: int):
         try:
-            stored = np.load(path, mmap_mode="c")  # never written to, but torch warns of read-only arrays
+            stored = np.load(
+                path, mmap_mode="c"
+            )  # never written to, but torch warns of read-only arrays
         except (OSError, ValueError, EOFError):
             raise photo_mismatch(path) from None
         if stored.shape != shape or stored.dtype != np.uint8:
@@ -44,7 +46,9 @@ class Pack:
         self._stored, self._side, as_stored = stored, side, side == shape[-2]
         self._ready = np.full(len(stored), as_stored)
         # Photos that are never needed take no memory.
-        self.pixels = torch.from_numpy(stored if as_stored else np.empty((*shape[:-3], side, side, 3), np.uint8))
+        self.pixels = torch.from_numpy(
+            stored if as_stored else np.empty((*shape[:-3], side, side, 3), np.uint8)
+        )
 
     def prepare(self, rows: np.ndarray) -> None:
         """Make sure that `pixels`, a pack of the wanted size, contains these photos."""

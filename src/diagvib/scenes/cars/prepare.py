@@ -1,7 +1,8 @@
-"""Stage prepare: cars and objects cut out, cropped and scaled, backgrounds scaled, all packed; and their catalogue.
+"""Stage prepare: cars and objects cut out, cropped and scaled, backgrounds scaled, all packed; and
+their catalogue.
 
-data/prepared/cars/ contains a pack of each factor's photos (car.npy, ...), catalogue.parquet, and sources.json, written
-last, which says what the rest was made from and contains its digest.
+data/prepared/cars/ contains a pack of each factor's photos (car.npy, ...), catalogue.parquet, and
+sources.json, written last, which says what the rest was made from and contains its digest.
 """
 
 import hashlib
@@ -49,7 +50,8 @@ class Sources(NamedTuple):
 
 
 def prepare(raw: Path, out: Path, sources: str) -> None:
-    """Make `out` from the photos listed in `raw` (sources `official`), or from drawn ones (`embedded`).
+    """Make `out` from the photos listed in `raw` (sources `official`), or from drawn ones
+    (`embedded`).
 
     DiagvibError if nothing is listed, or a photo has changed.
     """
@@ -61,30 +63,43 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     for factor in FACTORS:
         photos, side = found.photos[factor], tile_side(factor, found.canvas)
         shape = (len(photos), *(() if factor == "background" else (2,)), side, side, 3)
-        written = write_pack(out / f"{factor}.npy", in_threads(partial(found.pixels, factor), photos), shape)
+        written = write_pack(
+            out / f"{factor}.npy", in_threads(partial(found.pixels, factor), photos), shape
+        )
         packs[factor] = {"shape": shape, "sha256": written}
         splits = assign_splits(photos, _TENTHS[sources])
-        rows += [{"factor": factor, "class": photo.name, "split": split, **photo._asdict()}
-                 for photo, split in zip(photos, splits, strict=True)]
+        rows += [
+            {"factor": factor, "class": photo.name, "split": split, **photo._asdict()}
+            for photo, split in zip(photos, splits, strict=True)
+        ]
     table = pa.Table.from_pylist(rows, SCHEMA)
-    described = {"sources": sources, "comparable": sources == "official", "canvas": found.canvas, "packs": packs,
-                 "catalogue_digest": catalogue_digest(table)}
+    described = {
+        "sources": sources,
+        "comparable": sources == "official",
+        "canvas": found.canvas,
+        "packs": packs,
+        "catalogue_digest": catalogue_digest(table),
+    }
     described["digest"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
     write_table(out / CATALOGUE, table, described)
     write_json(out / DESCRIPTION, described)
 
 
 def assign_splits(photos: list[Photo], tenths: int) -> list[str]:
-    """The split of each photo of a factor: this many tenths of every class val, as many test, at least one, the rest
-    train.
+    """The split of each photo of a factor: this many tenths of every class val, as many test, at
+    least one, the rest train.
 
-    It depends on the photos' content: none changes splits when renamed or moved, and few when photos are added.
+    It depends on the photos' content: none changes splits when renamed or moved, and few when
+    photos are added.
     """
     splits = dict.fromkeys(photos, "train")
     for name in CLASSES:
-        own = sorted((photo for photo in photos if photo.name == name), key=lambda one: name_digest("cars", one.sha256))
+        own = sorted(
+            (photo for photo in photos if photo.name == name),
+            key=lambda one: name_digest("cars", one.sha256),
+        )
         part = max(1, len(own) * tenths // 10)
-        splits |= dict.fromkeys(own[:part], "val") | dict.fromkeys(own[part:2 * part], "test")
+        splits |= dict.fromkeys(own[:part], "val") | dict.fromkeys(own[part : 2 * part], "test")
     return [splits[photo] for photo in photos]
 
 
@@ -104,16 +119,30 @@ def _official(raw: Path) -> Sources:
         if factor == "background":
             return background_tile(decode_photo(data, path), side)
         beside = folder / mask_of(photo.path)
-        mask = decode_photo(read_listed(beside, photo.mask_sha256), beside, "L") if photo.mask_sha256 else None
+        mask = (
+            decode_photo(read_listed(beside, photo.mask_sha256), beside, "L")
+            if photo.mask_sha256
+            else None
+        )
         try:
             return layers(cut_out_tile(decode_photo(data, path, "RGBA"), mask, side))
         except ValueError as error:
-            raise DiagvibError(f"{path}: cannot be used, {error}; run `diagvib fetch` again") from None
+            raise DiagvibError(
+                f"{path}: cannot be used, {error}; run `diagvib fetch` again"
+            ) from None
+
     return Sources(CANVAS, photos, pixels)
 
 
 def _embedded() -> Sources:
     from diagvib.scenes.cars.stand_ins import CANVAS, draw, names
-    photos = {factor: [Photo(name, path, hashlib.sha256(path.encode()).hexdigest())
-                       for name in CLASSES for path in names(factor, name)] for factor in FACTORS}
+
+    photos = {
+        factor: [
+            Photo(name, path, hashlib.sha256(path.encode()).hexdigest())
+            for name in CLASSES
+            for path in names(factor, name)
+        ]
+        for factor in FACTORS
+    }
     return Sources(CANVAS, photos, lambda factor, photo: draw(factor, photo.path))

@@ -1,4 +1,5 @@
-"""Recipes in, composed images out: a background, an object on it, and the car over both, without blending."""
+"""Recipes in, composed images out: a background, an object on it, and the car over both, without
+blending."""
 
 from pathlib import Path
 
@@ -10,8 +11,8 @@ from diagvib.scenes.cars.catalogue import describe, load_catalogue, photo_mismat
 from diagvib.scenes.cars.geometry import FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.cars.pack import Pack
 
-# Images composed at a time: on a CPU few enough to stay in its cache from one pasting to the next; elsewhere enough
-# to make a call worthwhile, while their photos still fit into memory.
+# Images composed at a time: on a CPU few enough to stay in its cache from one pasting to the next;
+# elsewhere enough to make a call worthwhile, while their photos still fit into memory.
 _CHUNK, _CHUNK_OTHERS = 8, 1024
 
 
@@ -30,21 +31,29 @@ class Renderer:
             noted = described["packs"].get(factor)
             if noted is None:
                 raise photo_mismatch(prepared)
-            self._packs[factor] = Pack(prepared / f"{factor}.npy", tuple(noted["shape"]), tile_side(factor, size))
+            self._packs[factor] = Pack(
+                prepared / f"{factor}.npy", tuple(noted["shape"]), tile_side(factor, size)
+            )
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        rows = {factor: recipes[f"{factor}_photo"].to_numpy().astype(np.int64) for factor in FACTORS}
+        rows = {
+            factor: recipes[f"{factor}_photo"].to_numpy().astype(np.int64) for factor in FACTORS
+        }
         for factor, its in rows.items():
             self._packs[factor].prepare(its)
         shape = (len(recipes), self.size, self.size, 3)
         if self.device.type == "cpu":
-            images = torch.from_numpy(np.empty(shape, np.uint8))  # NumPy asks the system for huge pages, torch does not
+            images = torch.from_numpy(
+                np.empty(shape, np.uint8)
+            )  # NumPy asks the system for huge pages, torch does not
         else:
             images = torch.empty(shape, dtype=torch.uint8, device=self.device)
         step = _CHUNK if self.device.type == "cpu" else _CHUNK_OTHERS
         for start in range(0, len(recipes), step):
             part = slice(start, start + step)
-            self._compose(images[part], {factor: torch.from_numpy(its[part]) for factor, its in rows.items()})
+            self._compose(
+                images[part], {factor: torch.from_numpy(its[part]) for factor, its in rows.items()}
+            )
         return images
 
     def _compose(self, images: torch.Tensor, rows: dict[str, torch.Tensor]) -> None:
@@ -59,5 +68,8 @@ class Renderer:
             tiles = self._packs[factor].pixels.index_select(0, rows[factor]).to(images.device)
             colours, beyond = tiles.unbind(1)
             (top, left), side = tile_corner(factor, self.size), tile_side(factor, self.size)
-            # The same as torch.where, several times faster: here all channels of a row are one run of bytes.
-            images[:, top:top + side, left:left + side].bitwise_and_(beyond).bitwise_or_(colours)
+            # The same as torch.where, several times faster: here all channels of a row are one run
+            # of bytes.
+            images[:, top : top + side, left : left + side].bitwise_and_(beyond).bitwise_or_(
+                colours
+            )

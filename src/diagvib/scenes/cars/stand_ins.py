@@ -1,6 +1,8 @@
-"""Stand-ins for photos, drawn and seeded, at half the size: cars, objects next to them, and backgrounds.
+"""Stand-ins for photos, drawn and seeded, at half the size: cars, objects next to them, and
+backgrounds.
 
-They need no download. Colours and light are shared by both classes, so that shapes and textures tell them apart.
+They need no download. Colours and light are shared by both classes, so that shapes and textures
+tell them apart.
 """
 
 import numpy as np
@@ -16,15 +18,17 @@ CANVAS = 128
 # For each factor and class.
 COUNT = 300
 
-# Factor -> class -> kind -> drawing function: function(generator, side) -> uint8[side, side, 3] for a background, else
-# an object on a transparent ground, uint8[H, W, 4].
+# Factor -> class -> kind -> drawing function: function(generator, side) -> uint8[side, side, 3] for
+# a background, else an object on a transparent ground, uint8[H, W, 4].
 _KINDS = {"car": CARS, "background": BACKGROUNDS, "object": OBJECTS}
 
 
 def names(factor: str, name: str) -> list[str]:
     """The names of the drawings of a factor's class: `urban/sedan-000`; its kinds alternate."""
     kinds = list(_KINDS[factor][name])
-    return [f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}" for number in range(COUNT)]
+    return [
+        f"{name}/{kinds[number % len(kinds)]}-{number // len(kinds):03d}" for number in range(COUNT)
+    ]
 
 
 def draw(factor: str, drawing: str) -> np.ndarray:

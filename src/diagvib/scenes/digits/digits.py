@@ -1,4 +1,5 @@
-"""Digits: from the MNIST files to 40 x 40 objects, each belonging to one split (paper, Sec. 3.1)."""
+"""Digits: from the MNIST files to 40 x 40 objects, each belonging to one split (paper, Sec.
+3.1)."""
 
 import gzip
 import zlib
@@ -23,8 +24,8 @@ _IMAGES_MAGIC, _LABELS_MAGIC = 2051, 2049
 
 @dataclass(frozen=True)
 class RawDigits:
-    """Digits as in their source: images uint8[N, 28, 28], labels int64[N], places int32[N], their positions in
-    `file`."""
+    """Digits as in their source: images uint8[N, 28, 28], labels int64[N], places int32[N], their
+    positions in `file`."""
 
     file: str
     images: np.ndarray
@@ -35,51 +36,62 @@ class RawDigits:
 def prepare_digit(digit: np.ndarray) -> np.ndarray:
     """A digit uint8[28, 28], cropped, enlarged and centred: uint8[40, 40].
 
-    Truncation and offsets are the published generator's. DiagvibError if no pixel is above 100: then there is no digit.
+    Truncation and offsets are the published generator's. DiagvibError if no pixel is above 100:
+    then there is no digit.
     """
     from skimage.transform import rescale
 
     rows, columns = (np.flatnonzero((digit > BOX_THRESHOLD).any(axis=axis)) for axis in (1, 0))
     if rows.size == 0:
         raise DiagvibError(f"an image without a digit: no pixel is above {BOX_THRESHOLD}")
-    crop = digit[rows[0]:rows[-1] + 1, columns[0]:columns[-1] + 1]
+    crop = digit[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     factor = min(FITTED_SIZE / crop.shape[0], FITTED_SIZE / crop.shape[1])
-    fitted = rescale(crop, factor, order=3, anti_aliasing=True, preserve_range=True).clip(0, 255).astype(np.uint8)
+    fitted = (
+        rescale(crop, factor, order=3, anti_aliasing=True, preserve_range=True)
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
     canvas = np.zeros((DIGIT_SIZE, DIGIT_SIZE), dtype=np.uint8)
     row, column = (int((DIGIT_SIZE - 1) / 2 - (side - 1) / 2) for side in fitted.shape)
-    canvas[row:row + fitted.shape[0], column:column + fitted.shape[1]] = fitted
+    canvas[row : row + fitted.shape[0], column : column + fitted.shape[1]] = fitted
     return canvas
 
 
 def prepare_digits(raw: RawDigits) -> np.ndarray:
-    """All digits of a file: uint8[N, 40, 40]. DiagvibError, naming file and position, for an image without a digit."""
+    """All digits of a file: uint8[N, 40, 40]. DiagvibError, naming file and position, for an image
+    without a digit."""
     prepared = np.empty((len(raw.images), DIGIT_SIZE, DIGIT_SIZE), dtype=np.uint8)
     for n, image in enumerate(raw.images):
         try:
             prepared[n] = prepare_digit(image)
         except DiagvibError as error:
-            raise DiagvibError(f"{raw.file}: digit {raw.places[n]} (label {raw.labels[n]}): {error}") from None
+            raise DiagvibError(
+                f"{raw.file}: digit {raw.places[n]} (label {raw.labels[n]}): {error}"
+            ) from None
     return prepared
 
 
 def split_by_class(labels: np.ndarray, fraction: float, name: str) -> np.ndarray:
-    """Choose `fraction` of each class at random: bool[N]. The choice depends only on the labels and on `name`."""
+    """Choose `fraction` of each class at random: bool[N]. The choice depends only on the labels and
+    on `name`."""
     chosen = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
         order = named_generator(name, label).permutation(len(members))
-        chosen[members[order[:round(fraction * len(members))]]] = True
+        chosen[members[order[: round(fraction * len(members))]]] = True
     return chosen
 
 
 def split_names(training: RawDigits, test: RawDigits) -> np.ndarray:
-    """The split of every digit, training file first: str[N] of train, val, test. Each digit is in one split only."""
+    """The split of every digit, training file first: str[N] of train, val, test. Each digit is in
+    one split only."""
     is_train = split_by_class(training.labels, TRAIN_FRACTION, "digits")
     return np.concatenate([np.where(is_train, "train", "val"), np.full(len(test.labels), "test")])
 
 
 def read_mnist(folder: Path) -> tuple[RawDigits, RawDigits]:
-    """MNIST's training and test files. DiagvibError if a file is missing, truncated or not what its name says."""
+    """MNIST's training and test files. DiagvibError if a file is missing, truncated or not what its
+    name says."""
     return _read_pair(Path(folder), "train", "train"), _read_pair(Path(folder), "t10k", "test")
 
 
@@ -89,10 +101,14 @@ def _read_pair(folder: Path, prefix: str, file: str) -> RawDigits:
     images = _read_idx(images_path, _IMAGES_MAGIC)
     labels = _read_idx(labels_path, _LABELS_MAGIC)
     if images.shape[1:] != (RAW_SIZE, RAW_SIZE):
-        raise DiagvibError(f"{images_path}: holds images of {images.shape[1:]} pixels, expected 28 x 28")
+        raise DiagvibError(
+            f"{images_path}: holds images of {images.shape[1:]} pixels, expected 28 x 28"
+        )
     if len(images) != len(labels) or labels.max(initial=0) > 9:
-        raise DiagvibError(f"{labels_path}: holds {len(labels)} labels up to {labels.max(initial=0)} for {len(images)} "
-                           f"images; one label of 0..9 per image is needed; run `diagvib fetch` again")
+        raise DiagvibError(
+            f"{labels_path}: holds {len(labels)} labels up to {labels.max(initial=0)} for {len(images)} "
+            f"images; one label of 0..9 per image is needed; run `diagvib fetch` again"
+        )
     return RawDigits(file, images, labels.astype(np.int64), np.arange(len(images), dtype=np.int32))
 
 
@@ -106,12 +122,16 @@ def _read_idx(path: Path, magic: int) -> np.ndarray:
     except (EOFError, OSError, zlib.error) as error:
         raise DiagvibError(f"{path}: truncated or not a gzip file ({error}); {remedy}") from None
     dimensions = magic % 256
-    header = np.frombuffer(data[:4 * (1 + dimensions)].ljust(4 * (1 + dimensions), b"\0"), dtype=">i4")
+    header = np.frombuffer(
+        data[: 4 * (1 + dimensions)].ljust(4 * (1 + dimensions), b"\0"), dtype=">i4"
+    )
     if header[0] != magic:
-        raise DiagvibError(f"{path}: not the expected IDX file (it starts with {header[0]}, expected {magic}); "
-                           f"{remedy}")
+        raise DiagvibError(
+            f"{path}: not the expected IDX file (it starts with {header[0]}, expected {magic}); "
+            f"{remedy}"
+        )
     shape = tuple(int(n) for n in header[1:])
-    body = np.frombuffer(data[header.nbytes:], dtype=np.uint8)
+    body = np.frombuffer(data[header.nbytes :], dtype=np.uint8)
     if body.size != np.prod(shape):
         raise DiagvibError(f"{path}: holds {body.size} bytes for an array of {shape}; {remedy}")
     return body.reshape(shape)

@@ -1,4 +1,5 @@
-"""Stage fetch: bring the source files to data/raw/, from the network or a local folder, and check their hashes."""
+"""Stage fetch: bring the source files to data/raw/, from the network or a local folder, and check
+their hashes."""
 
 import shutil
 import sys
@@ -9,22 +10,26 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, file_sha256, whole_file
 from diagvib.scenes.sources import Source, read_sources
 
-# All URLs of a file are tried in turn, and then all of them again this many times: many failures are temporary.
+# All URLs of a file are tried in turn, and then all of them again this many times: many failures
+# are temporary.
 RETRIES = 2
 PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30
 
 
 def load_sources(definitions: Path | None = None) -> list[Source]:
-    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as in `read_sources`."""
+    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as in
+    `read_sources`."""
     return read_sources(Path(definitions or definition_path("sources.yaml")))
 
 
 def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None) -> list[Path]:
-    """Bring every source file to `raw`; afterwards each exists with the right sha256. Returns their paths.
+    """Bring every source file to `raw`; afterwards each exists with the right sha256. Returns their
+    paths.
 
-    mirror: a local folder to take them from (as `mirror/path` or `mirror/filename`) instead of the network.
-    Existing correct files are kept. DiagvibError if a file is not available, or is not the expected one.
+    mirror: a local folder to take them from (as `mirror/path` or `mirror/filename`) instead of the
+    network. Existing correct files are kept. DiagvibError if a file is not available, or is not the
+    expected one.
     """
     raw, sources = Path(raw), load_sources(definitions)
     for source in sources:
@@ -50,18 +55,24 @@ def _is_right(target: Path, source: Source) -> bool:
 
 def _copy(source: Source, mirror: Path, temporary: Path) -> None:
     if not mirror.is_dir():
-        raise DiagvibError(f"{mirror}: no such folder; set `mirror:` to the folder that holds the source files, or to "
-                           "null to download them")
+        raise DiagvibError(
+            f"{mirror}: no such folder; set `mirror:` to the folder that holds the source files, or to "
+            "null to download them"
+        )
     places = [mirror / source.path, mirror / Path(source.path).name]
     place = next((p for p in places if p.is_file()), None)
     if place is None:
-        raise DiagvibError(f"{places[0]}: no such file in the mirror (nor {places[1]}), expected sha256 "
-                           f"{source.sha256}; put it there, or set `mirror: null` to download it")
+        raise DiagvibError(
+            f"{places[0]}: no such file in the mirror (nor {places[1]}), expected sha256 "
+            f"{source.sha256}; put it there, or set `mirror: null` to download it"
+        )
     shutil.copyfile(place, temporary)
     found = file_sha256(temporary)
     if found != source.sha256:
-        raise DiagvibError(f"{place}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
-                           "`mirror: null` to download it")
+        raise DiagvibError(
+            f"{place}: has sha256 {found}, expected {source.sha256}; replace it in the mirror, or set "
+            "`mirror: null` to download it"
+        )
 
 
 def _download(source: Source, raw: Path, temporary: Path) -> None:
@@ -77,18 +88,23 @@ def _download(source: Source, raw: Path, temporary: Path) -> None:
             reasons[url] = reason
             _say(f"{source.path}: {reason}")
     tried = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
-    raise DiagvibError(f"{raw / source.path}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
-                       "Run again when the network allows, or fetch the files by other means into a folder and "
-                       "set `mirror:` to it")
+    raise DiagvibError(
+        f"{raw / source.path}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
+        "Run again when the network allows, or fetch the files by other means into a folder and "
+        "set `mirror:` to it"
+    )
 
 
 def _try_url(url: str, sha256: str, temporary: Path) -> str | None:
-    """Download to `temporary`; returns why this failed, or None. A failure to write (OSError) is passed on."""
+    """Download to `temporary`; returns why this failed, or None. A failure to write (OSError) is
+    passed on."""
     import pooch
     import requests
 
     # 64 KiB: the default of 1 KiB takes more time than the transfer
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS)
+    downloader = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS
+    )
     try:
         downloader(url, str(temporary), None)
     except requests.HTTPError as error:

@@ -1,7 +1,8 @@
-"""Stage prepare: from the source files to the digits and textures that images are rendered from, and reading them.
+"""Stage prepare: from the source files to the digits and textures that images are rendered from,
+and reading them.
 
-data/prepared/ contains digits.parquet (row number = digit index), textures/{name}.png, and sources.json, written last,
-which says what the rest was made from and contains its digest.
+data/prepared/ contains digits.parquet (row number = digit index), textures/{name}.png, and
+sources.json, written last, which says what the rest was made from and contains its digest.
 """
 
 import hashlib
@@ -14,11 +15,22 @@ import pyarrow as pa
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import file_sha256, read_metadata, read_table, write_json, write_table
-from diagvib.scenes.digits.digits import DIGIT_SIZE, RawDigits, prepare_digits, read_mnist, split_names
+from diagvib.scenes.digits.digits import (
+    DIGIT_SIZE,
+    RawDigits,
+    prepare_digits,
+    read_mnist,
+    split_names,
+)
 from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
 from diagvib.scenes.digits.fetch import load_sources
-from diagvib.scenes.digits.textures import TEXTURE_SIZE, prepare_texture, read_texture, write_texture
+from diagvib.scenes.digits.textures import (
+    TEXTURE_SIZE,
+    prepare_texture,
+    read_texture,
+    write_texture,
+)
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
 
 _KINDS = ("official", "embedded")
@@ -27,9 +39,11 @@ _SOURCES_KEYS = ("sources", "comparable", "digest", "files")
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The available digits: label int64[D] and split str[D] (train, val, test); row number = digit index.
+    """The available digits: label int64[D] and split str[D] (train, val, test); row number = digit
+    index.
 
-    comparable: whether results can be compared with the paper's. digest: of all prepared pixels, labels and splits.
+    comparable: whether results can be compared with the paper's. digest: of all prepared pixels,
+    labels and splits.
     """
 
     label: np.ndarray
@@ -41,36 +55,48 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Prepared(Catalogue):
-    """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class order."""
+    """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class
+    order."""
 
     digits: np.ndarray
     textures: np.ndarray
 
 
 def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None) -> None:
-    """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies (`embedded`).
+    """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies
+    (`embedded`).
 
-    definitions: the list of these files (default: config/sources.yaml). DiagvibError if a source file
-    is missing, does not have the listed sha256, or has unusable content.
+    definitions: the list of these files (default: config/sources.yaml). DiagvibError if a source
+    file is missing, does not have the listed sha256, or has unusable content.
     """
     if sources not in _KINDS:
         raise unknown_name("value of sources", sources, _KINDS)
     raw, out = Path(raw), Path(out)
-    training, test, textures, files = _read_official(raw, definitions) if sources == "official" else _read_embedded()
+    training, test, textures, files = (
+        _read_official(raw, definitions) if sources == "official" else _read_embedded()
+    )
     digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
-    described = {"sources": sources, "comparable": sources == "official",
-                 "digest": _digest(digits, labels, splits, textures), "files": files}
+    described = {
+        "sources": sources,
+        "comparable": sources == "official",
+        "digest": _digest(digits, labels, splits, textures),
+        "files": files,
+    }
     (out / DESCRIPTION).unlink(missing_ok=True)  # the old description must not vouch for new files
     for name, texture in zip(classes("texture"), textures, strict=True):
         write_texture(_texture_path(out, name), texture)
-    write_table(out / "digits.parquet", _digit_table(digits, labels, splits, training, test),
-                {**described, "catalogue_digest": _catalogue_digest(labels, splits)})
+    write_table(
+        out / "digits.parquet",
+        _digit_table(digits, labels, splits, training, test),
+        {**described, "catalogue_digest": _catalogue_digest(labels, splits)},
+    )
     write_json(out / DESCRIPTION, described)
 
 
 def load_prepared(folder: Path) -> Prepared:
-    """Everything in a prepared folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
+    """Everything in a prepared folder. DiagvibError if it is missing, incomplete, or does not match
+    its digest."""
     folder = Path(folder)
     described = read_description(folder, _SOURCES_KEYS)
     table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
@@ -82,13 +108,17 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def load_catalogue(folder: Path) -> Catalogue:
-    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as above."""
+    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as
+    above."""
     folder = Path(folder)
     described = read_description(folder, _SOURCES_KEYS)
     path = folder / "digits.parquet"
     noted = read_metadata(path)
     labels, splits = _labels_and_splits(read_table(path, ["label", "split"]), folder)
-    if (noted.get("digest"), noted.get("catalogue_digest")) != (described["digest"], _catalogue_digest(labels, splits)):
+    if (noted.get("digest"), noted.get("catalogue_digest")) != (
+        described["digest"],
+        _catalogue_digest(labels, splits),
+    ):
         raise _mismatch(folder)
     return Catalogue(labels, splits, *_origin(described))
 
@@ -104,35 +134,50 @@ def _read_official(raw: Path, definitions: Path | None) -> _Read:
             raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
         found = file_sha256(path)
         if found != source.sha256:
-            raise DiagvibError(f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
-                               "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
-                               f"{definitions or 'config/sources.yaml'}")
+            raise DiagvibError(
+                f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
+                "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
+                f"{definitions or 'config/sources.yaml'}"
+            )
     files = [_texture_path(raw, name) for name in classes("texture")]
     textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in files])
-    return *read_mnist(raw / "mnist"), textures, {source.path: source.sha256 for source in load_sources(definitions)}
+    return (
+        *read_mnist(raw / "mnist"),
+        textures,
+        {source.path: source.sha256 for source in load_sources(definitions)},
+    )
 
 
 def _read_embedded() -> _Read:
     training, test = embedded_digits()
     textures = np.stack([embedded_texture(name) for name in classes("texture")])
-    made = {DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
-            **{f"textures/{name}": [texture] for name, texture in zip(classes("texture"), textures, strict=True)}}
+    made = {
+        DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
+        **{
+            f"textures/{name}": [texture]
+            for name, texture in zip(classes("texture"), textures, strict=True)
+        },
+    }
     return training, test, textures, {name: _sha256(*arrays) for name, arrays in made.items()}
 
 
-def _digit_table(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits,
-                 test: RawDigits) -> pa.Table:
-    return pa.table({
-        "digit": to_binary(digits),
-        "label": labels.astype(np.int8),
-        "split": pa.array(splits, pa.string()),
-        "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
-        "index": np.concatenate([training.places, test.places]).astype(np.int32),
-    })
+def _digit_table(
+    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits, test: RawDigits
+) -> pa.Table:
+    return pa.table(
+        {
+            "digit": to_binary(digits),
+            "label": labels.astype(np.int8),
+            "split": pa.array(splits, pa.string()),
+            "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
+            "index": np.concatenate([training.places, test.places]).astype(np.int32),
+        }
+    )
 
 
 def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
-    """The binary column `digit` as uint8[D, 40, 40], via its buffers: 70,000 rows at once instead of one by one."""
+    """The binary column `digit` as uint8[D, 40, 40], via its buffers: 70,000 rows at once instead
+    of one by one."""
     try:
         parts = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
     except ValueError:
@@ -141,7 +186,11 @@ def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
 
 
 def _labels_and_splits(table: pa.Table, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    if not pa.types.is_integer(table["label"].type) or table["label"].null_count or table["split"].type != pa.string():
+    if (
+        not pa.types.is_integer(table["label"].type)
+        or table["label"].null_count
+        or table["split"].type != pa.string()
+    ):
         raise _mismatch(folder)
     return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
 
@@ -161,7 +210,9 @@ def _origin(described: dict) -> tuple[str, bool, str]:
     return described["sources"], described["comparable"], described["digest"]
 
 
-def _digest(digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: np.ndarray) -> str:
+def _digest(
+    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: np.ndarray
+) -> str:
     return _sha256(digits, *_catalogue_bytes(labels, splits), textures)
 
 
@@ -170,7 +221,9 @@ def _catalogue_digest(labels: np.ndarray, splits: np.ndarray) -> str:
 
 
 def _catalogue_bytes(labels: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return labels.astype(np.int8), np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
+    return labels.astype(np.int8), np.frombuffer(
+        "\n".join(splits.tolist()).encode(), dtype=np.uint8
+    )
 
 
 def _sha256(*arrays: np.ndarray) -> str:

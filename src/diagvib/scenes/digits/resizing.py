@@ -18,24 +18,27 @@ TRUNCATION_GUARD = 1e-4
 def resize_matrix(n: int, side: int = OBJECT_SIDE) -> np.ndarray:
     """The operator A_n, float64[n, side], that resizes a column of `side` pixels to n.
 
-    Linear interpolation on the pixel-area grid, preceded, when shrinking, by a Gaussian of sigma (side/n - 1)/2 cut at
-    4 sigma; borders mirrored without repeating the edge pixel.
+    Linear interpolation on the pixel-area grid, preceded, when shrinking, by a Gaussian of sigma
+    (side/n - 1)/2 cut at 4 sigma; borders mirrored without repeating the edge pixel.
     """
     blur = np.eye(side)
     if n < side:
         sigma = (side / n - 1) / 2
         offsets = np.arange(-int(4 * sigma + 0.5), int(4 * sigma + 0.5) + 1)
         weights = np.exp(-0.5 * (offsets / sigma) ** 2)
-        blur = sum(w * np.eye(side)[_mirror(np.arange(side) + o, side)]
-                   for o, w in zip(offsets, weights / weights.sum(), strict=True))
+        blur = sum(
+            w * np.eye(side)[_mirror(np.arange(side) + o, side)]
+            for o, w in zip(offsets, weights / weights.sum(), strict=True)
+        )
     at = (np.arange(n) + 0.5) * side / n - 0.5
     low = np.floor(at).astype(int)
     interpolate = np.zeros((n, side))
     np.add.at(interpolate, (np.arange(n), _mirror(low, side)), 1 - (at - low))
     np.add.at(interpolate, (np.arange(n), _mirror(low + 1, side)), at - low)
     matrix = interpolate @ blur
-    # Rows whose weights sum to just below one in double precision turn 255 into 254.999..., which the published
-    # generator truncates to 254. float32 would lose this; one part in a million keeps it and changes nothing else.
+    # Rows whose weights sum to just below one in double precision turn 255 into 254.999..., which
+    # the published generator truncates to 254. float32 would lose this; one part in a million keeps
+    # it and changes nothing else.
     return np.where(matrix.sum(1, keepdims=True) < 1, matrix * (1 - 1e-6), matrix)
 
 

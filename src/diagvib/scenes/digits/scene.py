@@ -16,7 +16,13 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Strict, unique, validated
 from diagvib.scenes.digits.digits import DIGIT_SIZE
-from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS, classes, draw_realizations
+from diagvib.scenes.digits.factors import (
+    FACTORS,
+    REALIZATION_COLUMNS,
+    REGIONS,
+    classes,
+    draw_realizations,
+)
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
 if TYPE_CHECKING:
@@ -27,21 +33,37 @@ if TYPE_CHECKING:
     from diagvib.scenes.scene import Renderer
 
 # Values that are fixed in an example while another factor changes.
-_USUAL = {"position": "center-center", "hue": "blue", "lightness": "brighter", "scale": "large", "shape": "5",
-          "texture": "wood"}
+_USUAL = {
+    "position": "center-center",
+    "hue": "blue",
+    "lightness": "brighter",
+    "scale": "large",
+    "shape": "5",
+    "texture": "wood",
+}
 _CROP = (108, 108)  # the middle of a 256 x 256 texture
 _BY_NUMBERS = ("position", "hue", "lightness", "scale")
 
 
 class Digits:
-    """`scenes.scene.Scene` for the digits. Modules that read sources or need torch are imported when they are used."""
+    """`scenes.scene.Scene` for the digits. Modules that read sources or need torch are imported
+    when they are used."""
 
     name = "digits"
     factors = {factor: tuple(REGIONS[factor]) for factor in FACTORS}  # noqa: RUF012
-    columns = pa.schema([
-        ("position_row", pa.float64()), ("position_column", pa.float64()), ("hue_degrees", pa.float64()),
-        ("lightness_1", pa.float64()), ("lightness_2", pa.float64()), ("scale_factor", pa.float64()),
-        ("digit", pa.int32()), ("crop_row", pa.int16()), ("crop_column", pa.int16())])
+    columns = pa.schema(
+        [
+            ("position_row", pa.float64()),
+            ("position_column", pa.float64()),
+            ("hue_degrees", pa.float64()),
+            ("lightness_1", pa.float64()),
+            ("lightness_2", pa.float64()),
+            ("scale_factor", pa.float64()),
+            ("digit", pa.int32()),
+            ("crop_row", pa.int16()),
+            ("crop_column", pa.int16()),
+        ]
+    )
 
     @cached_property
     def published_samples(self) -> list[dict]:
@@ -49,40 +71,57 @@ class Digits:
 
     def raw_files(self, sources: str) -> list[str]:
         from diagvib.scenes.digits.fetch import load_sources
+
         return [source.path for source in load_sources()] if sources == "official" else []
 
     def prepared_files(self) -> list[str]:
-        return ["digits.parquet", *(f"textures/{texture}.png" for texture in classes("texture")), "sources.json"]
+        return [
+            "digits.parquet",
+            *(f"textures/{texture}.png" for texture in classes("texture")),
+            "sources.json",
+        ]
 
     def fetch(self, raw: Path, mirror: Path | None) -> None:
         from diagvib.scenes.digits.fetch import fetch
+
         fetch(raw, mirror)
 
     def licences(self, sources: str) -> list[tuple[str, str]]:
         from diagvib.scenes.digits.embedded import LICENCES
         from diagvib.scenes.digits.fetch import load_sources
+
         if sources == "embedded":
             return LICENCES
         return list(dict.fromkeys((source.licence, source.citation) for source in load_sources()))
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
         from diagvib.scenes.digits.prepare import prepare
+
         prepare(raw, prepared, sources)
 
     def catalogue(self, prepared: Path) -> Catalogue:
         from diagvib.scenes.digits.prepare import load_catalogue
+
         return load_catalogue(prepared)
 
     def largest(self, catalogue: Catalogue) -> dict[str, int]:
         last = TEXTURE_SIZE - DIGIT_SIZE
         return {"digit": len(catalogue.label) - 1, "crop_row": last, "crop_column": last}
 
-    def realize(self, classes: Mapping[str, np.ndarray], split: str, catalogue: Catalogue,
-                generator: np.random.Generator, environment: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def realize(
+        self,
+        classes: Mapping[str, np.ndarray],
+        split: str,
+        catalogue: Catalogue,
+        generator: np.random.Generator,
+        environment: np.ndarray | None = None,
+    ) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
         for factor in _BY_NUMBERS:
             lookup = {name: i for i, name in enumerate(self.factors[factor])}
-            values = draw_realizations(factor, np.array([lookup[c] for c in classes[factor]], dtype=int), generator)
+            values = draw_realizations(
+                factor, np.array([lookup[c] for c in classes[factor]], dtype=int), generator
+            )
             columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
         instance = np.empty(len(classes["shape"]), dtype=np.int64)
         for shape in np.unique(classes["shape"].astype(str)):
@@ -95,51 +134,90 @@ class Digits:
     def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
         from diagvib.scenes.digits.prepare import load_prepared
         from diagvib.scenes.digits.renderer import Renderer
+
         sources = load_prepared(prepared)
         return RecipeRenderer(Renderer(sources.digits, sources.textures, device, size))
 
     def exchange(self, recipes: pa.Table, factor: str, donors: pa.Table) -> pa.Table:
         for name in (factor, *REALIZATION_COLUMNS[factor]):
-            recipes = recipes.set_column(recipes.column_names.index(name), recipes.schema.field(name), donors[name])
+            recipes = recipes.set_column(
+                recipes.column_names.index(name), recipes.schema.field(name), donors[name]
+            )
         return recipes
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
-        """The square that a digit is drawn in, including its margin, as far as it is inside the image."""
+        """The square that a digit is drawn in, including its margin, as far as it is inside the
+        image."""
         import torch
 
         from diagvib.scenes.digits.renderer import placement
-        position = np.stack([recipes[name].to_numpy() for name in REALIZATION_COLUMNS["position"]], 1)
-        side, corner = placement(torch.from_numpy(position), torch.tensor(recipes["scale_factor"].to_numpy()), size)
+
+        position = np.stack(
+            [recipes[name].to_numpy() for name in REALIZATION_COLUMNS["position"]], 1
+        )
+        side, corner = placement(
+            torch.from_numpy(position), torch.tensor(recipes["scale_factor"].to_numpy()), size
+        )
         return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
-        """Every class is shown by the middle of its region, every digit by the first of its kind in the test split."""
+        """Every class is shown by the middle of its region, every digit by the first of its kind in
+        the test split."""
         from diagvib.scenes.digits.prepare import load_prepared
         from diagvib.scenes.digits.renderer import Renderer
+
         sources, chosen = load_prepared(prepared), [{**_USUAL, **one} for one in wanted]
-        digits = np.stack([sources.digits[_instances(sources, "test", shape)[0]] for shape in classes("shape")])
-        middle = {factor: np.array([np.mean(REGIONS[factor][one[factor]], axis=1) for one in chosen])
-                  for factor in _BY_NUMBERS}
-        return Renderer(digits, sources.textures).render(
-            digit=np.array([int(one["shape"]) for one in chosen], dtype=np.int64),
-            texture=np.array([classes("texture").index(one["texture"]) for one in chosen], dtype=np.int64),
-            crop=np.tile(np.array(_CROP, dtype=np.int64), (len(chosen), 1)), hue=middle["hue"][:, 0] % 360,
-            lightness=middle["lightness"], position=middle["position"], scale=middle["scale"][:, 0]).cpu().numpy()
+        digits = np.stack(
+            [sources.digits[_instances(sources, "test", shape)[0]] for shape in classes("shape")]
+        )
+        middle = {
+            factor: np.array([np.mean(REGIONS[factor][one[factor]], axis=1) for one in chosen])
+            for factor in _BY_NUMBERS
+        }
+        return (
+            Renderer(digits, sources.textures)
+            .render(
+                digit=np.array([int(one["shape"]) for one in chosen], dtype=np.int64),
+                texture=np.array(
+                    [classes("texture").index(one["texture"]) for one in chosen], dtype=np.int64
+                ),
+                crop=np.tile(np.array(_CROP, dtype=np.int64), (len(chosen), 1)),
+                hue=middle["hue"][:, 0] % 360,
+                lightness=middle["lightness"],
+                position=middle["position"],
+                scale=middle["scale"][:, 0],
+            )
+            .cpu()
+            .numpy()
+        )
 
 
-_AddedCue = Annotated[tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]], Field(
-    strict=False, description="a cue class index for each target class 0, 1, 2, never its own")]
+_AddedCue = Annotated[
+    tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]],
+    Field(
+        strict=False, description="a cue class index for each target class 0, 1, 2, never its own"
+    ),
+]
 _PublishedSample = create_model(
-    "PublishedSample", __base__=Strict, added_cue=_AddedCue,
-    **{factor: Annotated[unique(Literal[tuple(REGIONS[factor])], least=3), Field(max_length=3)] for factor in FACTORS})
+    "PublishedSample",
+    __base__=Strict,
+    added_cue=_AddedCue,
+    **{
+        factor: Annotated[unique(Literal[tuple(REGIONS[factor])], least=3), Field(max_length=3)]
+        for factor in FACTORS
+    },
+)
 
 
 def read_published_samples(path: Path) -> list[dict]:
-    """Dataset samples from a file: three classes of each factor, and the cue class added to each target class.
+    """Dataset samples from a file: three classes of each factor, and the cue class added to each
+    target class.
 
     DiagvibError, naming file, entry and key, for any error in them.
     """
-    entries = validated(Annotated[list[_PublishedSample], Field(min_length=1)], read_yaml(path), str(path))
+    entries = validated(
+        Annotated[list[_PublishedSample], Field(min_length=1)], read_yaml(path), str(path)
+    )
     return [entry.model_dump() for entry in entries]
 
 
@@ -151,17 +229,29 @@ class RecipeRenderer:
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
         lookup = {name: i for i, name in enumerate(classes("texture"))}
-        column = {name: recipes[name].to_numpy().copy() for name in chain.from_iterable(REALIZATION_COLUMNS.values())}
-        both = {"crop": ("crop_row", "crop_column"), "lightness": ("lightness_1", "lightness_2"),
-                "position": ("position_row", "position_column")}
-        return self._render(digit=column["digit"], hue=column["hue_degrees"], scale=column["scale_factor"],
-                            texture=np.array([lookup[name] for name in recipes["texture"].to_pylist()], np.int64),
-                            **{name: np.stack([column[a], column[b]], 1) for name, (a, b) in both.items()})
+        column = {
+            name: recipes[name].to_numpy().copy()
+            for name in chain.from_iterable(REALIZATION_COLUMNS.values())
+        }
+        both = {
+            "crop": ("crop_row", "crop_column"),
+            "lightness": ("lightness_1", "lightness_2"),
+            "position": ("position_row", "position_column"),
+        }
+        return self._render(
+            digit=column["digit"],
+            hue=column["hue_degrees"],
+            scale=column["scale_factor"],
+            texture=np.array([lookup[name] for name in recipes["texture"].to_pylist()], np.int64),
+            **{name: np.stack([column[a], column[b]], 1) for name, (a, b) in both.items()},
+        )
 
 
 def _instances(catalogue: Catalogue, split: str, shape: str) -> np.ndarray:
     """Digit indices of a shape in a split. DiagvibError if there is none."""
     found = np.flatnonzero((catalogue.split == split) & (catalogue.label == int(shape)))
     if not len(found):
-        raise DiagvibError(f"prepared digits: no instance of shape {shape} in split {split}; prepare them again")
+        raise DiagvibError(
+            f"prepared digits: no instance of shape {shape} in split {split}; prepare them again"
+        )
     return found

@@ -11,23 +11,32 @@ TEXTURE_SIZE = 256
 
 
 def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
-    """A texture image, uint8[H, W] grey or uint8[H, W, 3 or 4] colour, as uint8[256, 256] with a flat histogram.
+    """A texture image, uint8[H, W] grey or uint8[H, W, 3 or 4] colour, as uint8[256, 256] with a
+    flat histogram.
 
-    A grey image of 256 x 256 counts as prepared and is returned unchanged, as the published ones must be. Others are
-    centre-cropped to a square, resized, made grey and histogram-equalised; an alpha channel is ignored.
-    DiagvibError, naming `name`, if the image is not such an array, smaller than 256 pixels per side, or of a single
-    level.
+    A grey image of 256 x 256 counts as prepared and is returned unchanged, as the published ones
+    must be. Others are centre-cropped to a square, resized, made grey and histogram-equalised; an
+    alpha channel is ignored. DiagvibError, naming `name`, if the image is not such an array,
+    smaller than 256 pixels per side, or of a single level.
     """
-    if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
-        raise DiagvibError(f"{name}: a texture must be an 8-bit grey or colour image, not {image.dtype} of shape "
-                           f"{image.shape}")
+    if image.dtype != np.uint8 or not (
+        image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
+    ):
+        raise DiagvibError(
+            f"{name}: a texture must be an 8-bit grey or colour image, not {image.dtype} of shape "
+            f"{image.shape}"
+        )
     height, width = image.shape[:2]
     if min(height, width) < TEXTURE_SIZE:
-        raise DiagvibError(f"{name}: the texture is {height} x {width} pixels; at least {TEXTURE_SIZE} x "
-                           f"{TEXTURE_SIZE} are needed")
+        raise DiagvibError(
+            f"{name}: the texture is {height} x {width} pixels; at least {TEXTURE_SIZE} x "
+            f"{TEXTURE_SIZE} are needed"
+        )
     if image.shape == (TEXTURE_SIZE, TEXTURE_SIZE):
         return image
-    return equalise(_grey(_resized(_central_square(image[..., :3] if image.ndim == 3 else image))), name)
+    return equalise(
+        _grey(_resized(_central_square(image[..., :3] if image.ndim == 3 else image))), name
+    )
 
 
 def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
@@ -35,20 +44,25 @@ def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
     from skimage.exposure import equalize_hist
 
     if grey.min() == grey.max():
-        raise DiagvibError(f"{name}: the texture has a single grey level, so it has no structure to recognise")
+        raise DiagvibError(
+            f"{name}: the texture has a single grey level, so it has no structure to recognise"
+        )
     flat = equalize_hist(grey, nbins=256)
     return np.rint(255 * (flat - flat.min()) / (flat.max() - flat.min())).astype(np.uint8)
 
 
 def read_texture(path: Path) -> np.ndarray:
-    """An image file as uint8[H, W] if it is grey, otherwise as uint8[H, W, 3]. DiagvibError if it cannot be read."""
+    """An image file as uint8[H, W] if it is grey, otherwise as uint8[H, W, 3]. DiagvibError if it
+    cannot be read."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
             if image.mode.startswith("I;16"):
                 return (np.asarray(image) >> 8).astype(np.uint8)
-            return np.asarray(image if image.mode == "L" else image.convert("L" if image.mode == "1" else "RGB"))
+            return np.asarray(
+                image if image.mode == "L" else image.convert("L" if image.mode == "1" else "RGB")
+            )
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -67,7 +81,7 @@ def _central_square(image: np.ndarray) -> np.ndarray:
     height, width = image.shape[:2]
     side = min(height, width)
     row, column = (height - side) // 2, (width - side) // 2
-    return image[row:row + side, column:column + side]
+    return image[row : row + side, column : column + side]
 
 
 def _resized(square: np.ndarray) -> np.ndarray:

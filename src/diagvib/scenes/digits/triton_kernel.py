@@ -1,7 +1,9 @@
-"""The renderer as one Triton kernel: one program per image, all images finished in one launch (benchmark section 3).
+"""The renderer as one Triton kernel: one program per image, all images finished in one launch
+(benchmark section 3).
 
-`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both derive the same integers from it;
-here an object pixel is computed as A_n X A_n^T is defined, from the few source pixels that have a weight in it.
+`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both derive the same
+integers from it; here an object pixel is computed as A_n X A_n^T is defined, from the few source
+pixels that have a weight in it.
 """
 
 import numpy as np
@@ -19,35 +21,66 @@ WARPS = 4
 class Kernel:
     """Renders checked and prepared recipes on the device of `masks`.
 
-    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W]; used: the interval of mask rows and columns
-    that are not empty. Objects of at most `largest_side` pixels.
+    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W]; used: the interval of mask
+    rows and columns that are not empty. Objects of at most `largest_side` pixels.
     """
 
-    def __init__(self, masks: torch.Tensor, textures: torch.Tensor, size: int, used: tuple[int, int]):
-        self.masks, self.textures, self.size, self.largest_side = masks.contiguous(), textures.contiguous(), size, size
-        self.tables = [torch.from_numpy(t).to(masks.device) for t in resize_tables(self.largest_side, used)]
+    def __init__(
+        self, masks: torch.Tensor, textures: torch.Tensor, size: int, used: tuple[int, int]
+    ):
+        self.masks, self.textures, self.size, self.largest_side = (
+            masks.contiguous(),
+            textures.contiguous(),
+            size,
+            size,
+        )
+        self.tables = [
+            torch.from_numpy(t).to(masks.device) for t in resize_tables(self.largest_side, used)
+        ]
 
     def __call__(self, digit, texture, crop, side, corner, colour) -> torch.Tensor:
-        """digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N, 2, 3]. N is at least 1."""
-        images = torch.empty(len(digit), self.size, self.size, 3, dtype=torch.uint8, device=digit.device)
-        whole = [x.to(torch.int32).contiguous() for x in (digit, texture, crop, side, corner, colour)]
+        """digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N, 2, 3]. N is
+        at least 1."""
+        images = torch.empty(
+            len(digit), self.size, self.size, 3, dtype=torch.uint8, device=digit.device
+        )
+        whole = [
+            x.to(torch.int32).contiguous() for x in (digit, texture, crop, side, corner, colour)
+        ]
         with torch.cuda.device_of(images):
             render_image[(len(digit),)](
-                images, self.masks, self.textures, *self.tables, *whole, *self.textures.shape[1:], size=self.size,
-                sides=self.largest_side + 1, object_side=OBJECT_SIDE, canvas=CANVAS, guard=TRUNCATION_GUARD,
-                fill=FILL, pixels=PIXELS, num_warps=WARPS, enable_fp_fusion=True)
+                images,
+                self.masks,
+                self.textures,
+                *self.tables,
+                *whole,
+                *self.textures.shape[1:],
+                size=self.size,
+                sides=self.largest_side + 1,
+                object_side=OBJECT_SIDE,
+                canvas=CANVAS,
+                guard=TRUNCATION_GUARD,
+                fill=FILL,
+                pixels=PIXELS,
+                num_warps=WARPS,
+                enable_fp_fusion=True,
+            )
         return images
 
 
 def resize_tables(largest: int, used: tuple[int, int]) -> tuple[np.ndarray, ...]:
     """A_n for every n up to `largest`, and the positions of its weights.
 
-    Returns matrices, float32[largest + 1, largest + 1, 40]: row y of A_n at [n, y]; first, int32[largest + 1,
-    largest + 1]: the first source pixel of row y; span, int32[largest + 1, 3]: how many source pixels a row of A_n has,
-    and the rows, from and to below, that the used interval reaches.
+    Returns matrices, float32[largest + 1, largest + 1, 40]: row y of A_n at [n, y]; first,
+    int32[largest + 1, largest + 1]: the first source pixel of row y; span, int32[largest + 1, 3]:
+    how many source pixels a row of A_n has, and the rows, from and to below, that the used interval
+    reaches.
     """
     matrices = np.zeros((largest + 1, largest + 1, OBJECT_SIDE), dtype=np.float32)
-    first, span = np.zeros((largest + 1, largest + 1), dtype=np.int32), np.zeros((largest + 1, 3), dtype=np.int32)
+    first, span = (
+        np.zeros((largest + 1, largest + 1), dtype=np.int32),
+        np.zeros((largest + 1, 3), dtype=np.int32),
+    )
     for n in range(1, largest + 1):
         matrix = resize_matrix(n)
         low, high = (matrix != 0).argmax(1), OBJECT_SIDE - (matrix[:, ::-1] != 0).argmax(1)
@@ -59,9 +92,29 @@ def resize_tables(largest: int, used: tuple[int, int]) -> tuple[np.ndarray, ...]
 
 
 @triton.jit
-def render_image(images, masks, textures, matrices, first, span, digit, texture, crop, side, corner, colour,
-                 height, width, size: tl.constexpr, sides: tl.constexpr, object_side: tl.constexpr,
-                 canvas: tl.constexpr, guard: tl.constexpr, fill: tl.constexpr, pixels: tl.constexpr):
+def render_image(
+    images,
+    masks,
+    textures,
+    matrices,
+    first,
+    span,
+    digit,
+    texture,
+    crop,
+    side,
+    corner,
+    colour,
+    height,
+    width,
+    size: tl.constexpr,
+    sides: tl.constexpr,
+    object_side: tl.constexpr,
+    canvas: tl.constexpr,
+    guard: tl.constexpr,
+    fill: tl.constexpr,
+    pixels: tl.constexpr,
+):
     i = tl.program_id(0).to(tl.int64)
     image = images + i * (size * size * 3)
     for at in range(0, size * size * 3, fill):
@@ -73,10 +126,20 @@ def render_image(images, masks, textures, matrices, first, span, digit, texture,
     taps, start, stop = tl.load(span + n * 3), tl.load(span + n * 3 + 1), tl.load(span + n * 3 + 2)
     mask_at = masks + tl.load(digit + i).to(tl.int64) * (object_side * object_side)
     crop_row, crop_column = tl.load(crop + i * 2), tl.load(crop + i * 2 + 1)
-    texture_at = textures + (tl.load(texture + i).to(tl.int64) * height + crop_row) * width + crop_column
+    texture_at = (
+        textures + (tl.load(texture + i).to(tl.int64) * height + crop_row) * width + crop_column
+    )
     top, left = tl.load(corner + i * 2), tl.load(corner + i * 2 + 1)
-    red_1, green_1, blue_1 = tl.load(colour + i * 6), tl.load(colour + i * 6 + 1), tl.load(colour + i * 6 + 2)
-    red_2, green_2, blue_2 = tl.load(colour + i * 6 + 3), tl.load(colour + i * 6 + 4), tl.load(colour + i * 6 + 5)
+    red_1, green_1, blue_1 = (
+        tl.load(colour + i * 6),
+        tl.load(colour + i * 6 + 1),
+        tl.load(colour + i * 6 + 2),
+    )
+    red_2, green_2, blue_2 = (
+        tl.load(colour + i * 6 + 3),
+        tl.load(colour + i * 6 + 4),
+        tl.load(colour + i * 6 + 5),
+    )
 
     m = stop - start
     for at in range(0, m * m, pixels):
@@ -84,8 +147,14 @@ def render_image(images, masks, textures, matrices, first, span, digit, texture,
         y, x = start + pixel // m, start + pixel % m
         row, column = top + y, left + x
         seen = (pixel < m * m) & (row >= 0) & (row < size) & (column >= 0) & (column < size)
-        y_first, x_first = tl.load(first + n * sides + y, seen, 0), tl.load(first + n * sides + x, seen, 0)
-        y_weights, x_weights = matrices + (n * sides + y) * object_side, matrices + (n * sides + x) * object_side
+        y_first, x_first = (
+            tl.load(first + n * sides + y, seen, 0),
+            tl.load(first + n * sides + x, seen, 0),
+        )
+        y_weights, x_weights = (
+            matrices + (n * sides + y) * object_side,
+            matrices + (n * sides + x) * object_side,
+        )
         red, green = tl.zeros((pixels,), tl.float32), tl.zeros((pixels,), tl.float32)
         blue, cover = tl.zeros((pixels,), tl.float32), tl.zeros((pixels,), tl.float32)
         for u in range(0, taps):
@@ -98,7 +167,9 @@ def render_image(images, masks, textures, matrices, first, span, digit, texture,
                 red += weight * mix(red_1, red_2, t)
                 green += weight * mix(green_1, green_2, t)
                 blue += weight * mix(blue_1, blue_2, t)
-                cover += weight * tl.load(mask_at + source_y * object_side + source_x, seen, 0).to(tl.float32)
+                cover += weight * tl.load(mask_at + source_y * object_side + source_x, seen, 0).to(
+                    tl.float32
+                )
         mask = (cover + guard).to(tl.int32)
         target = image + (row * size + column) * 3
         tl.store(target, lay_over((red + guard).to(tl.int32), mask, canvas), seen)

@@ -1,7 +1,7 @@
 """Stand-in photos of dogs that need no download: drawn by code, each from its name alone.
 
-They replace the published ones, 3,168 of each breed, background and copy. Results made from them are not comparable
-to the paper.
+They replace the published ones, 3,168 of each breed, background and copy. Results made from them
+are not comparable to the paper.
 """
 
 from itertools import product
@@ -14,13 +14,14 @@ from diagvib.scenes.dogs.drawing import Canvas
 from diagvib.scenes.dogs.places import PLACES as BACKGROUNDS
 from diagvib.scenes.dogs.places import draw_place
 
-# Pixels per side, and photos of each breed, background and copy. With this many, every published share is a whole
-# number or close to it: 97 and 3, 87 and 13.
+# Pixels per side, and photos of each breed, background and copy. With this many, every published
+# share is a whole number or close to it: 97 and 3, 87 and 13.
 SIZE, PHOTOS = 96, 100
 PLACES = tuple(product(("0", "1"), BACKGROUNDS, BREEDS))  # copy, background, breed
 
-# As in the published prompts, where a bright day is listed twice. For the sky: its colours above and at the horizon;
-# for the light: its colour, its height, and how much of a picture is lost in haze.
+# As in the published prompts, where a bright day is listed twice. For the sky: its colours above
+# and at the horizon; for the light: its colour, its height, and how much of a picture is lost in
+# haze.
 _HOURS = {
     "sunrise": (((0.55, 0.62, 0.75), (0.95, 0.82, 0.72)), (1.02, 0.94, 0.9), 0.35, 0.12),
     "sunset": (((0.32, 0.33, 0.5), (0.96, 0.6, 0.36)), (1.06, 0.84, 0.68), 0.2, 0.05),
@@ -52,7 +53,8 @@ def embedded_photo(copy: str, background: str, breed: str, number: int) -> np.nd
 
 
 def _developed(canvas: Canvas, tint: np.ndarray) -> np.ndarray:
-    """As a camera would record it: tinted by the light, darker in the corners, randomly exposed, with noise."""
+    """As a camera would record it: tinted by the light, darker in the corners, randomly exposed,
+    with noise."""
     draw = canvas.generator
     corner = 1 - 0.25 * draw.random() * ((canvas.x - 0.5) ** 2 + (canvas.y - 0.5) ** 2)
     exposure = draw.normal(1, 0.08)

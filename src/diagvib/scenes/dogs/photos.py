@@ -1,7 +1,8 @@
 """Reads the prepared photos: what they show, and their pixels by number.
 
-data/prepared/ contains photos.arrow, the photos as WebP, each readable on its own (Parquet gives rows only in groups);
-and catalogue.parquet, a row per photo in the same order, whose metadata says what they were made from.
+data/prepared/ contains photos.arrow, the photos as WebP, each readable on its own (Parquet gives
+rows only in groups); and catalogue.parquet, a row per photo in the same order, whose metadata says
+what they were made from.
 """
 
 import hashlib
@@ -25,7 +26,8 @@ _SHOWN = ("breed", "background", "copy")
 class Catalogue:
     """The available photos: breed, background and copy str[N]; row number = a photo's number.
 
-    comparable: whether results can be compared with the paper's. digest: of all prepared pixels and what they show.
+    comparable: whether results can be compared with the paper's. digest: of all prepared pixels and
+    what they show.
     """
 
     breed: np.ndarray
@@ -37,26 +39,32 @@ class Catalogue:
 
 
 def resized(photo: np.ndarray, size: int) -> np.ndarray:
-    """A photo uint8[H, W, 3] as uint8[size, size, 3]: the full photo, as in the published loader, bilinearly."""
+    """A photo uint8[H, W, 3] as uint8[size, size, 3]: the full photo, as in the published loader,
+    bilinearly."""
     if photo.shape[:2] == (size, size):
         return photo
     return np.asarray(Image.fromarray(photo).resize((size, size), Image.Resampling.BILINEAR))
 
 
 def load_catalogue(folder: Path) -> Catalogue:
-    """The content of a prepared folder, without its photos. DiagvibError if it is missing, or does not match its
-    digest."""
+    """The content of a prepared folder, without its photos. DiagvibError if it is missing, or does
+    not match its digest."""
     path = Path(folder) / CATALOGUE
     check_prepared(path)
     noted, table = read_metadata(path), read_table(path, [*_SHOWN, "pixels"])
     if noted.get("digest") != catalogue_digest(table):
         raise _mismatch(folder)
-    return Catalogue(*(table[name].to_numpy() for name in _SHOWN), noted["sources"], noted["comparable"],
-                     noted["digest"])
+    return Catalogue(
+        *(table[name].to_numpy() for name in _SHOWN),
+        noted["sources"],
+        noted["comparable"],
+        noted["digest"],
+    )
 
 
 class Photos:
-    """The photos of a prepared folder, by their numbers. DiagvibError if they are missing or not those catalogued."""
+    """The photos of a prepared folder, by their numbers. DiagvibError if they are missing or not
+    those catalogued."""
 
     def __init__(self, folder: Path):
         self.catalogue, self._path = load_catalogue(folder), Path(folder) / PACKED

@@ -1,4 +1,5 @@
-"""Stage prepare: every photo decoded, brought to one size and stored losslessly. photos.py reads the result."""
+"""Stage prepare: every photo decoded, brought to one size and stored losslessly. photos.py reads
+the result."""
 
 import hashlib
 import os
@@ -22,7 +23,8 @@ from diagvib.scenes.photos.listing import read_listed, read_listing
 # As published: pixels per side, and photos of each breed, background and copy.
 SIZE, PUBLISHED = 224, 3168
 
-# Lossless; of the codecs in `benchmarks/codecs.py` the smallest, except one that takes twenty times as long.
+# Lossless; of the codecs in `benchmarks/codecs.py` the smallest, except one that takes twenty times
+# as long.
 _WEBP = {"format": "WEBP", "lossless": True, "quality": 0, "method": 0}
 _BATCH = 256
 # With fewer stand-ins, starting another process takes longer than it saves.
@@ -38,7 +40,8 @@ class _Photo:
 
 
 def prepare(raw: Path, out: Path, sources: str) -> None:
-    """Make `out` from the photos listed in `raw` (sources `official`) or from stand-ins (`embedded`).
+    """Make `out` from the photos listed in `raw` (sources `official`) or from stand-ins
+    (`embedded`).
 
     DiagvibError if nothing is listed, or a listed photo is missing or has changed.
     """
@@ -47,10 +50,15 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     found = _pack(out, _official(raw) if sources == "official" else _embedded())
     copy, background, breed, _ = zip(*(path.split("/", 3) for path in found["path"]), strict=True)
     table = pa.table({"breed": breed, "background": background, "copy": copy, **found})
-    counts = table.group_by(["copy", "background", "breed"]).aggregate([([], "count_all")])["count_all"]
+    counts = table.group_by(["copy", "background", "breed"]).aggregate([([], "count_all")])[
+        "count_all"
+    ]
     published = sources == "official" and set(counts.to_pylist()) == {PUBLISHED}
-    write_table(out / CATALOGUE, table, {"sources": sources, "comparable": published,
-                                         "digest": catalogue_digest(table)})
+    write_table(
+        out / CATALOGUE,
+        table,
+        {"sources": sources, "comparable": published, "digest": catalogue_digest(table)},
+    )
 
 
 def _official(raw: Path) -> Iterator[_Photo]:
@@ -58,7 +66,11 @@ def _official(raw: Path) -> Iterator[_Photo]:
 
     def read(row: dict) -> _Photo:
         path = folder / row["path"]
-        return _photo(row["path"], row["sha256"], resized(decode_photo(read_listed(path, row["sha256"]), path), SIZE))
+        return _photo(
+            row["path"],
+            row["sha256"],
+            resized(decode_photo(read_listed(path, row["sha256"]), path), SIZE),
+        )
 
     yield from in_threads(read, table.select(["path", "sha256"]).to_pylist())
 

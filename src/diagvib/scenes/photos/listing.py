@@ -1,4 +1,5 @@
-"""The photos in a user's folder: listed, checked and hashed without copying them, and checked for changes later.
+"""The photos in a user's folder: listed, checked and hashed without copying them, and checked for
+changes later.
 
 `fetch` writes the list, `prepare` reads the photos in it and no others.
 """
@@ -17,39 +18,52 @@ from diagvib.foundation.files import read_json, read_table, write_json, write_ta
 LISTING = "files.parquet"
 _PLACE = "folder.json"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
-_SCHEMA = pa.schema([("place", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("sha256", pa.string())])
+_SCHEMA = pa.schema(
+    [("place", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("sha256", pa.string())]
+)
 
 
 def state(folder: Path | None) -> str:
-    """A digest of the names, sizes and times of all files in a folder; of an empty list if there is no folder.
+    """A digest of the names, sizes and times of all files in a folder; of an empty list if there is
+    no folder.
 
     No file is read. Hidden files do not count.
     """
     digest = hashlib.sha256()
     for path, status in sorted(_files(folder)) if folder and Path(folder).is_dir() else ():
-        digest.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape"))
+        digest.update(
+            f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape")
+        )
     return digest.hexdigest()
 
 
-def list_photos(folder: Path, places: Sequence[str], extensions: Sequence[str] = EXTENSIONS) -> pa.Table:
+def list_photos(
+    folder: Path, places: Sequence[str], extensions: Sequence[str] = EXTENSIONS
+) -> pa.Table:
     """The photos in any of some subfolders of a folder, sorted by path.
 
-    places: subfolders, such as `cars/urban`. Columns place, path (relative to the folder), bytes, sha256. Unusable
-    files are left out, with a line on standard error that names the file and says why: empty or damaged ones, ones that
-    are not images or not named like images, ones in another folder. Hidden files (`.DS_Store`) are ignored.
-    DiagvibError if there is no such folder, or no photo in one of the places.
+    places: subfolders, such as `cars/urban`. Columns place, path (relative to the folder), bytes,
+    sha256. Unusable files are left out, with a line on standard error that names the file and says
+    why: empty or damaged ones, ones that are not images or not named like images, ones in another
+    folder. Hidden files (`.DS_Store`) are ignored. DiagvibError if there is no such folder, or no
+    photo in one of the places.
     """
     from diagvib.scenes.photos.decoding import in_threads
+
     folder = Path(folder)
     if not folder.is_dir():
-        raise DiagvibError(f"{folder}: no such folder; it should hold the photos, in {_some(places)}")
+        raise DiagvibError(
+            f"{folder}: no such folder; it should hold the photos, in {_some(places)}"
+        )
     named, found = [], []
     for path in sorted(path for path, _ in _files(folder)):
         if why := _misplaced(path, places, extensions):
             leave_out(folder / path, why)
         else:
             named.append(path)
-    for path, facts in zip(named, in_threads(lambda path: _facts(folder / path), named), strict=True):
+    for path, facts in zip(
+        named, in_threads(lambda path: _facts(folder / path), named), strict=True
+    ):
         if isinstance(facts, str):
             leave_out(folder / path, facts)
         else:
@@ -58,21 +72,32 @@ def list_photos(folder: Path, places: Sequence[str], extensions: Sequence[str] =
     return pa.Table.from_pylist(found, _SCHEMA)
 
 
-def check_places(folder: Path, places: Sequence[str], found: Container[str],
-                 extensions: Sequence[str] = EXTENSIONS) -> None:
+def check_places(
+    folder: Path,
+    places: Sequence[str],
+    found: Container[str],
+    extensions: Sequence[str] = EXTENSIONS,
+) -> None:
     """DiagvibError, naming the first, if places have no photo. found: those that have one."""
     empty = [place for place in places if place not in found]
     if empty:
-        raise DiagvibError(f"{folder / empty[0]}: no photo that can be used ({', '.join(extensions)})"
-                           + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else ""))
+        raise DiagvibError(
+            f"{folder / empty[0]}: no photo that can be used ({', '.join(extensions)})"
+            + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else "")
+        )
 
 
 def write_listing(raw: Path, photos: pa.Table, folder: Path) -> None:
-    """Write what `list_photos` found in a folder to the folder `raw`; an identical list is left unchanged.
+    """Write what `list_photos` found in a folder to the folder `raw`; an identical list is left
+    unchanged.
 
-    The location of the photos is stored next to the list, so that moving them does not change the list.
+    The location of the photos is stored next to the list, so that moving them does not change the
+    list.
     """
-    if not (raw / LISTING).exists() or read_table(raw / LISTING).replace_schema_metadata(None) != photos:
+    if (
+        not (raw / LISTING).exists()
+        or read_table(raw / LISTING).replace_schema_metadata(None) != photos
+    ):
         write_table(raw / LISTING, photos, {})
     write_json(raw / _PLACE, {"folder": str(Path(folder).absolute())})
 
@@ -85,9 +110,14 @@ def read_listing(raw: Path) -> tuple[pa.Table, Path]:
     for name in (LISTING, _PLACE):
         if not (raw / name).exists():
             raise DiagvibError(f"{raw / name}: no such file; run `diagvib fetch` first")
-    table, place = read_table(raw / LISTING).replace_schema_metadata(None), read_json(raw / _PLACE).get("folder")
+    table, place = (
+        read_table(raw / LISTING).replace_schema_metadata(None),
+        read_json(raw / _PLACE).get("folder"),
+    )
     if table.schema != _SCHEMA or not isinstance(place, str):
-        raise DiagvibError(f"{raw / LISTING}: not a list of photos, or without its {_PLACE}; run `diagvib fetch` again")
+        raise DiagvibError(
+            f"{raw / LISTING}: not a list of photos, or without its {_PLACE}; run `diagvib fetch` again"
+        )
     return table, Path(place)
 
 
@@ -96,9 +126,13 @@ def read_listed(path: Path, sha256: str) -> bytes:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DiagvibError(f"{path}: {error.strerror}, though the photo is listed; run `diagvib fetch` again") from None
+        raise DiagvibError(
+            f"{path}: {error.strerror}, though the photo is listed; run `diagvib fetch` again"
+        ) from None
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise DiagvibError(f"{path}: changed since the photos were listed; run `diagvib fetch` again")
+        raise DiagvibError(
+            f"{path}: changed since the photos were listed; run `diagvib fetch` again"
+        )
     return data
 
 
@@ -132,6 +166,7 @@ def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> s
 def _facts(path: Path) -> dict | str:
     """Size and hash of a photo, or what is wrong with it."""
     from diagvib.scenes.photos.decoding import check_photo
+
     try:
         data = path.read_bytes()
         if data:
@@ -140,7 +175,11 @@ def _facts(path: Path) -> dict | str:
         return str(error).removeprefix(f"{path}: ")
     except OSError as error:
         return str(error.strerror)
-    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} if data else "the file is empty"
+    return (
+        {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        if data
+        else "the file is empty"
+    )
 
 
 def _some(places: Sequence[str]) -> str:
