@@ -37,11 +37,6 @@ TABLES = (
     "p_matrix",
     "contrasts",
     "reference",
-    "likeness",
-    "factor_orders",
-    "pair_orders",
-    "pair_winners",
-    "closeness",
     "runs",
 )
 FIGURES = (

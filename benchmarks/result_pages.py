@@ -1,0 +1,211 @@
+"""Write the tables of the result pages: our numbers beside the paper's, and the paper's claims.
+
+    python benchmarks/result_pages.py
+
+Reads docs/results/*/runs.csv and config/papers/diagvib6.csv, writes docs/results/*/claims.csv and
+the text between `<!-- table NAME -->` and `<!-- end -->` on docs/results_*.md.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import typer
+
+REPOSITORY = Path(__file__).parent.parent
+sys.path.insert(0, str(REPOSITORY / "src"))
+
+from diagvib.foundation.files import write_text  # noqa: E402
+from diagvib.results.uncertainty import half_width, sample_interval  # noqa: E402
+
+# In the order of the paper's FAAvg in ZGO.
+FACTORS = ("position", "hue", "lightness", "shape", "scale", "texture")
+STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
+# The paper's network that ours stand beside, and its number of dataset samples.
+PAPER, PAPER_SAMPLES = "resnet18", 5
+CONTRASTS = [("zgo", "zso"), *((study, "zgo") for study in STUDIES[2:])]
+
+
+def accuracies(folder: str, group: str = "tested") -> pd.DataFrame:
+    """FAAvg by (study, target), a column per dataset sample. group: the cells where the cue
+    misleads (in ZSO, which has no cue, all) or, as `id`, those trained on."""
+    runs = pd.read_csv(REPOSITORY / "docs/results" / folder / "runs.csv")
+    own = runs["id_accuracy"] if group == "id" else runs["ood_accuracy"].fillna(runs["id_accuracy"])
+    return own.groupby([runs["study"], runs["target"], runs["sample"]]).mean().unstack("sample")
+
+
+def paper(metric: str = "faavg") -> pd.DataFrame:
+    """The paper's mean and standard error by (study, target), as fractions."""
+    table = pd.read_csv(REPOSITORY / "config/papers/diagvib6.csv")
+    table = table[(table["baseline"] == PAPER) & (table["metric"] == metric)]
+    spread = np.where(table["spread_kind"] == "std", PAPER_SAMPLES**0.5, 1)
+    return pd.DataFrame(
+        {"mean": table["mean_percent"] / 100, "stderr": table["spread_percent"] / spread / 100}
+    ).set_index([table["study"].str.lower(), table["factor"].rename("target")])
+
+
+def claims(folder: str) -> pd.DataFrame:
+    """The paper's claims, each a difference of two of its numbers, beside ours.
+
+    difference, low, high: mean and 95 % interval of ours, paired by dataset sample. direction:
+    `same` if that interval excludes 0 on the paper's side, `opposite` on the other, else `open`.
+    size: `differs` if ours minus the paper's is outside its own 95 % interval (Welch's t, with the
+    paper's standard errors as if its two numbers were independent, which is too wide), else `open`.
+    """
+    ours, theirs, chgo = accuracies(folder), paper(), paper("improvement_over_zgo")
+    # Position is at 100 % in every study here and in the paper.
+    pairs = [(*pair, target, target) for pair in CONTRASTS for target in FACTORS[1:]]
+    pairs += [("zgo", "zgo", *two) for two in pairwise(FACTORS)]
+    rows = []
+    for study, reference, target, other in pairs:
+        if study not in ours.index:
+            continue
+        each = (ours.loc[(study, target)] - ours.loc[(reference, other)]).to_numpy()
+        low, high = sample_interval(each, (-1, 1))
+        if study == "chgo":
+            their, error = chgo.loc[(study, target)]
+        else:
+            two = theirs.loc[[(study, target), (reference, other)]]
+            their, error = two["mean"].iloc[0] - two["mean"].iloc[1], np.hypot(*two["stderr"])
+        direction = np.sign(their) * ((low > 0) - (high < 0))
+        row = {"study": study, "reference": reference, "target": target, "reference_target": other}
+        row |= {"difference": each.mean(), "low": low, "high": high, "n": len(each)}
+        row |= {"paper": their, "paper_stderr": error}
+        row["direction"] = {1: "same", -1: "opposite"}.get(direction, "open")
+        row["size"] = "differs" if abs(each.mean() - their) > uncertainty(each, error) else "open"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def uncertainty(each: np.ndarray, error: float) -> float:
+    """Half of the 95 % interval of our mean minus the paper's number; NaN for a single sample.
+
+    each: our values by dataset sample; error: the paper's standard error. A percent is added, since
+    each of the two numbers that the paper's is made of is rounded to one.
+    """
+    n = len(each)
+    ours, theirs = np.var(each, ddof=1) / n if n > 1 else np.nan, error**2
+    freedom = (ours + theirs) ** 2 / (ours**2 / (n - 1) + theirs**2 / (PAPER_SAMPLES - 1))
+    return half_width(freedom) * (ours + theirs) ** 0.5 + 0.01
+
+
+def accuracy_table(folder: str) -> list[str]:
+    """FAAvg, ours and the paper's, each with its standard error over the dataset samples."""
+    ours, theirs = accuracies(folder), paper()
+    lines = table(["study", *FACTORS])
+    for study in [name for name in STUDIES if name in ours.index]:
+        cells = []
+        for target in FACTORS:
+            own = ours.loc[(study, target)]
+            text = plus_minus(own.mean(), own.std(ddof=1) / len(own) ** 0.5)
+            if (study, target) in theirs.index:
+                text += f" / {plus_minus(*theirs.loc[(study, target)])}"
+            cells.append(text)
+        lines.append(line([study.upper(), *cells]))
+    return lines
+
+
+def in_distribution_table(folder: str) -> list[str]:
+    """Accuracy on test images like those trained on, and its rank correlation with the paper's
+    FAAvg beside that of our FAAvg."""
+    ours, same, theirs = accuracies(folder), accuracies(folder, "id"), paper()["mean"]
+    lines = table(["study", *FACTORS, "correlation with the paper", "of FAAvg"])
+    for study in [name for name in STUDIES if name in ours.index]:
+        cells = [f"{100 * same.loc[(study, target)].mean():.0f}" for target in FACTORS]
+        if study in theirs.index:
+            order = theirs.loc[study].reindex(FACTORS)
+            for own in (same, ours):
+                means = own.loc[study].mean(axis=1).reindex(FACTORS)
+                cells.append(f"{means.corr(order, 'spearman'):.2f}")
+        lines.append(line([study.upper(), *cells, *[""] * (len(FACTORS) + 2 - len(cells))]))
+    return lines
+
+
+def claim_table(folder: str) -> list[str]:
+    """The claims on studies: our difference with its interval, and the paper's."""
+    own = claims(folder)
+    own = own[own["study"] != own["reference"]]
+    lines = table(["difference of FAAvg", *FACTORS[1:]])
+    for (study, reference), of_study in own.groupby(["study", "reference"], sort=False):
+        lines.append(line([f"{study} - {reference}".upper(), *map(claim_text, records(of_study))]))
+    return lines
+
+
+def neighbour_table(folder: str) -> list[str]:
+    """The claims on neighbouring factors in ZGO."""
+    own = records(claims(folder).query("study == reference"))
+    lines = table(["difference of FAAvg in ZGO", "ours / paper"])
+    return lines + [line([f"{r.target} - {r.reference_target}", claim_text(r)]) for r in own]
+
+
+def claim_text(row) -> str:
+    """`-26 ± 9 / -26`; a cell whose interval lies on the other side of 0 or that differs in size
+    from the paper's is marked."""
+    half = (row.high - row.low) / 2
+    ours = f"{100 * row.difference:z.0f}" + ("" if np.isnan(half) else f" ± {100 * half:.0f}")
+    sure = {"same": f"**{ours}**", "opposite": f"**{ours}** (opposite)"}.get(row.direction, ours)
+    return f"{sure} / {100 * row.paper:z.0f}" + (" ≠" if row.size == "differs" else "")
+
+
+def records(frame: pd.DataFrame) -> list:
+    return list(frame.itertuples(index=False))
+
+
+def plus_minus(mean: float, error: float) -> str:
+    """In whole percent; no spread is printed where none was seen."""
+    return f"{100 * mean:.0f} ± {100 * error:.0f}" if 100 * error >= 0.5 else f"{100 * mean:.0f}"
+
+
+def table(heads: list[str]) -> list[str]:
+    return [line(heads), line(["---", *["---:"] * (len(heads) - 1)])]
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+# Page -> name of a table -> what makes its lines.
+PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
+    "results_small_cnn": {
+        "accuracy": lambda: accuracy_table("laptop"),
+        "claims": lambda: claim_table("laptop"),
+        "neighbours": lambda: neighbour_table("laptop"),
+        "in-distribution": lambda: in_distribution_table("laptop"),
+    },
+    "results_resnet18": {
+        "accuracy": lambda: accuracy_table("laptop_resnet18"),
+        "in-distribution": lambda: in_distribution_table("laptop_resnet18"),
+    },
+}
+
+
+def page(name: str) -> str:
+    """A page's text with its tables made again."""
+    text = (REPOSITORY / f"docs/{name}.md").read_text()
+    for part, make in PAGES[name].items():
+        marks = rf"(<!-- table {part} -->\n).*?(<!-- end -->)"
+        made = "".join(f"{one}\n" for one in make())
+        text, found = re.subn(marks, lambda m, made=made: m[1] + made + m[2], text, flags=re.S)
+        assert found == 1, (
+            f"docs/{name}.md: <!-- table {part} --> ... <!-- end --> once, not {found}"
+        )
+    return text
+
+
+def main() -> None:
+    """Write the tables of the result pages again."""
+    write_text(REPOSITORY / "docs/results/laptop/claims.csv", claims_csv())
+    for name in PAGES:
+        write_text(REPOSITORY / f"docs/{name}.md", page(name))
+
+
+def claims_csv() -> str:
+    return claims("laptop").to_csv(index=False, float_format="%.6g")
+
+
+if __name__ == "__main__":
+    typer.run(main)
