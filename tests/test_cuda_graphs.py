@@ -63,6 +63,16 @@ def test_a_recorded_step_computes_what_the_step_does(make):
     assert graphs.repetitions == [7] * len({row["phase"] for row in fitted.history})
 
 
+def test_a_smaller_last_batch_is_not_repeated_from_the_record():
+    """80 images in batches of 32: of six steps the fourth is recorded, and two are smaller."""
+    results = []
+    for graphs in (None, RecordedOperations()):
+        settings = changed("small_cnn", batch_size=32, drop_last=False)
+        model = make_baseline(settings, 3, SIZE, 3)
+        results.append(result(model, fit(model, graphs=graphs)))
+    assert graphs.repetitions == [2] and same(*results)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "asr", "vae", "factor_vae"])
 def test_steps_of_the_papers_baselines_can_be_recorded(name):
     """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 represents

@@ -509,15 +509,11 @@ def test_the_papers_rows_are_below_ours():
 
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
-    theirs = pd.read_csv(mirror / "paper/urbancars_tables.csv")
-    assert read_urbancars_tables()["value"].mul(100).to_list() == pytest.approx(
-        theirs["value"].to_list()
-    )
-    assert len(
-        read_urbancars_tables().drop_duplicates(
-            ["table", "method", "option", "told", "selection", "metric"]
-        )
-    ) == len(theirs)
+    theirs, ours = pd.read_csv(mirror / "paper/urbancars_tables.csv"), read_urbancars_tables()
+    once = ours[ours["option"] != "detach=false"]  # lle as in the code has lle's numbers again
+    assert once["value"].mul(100).to_list() == pytest.approx(theirs["value"].to_list())
+    keys = ["table", "method", "option", "told", "selection", "metric"]
+    assert len(once.drop_duplicates(keys)) == len(theirs) == len(ours) - 4
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
@@ -594,7 +590,9 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
         "group_dro", "cues", balanced=False
     )
     assert shown("jtt") and not shown("jtt", identify_epochs=3) and not shown("jtt", copies=20)
-    assert shown("augmix", js_weight=12) and not shown("lle", "cue_types", detach=False)
+    assert shown("augmix", js_weight=12) and not shown("augmix", js_weight=6)
+    # Which of the two the numbers are of is not known.
+    assert shown("lle", "cue_types") and shown("lle", "cue_types", detach=False)
 
 
 def test_a_question_mark_says_what_it_means():

@@ -13,7 +13,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights, group_index
 from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.registry import METHODS, declaration, make_baseline
-from diagvib.settings.baselines import complete
+from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import IMAGENET, Annotations, Batches
 from diagvib.training.checkpoints import Checkpoint
@@ -199,9 +199,12 @@ def test_what_is_told_of_groups_without_images(name, told):
         Trainer(made(name, told=told), train, train, RUN, PROTOCOL).fit()
 
 
-def test_erm_is_the_plain_loop(data):
+@pytest.mark.parametrize(("drop_last", "sizes"), [(True, [24, 24]), (False, [24, 24, 16])])
+def test_erm_is_the_plain_loop(data, drop_last, sizes):
     """The hooks of the interface, none of which is used, do not change a bit of the result."""
-    method, plain = made("erm"), made("erm").model.to(memory_format=torch.channels_last).train()
+    settings = settings_of(batch_size=24, drop_last=drop_last)
+    method = make_baseline(settings, 6, SIZE, 0)
+    plain = made("erm").model.to(memory_format=torch.channels_last).train()
     train, _ = data
     Trainer(
         method, train, train, RUN, Protocol(max_epochs=1, patience=None, seed=3, precision="fp32")
@@ -209,9 +212,8 @@ def test_erm_is_the_plain_loop(data):
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)
         adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
-        for index in torch.randperm(
-            64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1))
-        ).split(16):
+        order = torch.randperm(64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1)))
+        for index in order[: sum(sizes)].split(sizes):
             batch = train.batch(index)
             adam.zero_grad()
             F.cross_entropy(plain(batch.inputs), batch.labels).backward()
@@ -281,8 +283,8 @@ def test_groups_of_cues_and_their_balance():
     drawn = epoch_batches(
         balancing_weights(index, groups), 6000, 6, torch.Generator().manual_seed(0)
     )
-    assert drawn.shape == (1000, 6)
-    assert torch.bincount(index[drawn.flatten()]).tolist() == pytest.approx([1500] * 4, rel=0.1)
+    assert list(map(len, drawn)) == [6] * 1000
+    assert torch.bincount(index[torch.cat(drawn)]).tolist() == pytest.approx([1500] * 4, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -476,19 +478,32 @@ def test_normalising_by_imagenet():
 
 
 @pytest.mark.parametrize(
-    ("chosen", "n", "shape"),
+    ("chosen", "dropped", "kept"),
     [
-        (None, 10, (3, 3)),
-        (torch.tensor([4, 4, 5, 6]), 10, (1, 3)),
-        (torch.tensor([4, 5]), 10, (1, 2)),
-        (torch.ones(10), 10, (3, 3)),
+        (None, [3, 3, 3], [3, 3, 3, 1]),
+        (torch.tensor([4, 4, 5, 6]), [3], [3, 1]),
+        (torch.tensor([4, 5]), [2], [2]),
+        (torch.ones(10), [3, 3, 3], [3, 3, 3, 1]),
+        ([torch.tensor([0, 1, 2, 3]), torch.tensor([4])], [2] * 3, [2] * 3),
     ],
 )
-def test_an_epoch_is_made_of_what_is_sampled(chosen, n, shape):
-    order = epoch_batches(chosen, n, 3, torch.Generator().manual_seed(0))
-    assert order.shape == shape
-    if chosen is not None and not chosen.is_floating_point():
-        assert set(order.flatten().tolist()) <= set(chosen.tolist())
+def test_an_epoch_is_made_of_what_is_sampled(chosen, dropped, kept):
+    for drop_last, sizes in ((True, dropped), (False, kept)):
+        batches = epoch_batches(chosen, 10, 3, torch.Generator().manual_seed(0), drop_last)
+        assert list(map(len, batches)) == sizes
+        if isinstance(chosen, torch.Tensor) and not chosen.is_floating_point():
+            left = chosen.bincount() - torch.cat(batches).bincount(minlength=len(chosen.bincount()))
+            assert left.min() == 0 and left.sum() == len(chosen) - sum(sizes)
+
+
+def test_urbancars_has_the_published_steps():
+    """63 steps an epoch, and of groups of 200 and of 10 images 7 steps and 1."""
+    settings = load_settings("dfr_step_cue_1_urbancars")
+    for chosen, steps in ((None, 63), (torch.arange(4 * 200), 7), (torch.arange(8 * 10), 1)):
+        batches = epoch_batches(
+            chosen, 8000, settings["batch_size"], torch.Generator(), settings["drop_last"]
+        )
+        assert len(batches) == steps
 
 
 OWN = """

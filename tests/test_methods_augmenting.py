@@ -345,6 +345,7 @@ def test_the_penalty_of_spectral_decoupling():
     for options, expected in (
         ({}, 0.1 / 2 * (14 + 17) / 2),
         ({"penalised": "true_class"}, 0.1 * (4 + 1) / 2),
+        ({"penalised": "mean"}, 0.1 * (14 + 17) / 6),
         ({"weight": 2.0}, (14 + 17) / 2),
     ):
         method = made("sd", **options)

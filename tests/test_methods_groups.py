@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods import dfr
-from diagvib.methods.groups import domain_index, equal_groups
+from diagvib.methods.groups import domain_index, equal_groups, group_index
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.trainer import Trainer
 from test_methods import PROTOCOL, RUN, annotated, fit, known, made
@@ -116,10 +116,11 @@ def features_of(method, train):
         return torch.cat([method.eval().model.features(batch.inputs) for batch in train.in_order()])
 
 
-def decisions(train, features, index, c):
+def decisions(train, features, index, c, scaler=None):
     """scikit-learn's outputs for all images after learning from those in `index`: [N, classes], or
     [N] for two."""
-    x, y = StandardScaler().fit_transform(features.double().numpy()), train.labels.numpy()
+    x, y = features.double().numpy(), train.labels.numpy()
+    x = (scaler or StandardScaler().fit(x)).transform(x)
     solver = LogisticRegression(C=c, l1_ratio=1, solver="liblinear", random_state=0)
     solver = OneVsRestClassifier(solver).fit(x[index.numpy()], y[index.numpy()])
     return torch.from_numpy(solver.decision_function(x)).float()
@@ -143,6 +144,23 @@ def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, res
     assert torch.allclose(logits[:, :3], expected, atol=1e-3)
     assert logits.argmax(1).max() < 3, "the classes that no image has are never predicted"
     assert torch.equal(features_of(method, train), features), "the features do not change"
+
+
+def test_the_head_of_dfr_may_be_learnt_from_validation_images(data):
+    """Its features are standardised like the training images', from which it learns nothing else."""
+    train, val = data[0], annotated(96, 1, scaling=data[0].scaling)
+    method = made("dfr", c=0.3, resamples=1, images="validation")
+    given = replace(train.training_data(), validation=val.training_data())
+    method.phases(given)
+    torch.manual_seed(5)
+    method.start_phase("retrain", given)
+    torch.manual_seed(5)
+    draw = equal_groups(group_index(given.validation, "cues", "dfr")[0], 9).flatten()
+    features = features_of(method, val)
+    scaler = StandardScaler().fit(features_of(method, train).double().numpy())
+    expected = decisions(val, features, draw, 0.3, scaler)
+    assert torch.allclose(method.model.head(features)[:, :3], expected, atol=1e-3)
+    assert method.sampling("retrain", given) is None
 
 
 def test_of_two_classes_dfr_gives_the_regressions_probabilities():
@@ -196,6 +214,7 @@ OF_LOGISTIC = {"c": None, "resamples": 10}
         ({"retrain_epochs": 2}, "head: logistic does not use retrain_epochs"),
         ({"head": "sgd", **OF_LOGISTIC, "c": 0.1}, "head: sgd does not use c"),
         ({"head": "sgd", **OF_LOGISTIC, "resamples": 3}, "head: sgd does not use resamples"),
+        ({"head": "sgd", **OF_LOGISTIC, "images": "validation"}, "head: sgd does not use images"),
     ],
 )
 def test_an_option_of_the_other_head_of_dfr_is_refused(options, unused):

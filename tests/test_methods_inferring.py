@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.debian import classifier_weights, discoverer_loss
 from diagvib.methods.eiil import inferred_environments
+from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Optimiser
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.trainer import Trainer
@@ -112,7 +113,7 @@ def misled(n=240):
 def test_eiil_finds_the_environments_that_the_reference_model_tells_apart():
     logits, labels, against = misled()
     torch.manual_seed(0)
-    environment = inferred_environments(logits, labels, 5000, 1e-3)
+    environment = inferred_environments(scale_slopes(logits, labels), labels, 5000, 1e-3)
     for label in range(3):
         found = environment[labels == label] == 1
         assert torch.equal(found, against[labels == label]) or torch.equal(
@@ -120,12 +121,14 @@ def test_eiil_finds_the_environments_that_the_reference_model_tells_apart():
         )
 
 
-def test_the_closed_form_of_eiil_is_its_definition():
+@pytest.mark.parametrize("per_class", [True, False])
+def test_the_closed_form_of_eiil_is_its_definition(per_class):
     """Compared with gradients through the dummy scale, and torch's own Adam, before the assignment
     has converged."""
     logits, labels, _ = misled(60)
+    part = labels if per_class else torch.zeros_like(labels)
     torch.manual_seed(5)
-    environment = inferred_environments(logits, labels, 40, 0.05)
+    environment = inferred_environments(scale_slopes(logits, labels), part, 40, 0.05)
     torch.manual_seed(5)
     e, scale = torch.randn(60, requires_grad=True), torch.ones((), requires_grad=True)
     start = e.detach().clone()
@@ -134,8 +137,8 @@ def test_the_closed_form_of_eiil_is_its_definition():
         adam.zero_grad()
         losses = F.cross_entropy(logits * scale, labels, reduction="none")
         parts = [
-            (losses * share)[labels == label].mean()
-            for label in range(3)
+            (losses * share)[part == each].mean()
+            for each in part.unique()
             for share in (e.sigmoid(), 1 - e.sigmoid())
         ]
         slopes = [torch.autograd.grad(part, scale, create_graph=True)[0] for part in parts]

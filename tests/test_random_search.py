@@ -127,11 +127,14 @@ PUBLISHED = {
 
 def test_the_shipped_ranges_are_the_published_ones_and_fit_every_baseline():
     ranges = read_ranges("domainbed", "r")
+    weight_of_sd = dict(ranges["sd"])
+    form_of_sd = weight_of_sd.pop("method.penalised")
     logarithmic = {
         method: {key.removeprefix("method."): tuple(own["log10"]) for key, own in its.items()}
-        for method, its in ranges.items()
+        for method, its in {**ranges, "sd": weight_of_sd}.items()
         if method not in ("all", "fish", "w2d")
     }
+    assert form_of_sd == {"choice": ["mean"]}, "the weight is that of DomainBed's form"
     assert logarithmic == PUBLISHED and set(ranges) - {"all"} <= set(METHODS)
     assert ranges["all"] == {
         "optimiser.lr": {"log10": [-5, -3.5]},

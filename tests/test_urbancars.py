@@ -71,6 +71,7 @@ def test_the_protocol_is_the_papers(config):
             "IMAGENET1K_V1",
         )
         assert (settings["batch_size"], settings["normalise"]) == (128, "imagenet")
+        assert settings["drop_last"] is False
         decay = 0 if settings["method"]["name"] == "sd" else 1e-4
         assert settings["optimiser"] == {
             "name": "sgd",

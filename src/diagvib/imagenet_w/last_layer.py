@@ -92,6 +92,7 @@ def _try(
             "weight_decay": 1e-4,
         },
         "batch_size": recipe.batch_size,
+        "drop_last": False,
         "selection": "last",
         "max_epochs": recipe.epochs,
     }
@@ -185,7 +186,7 @@ class FeatureBatches(Batches):
 
 class CosineDecay(Callback):
     """After every epoch the learning rate falls along half a cosine, from the baseline's to 0 at
-    the phase's end."""
+    the phase's end. That of eiil's reference model is not scaled with batch_size."""
 
     def __init__(self, trainer: Trainer):
         self._trainer = trainer
@@ -202,6 +203,8 @@ class CosineDecay(Callback):
             trainer.phase.max_epochs or trainer.protocol.max_epochs
         )
         lr = trainer.method.settings["optimiser"]["lr"] * 0.5 * (1 + math.cos(math.pi * done))
+        if trainer.phase.name == "reference":
+            lr *= 256 / trainer.batch_size
         for optimiser in trainer.optimisers.values():
             for group in optimiser.param_groups:
                 group["lr"] = lr

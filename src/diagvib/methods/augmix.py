@@ -19,8 +19,8 @@ class AugMix(Method):
     parameter alpha.
 
     Lengths and operations are assigned to a batch's chains in equal shares, at random. Published
-    for UrbanCars: severity 1 (originally 3), js_weight 12, and images flipped at random; flip is
-    false here, since a mirrored digit is another shape.
+    for UrbanCars: severity 1, which is also AugMix's own for ImageNet (3 for CIFAR), js_weight 12,
+    and images flipped at random; flip is false here, since a mirrored digit is another shape.
     """
 
     options: ClassVar[dict] = {

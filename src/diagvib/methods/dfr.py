@@ -19,7 +19,8 @@ _NEVER = -1e4
 class Dfr(Method):
     """Phase `classify`: plain training. Phase `retrain`: a new head on the features, which are now
     fixed, trained on equally many images of every group, as many as the smallest has. Groups:
-    target x all cues (`told: cues`), or x one (`told: cue-1`).
+    target x all cues (`told: cues`), or x one (`told: cue-1`). images: `training`, or `validation`,
+    the authors' main result.
 
     head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one
     class against the rest, averaged over `resamples` draws of equal groups. c: the inverse strength
@@ -32,6 +33,7 @@ class Dfr(Method):
     options: ClassVar[dict] = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
+        "images": {"enum": ["training", "validation"], "default": "training"},
         "resamples": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
         "retrain_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
     }
@@ -40,7 +42,7 @@ class Dfr(Method):
     def build(self) -> None:
         super().build()
         head = self.chosen["head"]
-        for name in ("retrain_epochs",) if head == "logistic" else ("c", "resamples"):
+        for name in ("retrain_epochs",) if head == "logistic" else ("c", "images", "resamples"):
             if self.chosen[name] != self.options[name]["default"]:
                 raise DiagvibError(
                     f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
@@ -54,12 +56,16 @@ class Dfr(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         (classify,) = super().phases(data)
-        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
         self.logistic = self.chosen["head"] == "logistic"
+        self.validates = self.chosen["images"] == "validation"
+        self.group, self.groups = group_index(
+            data.validation if self.validates else data, self.chosen["told"], self.chosen["name"]
+        )
         if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
             raise DiagvibError(
-                "method: dfr: the smallest group has only one training image, but half of a group is "
-                "needed to choose c; give c, such as 0.1, or raise counts.train"
+                f"method: dfr: the smallest group has only one {self.chosen['images']} image, but "
+                "half of a group is needed to choose c; give c, such as 0.1, or raise "
+                f"counts.{'val' if self.validates else 'train'}"
             )
         return [
             classify,
@@ -72,7 +78,8 @@ class Dfr(Method):
     def start_phase(self, phase: str, data: TrainingData) -> None:
         if phase == "retrain":
             subset = equal_groups(self.group, self.groups)
-            self.memory["subset"] = subset.flatten()
+            if not self.validates:
+                self.memory["subset"] = subset.flatten()
             if self.logistic:
                 self._regress(subset, data)
             else:
@@ -84,7 +91,7 @@ class Dfr(Method):
         return {} if self.logistic else {"model": self.optimiser(self.model.head)}
 
     def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
-        return self.memory["subset"] if phase == "retrain" else None
+        return self.memory.get("subset")
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         """In `retrain` the network is in evaluation mode; the regression is solved before the
@@ -102,11 +109,12 @@ class Dfr(Method):
     def _regress(self, subset: Tensor, data: TrainingData) -> None:
         """Solve for the head. subset: the first draw, int64[groups, images]."""
         self.eval()
-        features = torch.cat(
-            [self.model.features(batch.inputs).cpu().double() for batch in data.in_order()]
-        )
+        features = self._features(data)
         mean, std = features.mean(0), features.std(0, correction=0)
         std[std == 0] = 1
+        if self.validates:
+            data = data.validation
+            features = self._features(data)
         features, labels = features.sub_(mean).div_(std), data.labels.cpu()
         c = self.chosen["c"] or _best_strength(features, labels, subset.cpu())
         draws = [
@@ -121,6 +129,11 @@ class Dfr(Method):
         head.bias.fill_(_NEVER)
         head.weight[classes] = weight.to(head.weight)
         head.bias[classes] = (bias[:, 0] - weight @ mean).to(head.bias)
+
+    def _features(self, data: TrainingData) -> Tensor:
+        return torch.cat(
+            [self.model.features(batch.inputs).cpu().double() for batch in data.in_order()]
+        )
 
 
 def regression(features: Tensor, labels: Tensor, c: float) -> Tensor:

@@ -16,10 +16,10 @@ _BETAS, _EPSILON = (0.9, 0.999), 1e-8
 
 
 class Eiil(GroupDro):
-    """Phase `reference`: plain training for a few epochs. Then the training images of each class
-    are divided into two environments for which this model is as far from invariant as possible
-    (`inferred_environments`). Phase `classify`: group DRO from the initial weights; the groups are
-    class x environment.
+    """Phase `reference`: plain training for a few epochs. Then the training images of each class, or
+    all at once if per_class is false, are divided into two environments for which this model is as
+    far from invariant as possible (`inferred_environments`). Phase `classify`: group DRO from the
+    initial weights; the groups are class x environment.
 
     If all images of a class are in one environment, the other makes no group.
     """
@@ -33,6 +33,7 @@ class Eiil(GroupDro):
             "maximum": 10_000_000,
             "default": 10_000,
         },
+        "per_class": {"type": "boolean", "default": True},
         "inference_lr": {
             "type": "number",
             "exclusiveMinimum": 0,
@@ -57,7 +58,10 @@ class Eiil(GroupDro):
             self.eval()
             logits = torch.cat([self.predict(batch) for batch in data.in_order()])
             environment = inferred_environments(
-                logits, data.labels, self.chosen["inference_steps"], self.chosen["inference_lr"]
+                scale_slopes(logits, data.labels),
+                data.labels if self.chosen["per_class"] else torch.zeros_like(data.labels),
+                self.chosen["inference_steps"],
+                self.chosen["inference_lr"],
             )
             found, group = (2 * data.labels + environment).unique(return_inverse=True)
             self.start_with(group, len(found))
@@ -67,26 +71,24 @@ class Eiil(GroupDro):
         return None if phase == "reference" else super().sampling(phase, data)
 
 
-def inferred_environments(logits: Tensor, labels: Tensor, steps: int, lr: float) -> Tensor:
-    """An environment, 0 or 1, for each image: int64[N], from logits [N, classes] and labels
-    int64[N].
+def inferred_environments(slope: Tensor, part: Tensor, steps: int, lr: float) -> Tensor:
+    """An environment, 0 or 1, for each image: int64[N], from `irm.scale_slopes`, float[N], and the
+    part that each image is in, such as its class: int64[N].
 
     With l_i(w) the cross entropy of w times image i's logits, and s = sigmoid(e), Adam maximises
-    the sum over classes of the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1,
-    with the inner means over a class's images; e starts standard normal. The environment is s >
-    0.5.
+    the sum over parts of the mean of |d/dw mean(s l)|^2 and |d/dw mean((1 - s) l)|^2 at w = 1, with
+    the inner means over a part's images; e starts standard normal. The environment is s > 0.5.
     """
-    slope = scale_slopes(logits, labels)
-    member = F.one_hot(labels, logits.shape[1]).T.float()
-    weighted = member / member.sum(1, keepdim=True).clamp(min=1) * slope  # [classes, N]
+    member = F.one_hot(part).T.float()
+    weighted = member / member.sum(1, keepdim=True).clamp(min=1) * slope  # [parts, N]
     own = weighted.sum(0)
     e = torch.randn_like(slope)
     mean, square = torch.zeros_like(e), torch.zeros_like(e)
     for step in range(1, steps + 1):
         s = e.sigmoid()
-        # For the class, d/dw mean(s l) - d/dw mean((1 - s) l).
+        # For the part, d/dw mean(s l) - d/dw mean((1 - s) l).
         with torch.autocast(s.device.type, enabled=False):
-            contrast = (weighted @ (2 * s - 1))[labels]
+            contrast = (weighted @ (2 * s - 1))[part]
         gradient = own * contrast * s * (1 - s)
         mean.lerp_(gradient, 1 - _BETAS[0])
         square.lerp_(gradient.square(), 1 - _BETAS[1])

@@ -36,9 +36,9 @@ def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
             for group in sorted(missing)
         ]
         raise DiagvibError(
-            f"method: {name} needs images of every group, but none of the training images has "
+            f"method: {name} needs images of every group, but none of its images has "
             f"{'; '.join(named[:3])}{f'; and {len(named) - 3} more groups' if len(named) > 3 else ''}; "
-            "choose a study with counter-examples, more training images, or another method"
+            "choose a study with counter-examples, more images, or another method"
         )
     return index, len(found)
 

@@ -16,7 +16,7 @@ class Jtt(Method):
     times per epoch.
 
     restart: the second training starts from the initial weights, as in the paper; false: it
-    continues, as Spawrious describes it. An epoch of the second phase grows with the error set.
+    continues, as Spawrious describes it, with a new optimiser. An epoch of the second phase grows with the error set.
     """
 
     options: ClassVar[dict] = {

@@ -60,9 +60,9 @@ class TrainingData:
     labels int64[N], cues int64[N, k], environment int64[N] as in a `Batch`. classes: names of the
     target's classes; cue_classes: those of each cue, by the cue's name; environments: names.
     in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs:
-    pixels uint8[B, H, W, 3] as inputs. counterfactuals: present if a method `needs` them. augment:
-    the baseline's random changes to training images, uint8[B, H, W, 3]; `batch` has applied them,
-    `in_order` has not.
+    pixels uint8[B, H, W, 3] as inputs. counterfactuals: present if a method `needs` them.
+    validation: the same about the validation images. augment: the baseline's random changes to
+    training images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not.
     """
 
     labels: Tensor
@@ -75,6 +75,7 @@ class TrainingData:
     batch: Callable[[Tensor], Batch] = field(repr=False)
     inputs: Callable[[Tensor], Tensor] = field(repr=False)
     counterfactuals: "Counterfactuals | None" = field(default=None, repr=False)
+    validation: "TrainingData | None" = field(default=None, repr=False)
     max_epochs: int = 1
     augment: Callable[[Tensor], Tensor] = field(default=lambda pixels: pixels, repr=False)
 

@@ -11,6 +11,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
 from diagvib.models.network import Network
 
+# By how much erasing must lower a probability, as in the authors' code.
+_LEAST = 1e-4
+
 
 class W2d(Method):
     """The loss is the cross entropy of the hardest images, with some cells of their last feature
@@ -20,8 +23,8 @@ class W2d(Method):
     share `final_steps` of the training, all are hard. On an image's map M [channels, cells], with g
     the mean over cells of the gradient of the true class's logit, the share `cells` with the
     largest sum of g M over channels is erased; but only in the share `erased_images` of the hard
-    images whose probability of the true class this lowers most. All shares of images and cells are
-    rounded down, that of hard images to no less than one.
+    images whose probability of the true class this lowers most, and by more than 1e-4. The number of
+    erased images is rounded, the others are rounded down, that of hard images to no less than one.
 
     The hard images' losses are taken from one pass over the full batch, so batch norm sees all of
     it. Needs a network whose features are its pooled last map.
@@ -97,8 +100,9 @@ class W2d(Method):
             ]
             without = self.classified(maps.masked_fill(decisive, 0))
             lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None]).squeeze(1)
-            images = (self.chosen["erased_images"] * hard.sum().double()).floor()
-            lowered_most = _largest(lowered.masked_fill(~hard, -torch.inf), images)
+            images = (self.chosen["erased_images"] * hard.sum().double()).round()
+            lowered.masked_fill_(~hard, 0)
+            lowered_most = _largest(lowered, images) & (lowered > _LEAST)
             return decisive & lowered_most[:, None, None, None]
 
     def classified(self, maps: Tensor) -> Tensor:

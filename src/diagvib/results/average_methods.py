@@ -50,7 +50,11 @@ def read_spawrious_tables() -> pd.DataFrame:
     Columns: table, scene, binding, model, weights, method, told, selection, study, paper,
     paper_spread, note (what is doubtful about the number). Spreads are as printed.
     """
-    raw = pd.read_csv(definition_path("papers/spawrious.csv"), keep_default_na=False)
+    raw = pd.read_csv(
+        definition_path("papers/spawrious.csv"),
+        keep_default_na=False,
+        na_values={"spread_percent": [""]},
+    )
     return raw.assign(paper=raw["percent"] / 100, paper_spread=raw["spread_percent"] / 100).drop(
         columns=["percent", "spread_percent"]
     )

@@ -28,6 +28,7 @@ VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
 _ALIKE = {
     "batch_size": "batch size",
+    "drop_last": "last batch",
     "optimiser": "optimiser",
     "normalise": "normalisation",
     "augment": "augmentation",
@@ -292,7 +293,9 @@ def reference_of(
         )
 
     def unlike(name: str) -> list[str]:
-        both = [{"selection": "val_loss", **one} for one in (baselines[name], own)]
+        both = [
+            {"selection": "val_loss", "drop_last": True, **one} for one in (baselines[name], own)
+        ]
         return [words for key, words in _ALIKE.items() if both[0].get(key) != both[1].get(key)]
 
     best = min(

@@ -132,6 +132,9 @@ class Baseline(Strict):
     method: MethodSettings = Field(description="A name, or a name with the method's options.")
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
+    drop_last: bool | None = Field(
+        None, description="Leave out an epoch's last batch if it is incomplete. Default: true."
+    )
     normalise: Literal["dataset", "imagenet"] = Field(
         "dataset",
         description="The images whose pixel mean and standard deviation normalise the inputs.",

@@ -1,7 +1,7 @@
 """Images on the training device: z-scored and cut into batches there."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -135,11 +135,12 @@ class Batches:
         pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
         return self._batch(self.augment(pixels), index)
 
-    def ahead(self, batches: Tensor) -> Iterator[Tensor]:
-        """The indices of each batch, int64[steps, B], to be passed to `batch`; if the images are
+    def ahead(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
+        """The indices of each batch, int64[B], to be passed to `batch`; if the images are
         not on the device, a thread fetches those of the next batches in the meantime, from memory
         or from disk."""
-        batches = batches.to(self.pixels.device)
+        # All at once: only the last may have fewer images.
+        batches = torch.cat(tuple(batches)).to(self.pixels.device).split(len(batches[0]))
         if self.resident:
             yield from batches
             return

@@ -61,7 +61,7 @@ def cuda_graphs(device: torch.device, wanted: bool = True) -> CudaGraphs | None:
 
 class RecordedStep:
     """Calls `work` with int64[B] indices of a batch; after WARM_UP calls by repeating a recorded
-    one.
+    one, if the batch is as large as that.
 
     Every call is a training step, so the result does not depend on recording. work: reads nothing
     that moves in memory between calls, and waits for nothing. Work that cannot be recorded runs
@@ -81,7 +81,7 @@ class RecordedStep:
         if self._graphs and self._calls == WARM_UP:
             self._record(index)
         self._calls += 1
-        if self._replay:
+        if self._replay and len(index) == len(self._index):
             self._index.copy_(index)
             self._replay()
         else:

@@ -96,8 +96,10 @@ class Trainer:
             method.settings["batch_size"],
             method.settings.get("selection", "val_loss"),
         )
+        self.drop_last = method.settings.get("drop_last", True)
         self.data = replace(
             train.training_data(),
+            validation=val.training_data(),
             max_epochs=method.settings.get("max_epochs") or protocol.max_epochs,
         )
         self.progress = Progress()
@@ -164,10 +166,12 @@ class Trainer:
         torch.manual_seed(self._phase_seed)
         chosen = self.method.sampling(phase.name, self.data)
         self._hook(check_sampling, chosen, len(self.train), self.method)
-        steps, images = self._hook(epoch_shape, chosen, len(self.train), self.batch_size)
+        images, _ = self._hook(
+            epoch_shape, chosen, len(self.train), self.batch_size, self.drop_last
+        )
         step, self.metrics = self._step_function(), RunningMetrics(self.device)
         epochs = phase.max_epochs or self.protocol.max_epochs
-        self.callback.on_start(epochs - progress.epochs_in_phase, steps * images)
+        self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
             row = self._epoch(step, chosen)
             progress.history.append(row)
@@ -210,15 +214,20 @@ class Trainer:
         # For dropout and for methods that draw noise.
         torch.manual_seed(seed)
         batches = epoch_batches(
-            chosen, len(self.train), self.batch_size, torch.Generator().manual_seed(seed)
+            chosen,
+            len(self.train),
+            self.batch_size,
+            torch.Generator().manual_seed(seed),
+            self.drop_last,
         )
+        images = sum(map(len, batches))
         self.method.train()
         self.metrics.clear()
         for index in self.train.ahead(batches):
             step(index)
             self.callback.on_step(len(index))
-        means = self.metrics.means(batches.numel())
-        self.timings.append(Timing(self.phase.name, batches.numel(), time.perf_counter() - started))
+        means = self.metrics.means(images)
+        self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
         return means
 
     def _step(self, index: Tensor) -> None:
