@@ -95,6 +95,13 @@ def on_page_markdown(markdown: str, page, config, files: Files) -> str:
     return "".join(part if part.startswith("```") else _LINK.sub(lead, part) for part in parts)
 
 
+def on_post_template(output: str, template_name: str, config) -> str:
+    """Make the links of the page for missing pages relative, unless the site's address is known."""
+    if template_name != "404.html" or config.site_url:
+        return output
+    return output.replace('="/', '="').replace('"/"', '"."')
+
+
 def _leads_away(link: str) -> bool:
     return link.startswith(("http:", "https:", "mailto:", "#"))
 

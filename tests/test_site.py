@@ -4,12 +4,14 @@ type exists."""
 import re
 import subprocess
 import sys
+import time
 from html import unescape
 from pathlib import Path
 
 import pytest
 import typer
 
+from browser import Browser, find_browser
 from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.settings.configuration import Configuration
@@ -43,8 +45,6 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
             r"""<link\b[^>]*?\bhref=["']([^"']+)["'][^>]*?\brel="stylesheet\"""", text
         )
         assert not [target for target in loaded if target.startswith(("http", "//"))], page
-        if page.name == "404.html":  # its links are those of a server
-            continue
         targets = [*loaded, *re.findall(r"""<a\b[^>]*?\bhref=["']([^"']+)""", text)]
         missing = [
             target
@@ -53,6 +53,22 @@ def test_every_link_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site):
             and not (page.parent / target.partition("#")[0].partition("?")[0]).exists()
         ]
         assert not missing, page
+
+
+@pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
+def test_a_page_opened_from_disk_can_be_searched_and_is_dark_where_that_is_wanted(site, tmp_path):
+    with Browser(find_browser(), tmp_path) as browser:
+        browser.open(site / "files/config/spawrious.yaml.html", dark=True)
+        browser.run("""(() => { const input = document.querySelector(".md-search__input");
+            input.focus(); input.value = "spectral decoupling";
+            input.dispatchEvent(new Event("keyup")); })()""")
+        links = "[...document.querySelectorAll('.md-search-result__link')]"
+        until, found = time.monotonic() + 30, []
+        while not found and time.monotonic() < until:
+            found = browser.run(f"{links}.map(link => link.pathname)")
+        assert str(site / "methods.html") in found
+        assert browser.run("document.body.dataset.mdColorScheme") == "slate"
+        assert all(url.startswith(("file:", "about:", "data:")) for url in browser.requests)
 
 
 def commands() -> dict:
