@@ -65,8 +65,10 @@ class W2d(Method):
         self.pool = _last_pool(self.model)
 
     def phases(self, data: TrainingData) -> list[Phase]:
-        size = self.settings["batch_size"]
-        self.hard_until = (1 - self.chosen["final_steps"]) * data.max_epochs * (len(data) // size)
+        images, size = len(data), self.settings["batch_size"]
+        if not self.settings.get("drop_last", True):
+            images += size - 1
+        self.hard_until = (1 - self.chosen["final_steps"]) * data.max_epochs * (images // size)
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
         return super().phases(data)
 
