@@ -15,8 +15,14 @@ import torch
 
 import diagvib
 from conftest import REPOSITORY
+from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
+from diagvib.images.datasets import study_as_drawn
+from diagvib.operations.export import export
+from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.grid import Layout
 from diagvib.studies import study_cells
+from diagvib.studies.study import load_study
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
@@ -46,43 +52,38 @@ def load(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"study": ["zgo"]}, "study: must be one name, not ['zgo']"),
-        ({"study": "zso", "binding": None}, "binding: must be one name, not None"),
-        ({"binding": ("shape", "hue")}, "binding: must be one name, not ('shape', 'hue')"),
-        ({"split": 1}, "split: must be one name, not 1"),
+        ({"study": "zg"}, "unknown study 'zg'; did you mean zgo?"),
+        ({"study": ["zgo"]}, "diagvib.load: study: must be a valid string, not ['zgo']"),
         (
             {"study": "zso", "binding": "Shape"},
             "binding 'Shape': unknown factor 'Shape'; did you mean shape or hue?",
         ),
-        (
-            {"study": "zso", "binding": "hue-shap"},
-            "binding 'hue-shap': unknown factor 'shap'; did you mean shape",
-        ),
-        ({"sample": 40_000}, "dataset sample 40000: numbers go up to 32767"),
+        ({"split": "tests"}, "diagvib.load: split: unknown value 'tests'; did you mean test?"),
+        ({"sample": -1}, "diagvib.load: sample: must be greater than or equal to 0, not -1"),
+        ({"sample": True}, "diagvib.load: sample: must be a valid integer, not True"),
         ({"image_size": 0}, "diagvib.load: image_size: must be greater than or equal to 64, not 0"),
-        ({"counts": 0}, "counts: must be a mapping, such as "),
-        ({"counts": []}, "counts: must be a mapping, such as "),
+        ({"counts": {"ood": 0}}, "diagvib.load: counts.ood: must be greater than or equal to 9"),
+        ({"counts": {"trian": 30}}, "unknown count 'trian'; did you mean train"),
         ({"sources": ""}, "diagvib.load: sources: unknown value ''; known: official, embedded"),
         ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
         (
             {"mirror": "photos"},
             "diagvib.load: mirror is for official sources, but sources is embedded; leave out one",
         ),
-        ({"mirror": ""}, "mirror: must be the path of a folder, not ''"),
-        ({"root": 1}, "root: must be the path of a folder, not 1"),
+        ({"mirror": ""}, "diagvib.load: mirror: must be a path, not ''"),
+        ({"root": "x" * 5000}, "diagvib.load: root: must be a path, not 'xxx"),
         (
-            {"studies_from": 1},
-            "studies_from: must be the path of a study file, or a list of paths, not 1",
+            {"root": "made"},
+            "diagvib.load: sources is for images that are rendered now, but those in made are "
+            "finished; leave out sources or root",
         ),
-        (
-            {"studies_from": [None]},
-            "studies_from: must be the path of a study file, or a list of paths, not [None]",
-        ),
-        ({"transform": "flip"}, "transform: must be a function of an image, not 'flip'"),
+        ({"studies_from": 1}, "diagvib.load: studies_from: must be an instance of Sequence, not 1"),
+        ({"studies_from": "a\0"}, "diagvib.load: studies_from: must be a path, not 'a\\x00'"),
+        ({"transform": "flip"}, "diagvib.load: transform: must be callable, not 'flip'"),
+        ({"dtype": torch.int64}, "diagvib.load: dtype: unknown value 'int64'; did you mean uint8?"),
         (
             {"split": "test", "counts": {"test": 30, "id": 9}},
-            "counts: has both test, the number for all groups together, "
-            "and id, that for one group; leave out one of them",
+            "counts: the group id of study zgo has a number of images, but ood has none; ",
         ),
     ],
 )
@@ -225,6 +226,27 @@ def test_a_dataset_keeps_the_definition_that_it_was_drawn_from(tmp_path, monkeyp
     os.remove("mine.yaml")
     monkeypatch.chdir("/")
     assert again.evaluate(predictions) == expected
+
+
+def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_study(SAME, NEXT)
+    Path("config.yaml").write_text(
+        "studies: [mine]\nstudies_from: [mine.yaml]\nbindings: [shape-hue]\nsamples: 1\n"
+        "sources: embedded\nimage_size: 64\ncounts: {train: 90, val: 27, id: 36, ood: 72}\n"
+    )
+    config, layout, names = load_config("config.yaml"), Layout(tmp_path), ("mine", "shape-hue")
+    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
+    stages.draw(layout, stage_settings(config, "draw", "mine"), *names)
+    stages.render(layout, stage_settings(config, "render", "mine"), *names, "cpu", 1)
+    write_study(NEXT, SAME)
+    dataset = diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
+    found = dataset.evaluate(follow_the_cue(dataset))
+    assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
+    with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
+        export(config, tmp_path / "export")
+    with pytest.raises(DiagvibError, match="^old.parquet: was made by an earlier version, which"):
+        study_as_drawn(load_study("zgo"), {"scene": "digits"}, Path("old.parquet"))
 
 
 def test_no_metric_is_named_after_an_environment_that_does_not_exist(tmp_path, monkeypatch):

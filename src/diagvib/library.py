@@ -7,13 +7,17 @@ give the same images as the workflow's files, byte for byte.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from filelock import AcquireReturnProxy, FileLock
-from pydantic import BaseModel, create_model
+from pydantic import BeforeValidator, Field
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -24,32 +28,37 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_json, read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.program_digest import program_digest
-from diagvib.foundation.validation import Strict, validated
-from diagvib.images.datasets import ImageFiles
-from diagvib.images.files import Images, render_batches
+from diagvib.foundation.validation import Name, checked
+from diagvib.images.datasets import ImageFiles, study_as_drawn
+from diagvib.images.files import Images, class_indices, render_batches
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import SCENES, load_scene, source_state
-from diagvib.scenes.scene import Scene, replicates
+from diagvib.scenes.scene import replicates
 from diagvib.settings.config import default_path
-from diagvib.settings.configuration import Configuration
+from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
 from diagvib.studies.binding import Binding, Factors, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
-from diagvib.studies.study import SPLITS, Study, load_study
+from diagvib.studies.study import SPLITS, Study, load_studies, load_study
 
-MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
+_MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
+# Usual counts of images made of stand-ins for photos, of which there are few.
+_STAND_INS = {"train": 360, "val": 60, "test": 120}
 
 
 class StudyDataset(Dataset):
-    """One split of a study's dataset: `image, target, metadata = dataset[i]`.
+    """One split of a study's dataset, or all: `image, target, metadata = dataset[i]`.
 
-    image: uint8[3, size, size], or what `transform` makes of it. target: index of the class in
-    `classes`. metadata: group, environment if the study names any, and for each cue the index of
-    its class in `cue_classes[cue]`. A DataLoader collates all three. `pixels`, `targets` and
-    `table` hold all images at once: uint8[N, size, size, 3], int64[N], and a pyarrow table that
-    describes each image.
+    image: uint8[3, size, size], or float32 from 0 to 1, or what `transform` makes of it.
+    target: index of the class in `classes`. metadata: group, environment if the study names any,
+    split if there are several, and for each cue the index of its class in `cue_classes[cue]`. A
+    DataLoader collates all three. `pixels`, `targets` and `table` hold all images at once:
+    uint8[N, size, size, 3], int64[N], and a pyarrow table that describes each image.
+
+    As in WILDS, `metadata_array` int64[N, F] has all metadata as numbers: `metadata_fields` names
+    its columns, of which the last, y, is the target, and `metadata_map` the meaning of each number.
     """
 
     def __init__(
@@ -59,8 +68,9 @@ class StudyDataset(Dataset):
         split: str,
         sample: int,
         images: Images,
-        known: KnownStudies,
         transform: Callable[[Tensor], object] | None = None,
+        dtype: str = "uint8",
+        as_tensor: bool = False,
     ):
         self.study, self.binding, self.split, self.sample = study.name, binding.name, split, sample
         self.classes = images.factors[binding.target]
@@ -68,20 +78,30 @@ class StudyDataset(Dataset):
             cue: images.factors[cue] for cue in binding.cues
         }
         self.pixels, self.table = images.pixels.cpu(), images.table
-        self.targets = images.labels(binding.target)
+        texts = {"group": [row.group for row in study.rows]}
+        if study.names_environments:
+            texts["environment"] = [row.environment for row in study.rows]
+        if split == "all":
+            texts["split"] = SPLITS
+        self.metadata_map = {
+            name: [*dict.fromkeys(its)]
+            for name, its in {**texts, **self.cue_classes, "y": self.classes}.items()
+        }
+        self.metadata_fields = [*self.metadata_map]
+        columns = [*self.metadata_fields[:-1], binding.target]
+        numbers = [
+            class_indices(self.table, column, its)
+            for column, its in zip(columns, self.metadata_map.values(), strict=True)
+        ]
+        self.metadata_array = torch.from_numpy(np.stack(numbers, axis=1))
+        self.targets = torch.from_numpy(numbers.pop())
         self.metadata: dict[str, Sequence] = {
-            **{
-                name: self.table[name].to_pylist()
-                for name in ("group", "environment")
-                if name in self.table.column_names
-            },
-            **{cue: images.labels(cue).tolist() for cue in binding.cues},
+            name: self.table[name].to_pylist() if name in texts else its.tolist()
+            for name, its in zip(columns, numbers, strict=False)
         }
         self.comparable: bool = images.metadata["comparable"]
-        self.transform, self._known = transform, known
-        _ = (
-            known.studies
-        )  # read now: the metrics are those of the definition that the images were drawn from
+        self.transform, self.dtype, self._as_tensor = transform, dtype, as_tensor
+        self._known = KnownStudies(given=(study,))
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -94,13 +114,17 @@ class StudyDataset(Dataset):
                 f"dataset[{index}]: an index is the number of one image; for several, use "
                 "torch.utils.data.Subset, or `pixels` and `targets`"
             ) from None
-        # A copy, which a transform may change; numpy's, since a fork lacks the threads that torch's
-        # may wait for.
-        image = torch.from_numpy(self.pixels[index].numpy().copy()).permute(2, 0, 1)
+        # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
+        # copy, which a transform may change.
+        pixels = self.pixels[index].numpy()
+        pixels = np.float32(pixels) / 255 if self.dtype == "float32" else pixels.copy()
+        image = torch.from_numpy(pixels).permute(2, 0, 1)
         return (
             image if self.transform is None else self.transform(image),
             int(self.targets[index]),
-            {name: values[index] for name, values in self.metadata.items()},
+            self.metadata_array[index]
+            if self._as_tensor
+            else {name: values[index] for name, values in self.metadata.items()},
         )
 
     def __repr__(self) -> str:
@@ -114,33 +138,28 @@ class StudyDataset(Dataset):
         images.
 
         See `results.evaluation.evaluate` for their names. DiagvibError unless there is exactly one
-        class index for each image.
+        class index for each image, and for a test split without images of one of its cells.
         """
+        if self.split == "all":
+            raise DiagvibError(
+                "predictions are evaluated on one split; load it by its name, such as split='test'"
+            )
+        most = len(self.classes) - 1
+        meant = f"predictions must be class indices int[{len(self)}], numbers from 0 to {most}"
         try:
-            given = torch.as_tensor(
-                np.array(predictions)
-                if hasattr(predictions, "dtype") and not isinstance(predictions, Tensor)
-                else predictions
-            )
-            given = (
-                given.long() if given.dtype in (torch.uint16, torch.uint32, torch.uint64) else given
-            )
+            given = predictions.cpu() if isinstance(predictions, Tensor) else predictions
+            given = np.asarray(given)
         except (TypeError, ValueError, RuntimeError) as error:
+            raise DiagvibError(f"{meant} ({one_line(error)})") from None
+        if given.ndim != 1 or given.dtype.kind not in "iu":
             raise DiagvibError(
-                f"predictions must be class indices int[{len(self)}], numbers from 0 to "
-                f"{len(self.classes) - 1} in the order of `classes` ({one_line(error)})"
-            ) from None
-        if given.ndim != 1 or given.is_floating_point() or given.dtype == torch.bool:
-            raise DiagvibError(
-                f"predictions must be class indices int[{len(self)}], not {str(given.dtype)[6:]}"
-                f"{list(given.shape)}; for logits, use argmax(1)"
+                f"{meant}, not {given.dtype}{list(given.shape)}; for logits, use argmax(1)"
             )
-        wrong = ((given < 0) | (given >= len(self.classes))).nonzero()
+        wrong = np.flatnonzero((given < 0) | (given > most))
         if len(wrong):
-            row = int(wrong[0])
             raise DiagvibError(
-                f"prediction {row} is {int(given[row])}, which is not a class; classes are numbered "
-                f"from 0 to {len(self.classes) - 1}"
+                f"prediction {wrong[0]} is {given[wrong[0]]}, which is not a class; classes are "
+                f"numbered from 0 to {most}"
             )
         return evaluate(
             self.study,
@@ -148,57 +167,83 @@ class StudyDataset(Dataset):
             self.sample,
             self.split,
             self.table,
-            np.array(self.classes)[given.cpu().numpy()].tolist(),
+            np.array(self.classes)[given].tolist(),
             self._known,
         )
 
 
+def _path(given: object) -> Path:
+    """A path that the system can look up, whether or not anything is there."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            os.stat(given)
+        return Path(given or None)
+    except (OSError, ValueError, TypeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"must be a path, not {one_line(repr(given), 120)} ({why})") from None
+
+
+_Path = Annotated[Path, BeforeValidator(_path)]
+_Paths = Annotated[
+    Sequence[_Path],
+    BeforeValidator(lambda given: [given] if isinstance(given, str | Path) else given or ()),
+]
+_Whole = BeforeValidator(lambda given: int(given) if isinstance(given, np.integer) else given)
+_Dtype = Annotated[
+    Literal["uint8", "float32"], BeforeValidator(lambda given: str(given).removeprefix("torch."))
+]
+
+
+@checked
 def load(
     study: str,
     binding: str,
-    split: str = "train",
-    sample: int = 0,
+    split: Literal["train", "val", "test", "all"] = "train",
+    sample: Annotated[int, _Whole, Field(ge=0, le=_MOST_SAMPLES)] = 0,
     *,
-    root: str | Path | None = None,
-    sources: str | None = None,
-    mirror: str | Path | None = None,
-    counts: Mapping[str, int] | None = None,
-    image_size: int | None = None,
+    root: _Path | None = None,
+    sources: Sources | None = None,
+    mirror: _Path | None = None,
+    counts: dict[Name, Annotated[ImageCount, _Whole]] | None = None,
+    image_size: Annotated[ImageSize, _Whole] | None = None,
     device: str | torch.device | None = None,
     transform: Callable[[Tensor], object] | None = None,
-    studies_from: str | Path | Sequence[str | Path] = (),
+    dtype: _Dtype = "uint8",
+    metadata: Literal["dict", "tensor"] = "dict",
+    studies_from: _Paths = (),
 ) -> StudyDataset:
     """A split of a study's dataset, in memory (49,152 bytes per image of 128 pixels).
 
     study: such as `zgo` (`diagvib.studies()`); binding: the factors of its roles, `shape-hue`;
-    split: train, val or test; sample: number of the dataset sample (only 0 for scenes of photos).
+    split: train, val, test, or all three, one after the other; sample: number of the dataset sample
+    (only 0 for scenes of photos).
 
-    root: the folder in which a workflow has made images, or into which they were pulled. Without
-    it, the images are drawn and rendered now, from `sources` official (the default; downloaded once
-    and checked by hash, or taken from the folder `mirror`) or embedded (no download; results are
-    not comparable to a paper's). Prepared sources are kept in
-    $DIAGVIB_CACHE, by default ~/.cache/diagvib.
-    counts: images of the splits train and val, and of each test group, or of `test`, all groups together; defaults are
-    those of config/config.yaml, DiagViB-6's.
-    image_size: pixels per side, by default 128. device: where images are rendered, by default cpu. studies_from: your
-    own study files.
-    DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only rendering needs if
-    `root` is given.
+    root: the folder in which a workflow has made images, or into which they were pulled; metrics
+    follow the study as it was when these were drawn. Without it, the images are drawn and rendered
+    now, from `sources` official (the default; downloaded once and checked by hash, or taken from
+    the folder `mirror`) or embedded (no download; results are not comparable to a paper's).
+    Prepared sources are kept in $DIAGVIB_CACHE, by default ~/.cache/diagvib.
+    counts: images of the splits train and val, and of each test group, or of `test`, all groups
+    together, for studies none of whose groups is named; groups of other studies are ignored.
+    Defaults are those of config/config.yaml, DiagViB-6's, with as many for other groups together as
+    for val; far fewer for stand-ins of photos. image_size: pixels per side, by default 128. device:
+    where images are rendered, by default cpu.
+
+    transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1.
+    metadata: a dict for each image, or its row of `metadata_array`.
+    studies_from: your own study files.
+    DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only
+    rendering needs if `root` is given.
     """
-    sample, image_size = _number(sample), _number(image_size)
-    _check_names(study=study, binding=binding, split=split)
-    root, mirror = _path("root", root), _path("mirror", mirror)
-    if transform is not None and not callable(transform):
-        raise DiagvibError(
-            f"transform: must be a function of an image, not {one_line(repr(transform))}"
-        )
-    further = _study_files(studies_from)
-    definition = load_study(study, further)
+    definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)
-    _check_sample(sample, scene)
-    binding = _bound(definition, binding, scene.factors)
-    if split not in SPLITS:
-        raise unknown_name("split", split, SPLITS)
+    if sample and replicates(scene) == "seeds":
+        raise DiagvibError(
+            f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
+            "is one set of photos; repetitions differ in their training seeds alone"
+        )
+    bound = _bound(definition, binding, scene.factors)
+    splits = SPLITS if split == "all" else (split,)
     rendering = {
         "sources": sources,
         "mirror": mirror,
@@ -206,94 +251,36 @@ def load(
         "image_size": image_size,
         "device": device,
     }
+    given = next((name for name, value in rendering.items() if value is not None), None)
+    if root is not None and given:
+        raise DiagvibError(
+            f"diagvib.load: {given} is for images that are rendered now, but those in {root} are "
+            f"finished; leave out {given} or root"
+        )
+    if mirror is not None and sources == "embedded":
+        raise DiagvibError(
+            "diagvib.load: mirror is for official sources, but sources is embedded; leave out one of "
+            "them"
+        )
     if root is not None:
-        for name, value in rendering.items():
-            if value is not None:
-                raise DiagvibError(
-                    f"diagvib.load: {name} is for images that are rendered now, but those in {root} are "
-                    f"finished; leave out {name} or root"
-                )
-        images = _from_files(root, definition, binding, split, sample)
+        definition, images = _from_files(root, definition, bound, splits, sample)
     else:
-        given = validated(
-            _Given,
-            {
-                "sources": "official" if sources is None else sources,
-                "image_size": 128 if image_size is None else image_size,
-                "counts": _counts(definition, split, {} if counts is None else counts),
-            },
-            "diagvib.load",
-        )
-        if mirror is not None and given.sources != "official":
-            raise DiagvibError(
-                f"diagvib.load: mirror is for official sources, but sources is {given.sources}; leave "
-                "out one of them"
-            )
-        images = _rendered(
-            definition,
-            binding,
-            split,
-            sample,
-            given,
-            mirror,
-            resolve_device("cpu" if device is None else str(device)),
-        )
+        few = sources == "embedded" and replicates(scene) == "seeds"
+        usual = _STAND_INS if few else read_yaml(default_path())["counts"]
+        numbers = _counts(definition, counts or {}, usual, load_studies(studies_from))
+        prepared = _prepared(definition.scene, sources or "official", mirror)
+        catalogue = scene.catalogue(prepared)
+        chosen = dataset_sample(sample, scene.factors, scene.published_samples)
+        recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
+        place = resolve_device("cpu" if device is None else str(device))
+        with one_thread_in_forks():
+            renderer = scene.renderer(prepared, image_size or 128, place)
+            pixels = torch.cat(list(render_batches(recipes, renderer)))
+        about = {"scene": definition.scene, "comparable": catalogue.comparable}
+        images = Images(pixels, recipes, about)
     return StudyDataset(
-        definition, binding, split, sample, images, KnownStudies(further), transform
+        definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
-
-
-_Given = create_model(
-    "_Given",
-    __base__=Strict,
-    **{
-        key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
-        for key in ("sources", "counts", "image_size")
-    },
-)
-
-
-def _number(value: object) -> object:
-    """numpy's whole numbers as Python's; anything else as it is."""
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def _check_names(**given: object) -> None:
-    for kind, name in given.items():
-        if not isinstance(name, str):
-            raise DiagvibError(f"{kind}: must be one name, not {one_line(repr(name))}")
-
-
-def _path(name: str, value: object) -> Path | None:
-    if value is None or (isinstance(value, str | Path) and str(value)):
-        return None if value is None else Path(value)
-    raise DiagvibError(f"{name}: must be the path of a folder, not {one_line(repr(value))}")
-
-
-def _study_files(given: object) -> tuple[str, ...]:
-    files = [given] if isinstance(given, str | Path) else () if given is None else given
-    if not isinstance(files, list | tuple) or not all(
-        isinstance(file, str | Path) and str(file) for file in files
-    ):
-        raise DiagvibError(
-            "studies_from: must be the path of a study file, or a list of paths, not "
-            f"{one_line(repr(given))}"
-        )
-    return tuple(map(str, files))
-
-
-def _check_sample(number: object, scene: Scene) -> None:
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise DiagvibError(f"dataset sample {number!r}: must be a whole number, such as 0")
-    if number < 0:
-        raise DiagvibError(f"dataset sample {number}: numbers start at 0")
-    if number > MOST_SAMPLES:
-        raise DiagvibError(f"dataset sample {number}: numbers go up to {MOST_SAMPLES}")
-    if number and replicates(scene) == "seeds":
-        raise DiagvibError(
-            f"dataset sample {number}: the scene {scene.name} has one dataset sample, 0, since there is "
-            "one set of photos; repetitions differ in their training seeds alone"
-        )
 
 
 def _bound(study: Study, name: str, factors: Factors) -> Binding:
@@ -304,80 +291,49 @@ def _bound(study: Study, name: str, factors: Factors) -> Binding:
     return bind(study, read_binding(name, factors).target, factors)
 
 
-def _counts(study: Study, split: str, given: Mapping[str, int]) -> dict[str, int]:
-    """The number of images of a split, under the configuration's keys: as given, or as in
-    config/config.yaml."""
-    known = [*SPLITS, *study.groups]
-    if not isinstance(given, Mapping):
-        raise DiagvibError(
-            f"counts: must be a mapping, such as counts={{'{split}': 90}} with the keys "
-            f"{', '.join(known)}, not {one_line(repr(given))}"
-        )
-    unknown = next((key for key in given if key not in known), None)
+def _counts(
+    study: Study, given: dict[str, int], usual: dict[str, int], studies: Mapping[str, Study]
+) -> dict[str, int]:
+    """The number of images of each split and test group: as given, or as usual. studies: all, whose
+    groups may be given."""
+    groups = dict.fromkeys(group for known in studies.values() for group in known.groups)
+    unknown = next((key for key in given if key not in (*SPLITS, *groups)), None)
     if unknown is not None:
-        raise unknown_name("count", unknown, known)
-    both = (
-        next((group for group in study.groups if group in given), None) if "test" in given else None
-    )
-    if both is not None:
+        raise unknown_name("count", unknown, [*SPLITS, *groups])
+    numbers = {**usual, **given}
+    absent = set(study.groups) - (given if "test" in given else numbers).keys()
+    named = set(study.groups) & given.keys()
+    if absent and named:
         raise DiagvibError(
-            f"counts: has both test, the number for all groups together, and {both}, that for one "
-            "group; leave out one of them"
+            f"counts: the group {min(named)} of study {study.name} has a number of images, but "
+            f"{min(absent)} has none; give one to each of its groups, or only to `test`"
         )
-    given = {key: _number(count) for key, count in given.items()}
-    groups = () if "test" in given else study.groups
-    usual = {
-        key: count
-        for key, count in read_yaml(default_path())["counts"].items()
-        if key in (*SPLITS, *groups)
-    }
-    counts = {**usual, **given}
-    absent = next((group for group in groups if group not in counts), None)
-    if split == "test" and absent:
-        raise DiagvibError(
-            f"counts: the group {absent} of study {study.name} has no number of images; give "
-            "counts={'test': ...}, one number for all groups"
-        )
-    return counts
+    wanted = ("train", "val", *(["test"] if absent else study.groups))
+    return {key: numbers.get(key, numbers["val"]) for key in wanted}
 
 
-def _from_files(root: Path, study: Study, binding: Binding, split: str, sample: int) -> Images:
-    files = ImageFiles(Layout(root).images(study.name, binding.name))
-    path = files.place(sample, split)
-    if not path.exists():
-        raise DiagvibError(
-            f"{path}: no such file; make it with `snakemake images --cores all` and a configuration "
-            "with `images: parquet`, get it with `dvc pull`, or leave out `root` to render the images "
-            "now"
-        )
-    return files.load(sample, split)
+def _from_files(
+    root: Path, study: Study, binding: Binding, splits: Sequence[str], sample: int
+) -> tuple[Study, Images]:
+    """The images of a workflow, and the study as it was when they were drawn."""
+    files, parts = ImageFiles(Layout(root).images(study.name, binding.name)), []
+    for split in splits:
+        path = files.place(sample, split)
+        if not path.exists():
+            raise DiagvibError(
+                f"{path}: no such file; make it with `snakemake images --cores all` and a "
+                "configuration with `images: parquet`, get it with `dvc pull`, or leave out `root` "
+                "to render the images now"
+            )
+        parts.append(files.load(sample, split))
+    pixels = torch.cat([part.pixels for part in parts]) if len(parts) > 1 else parts[0].pixels
+    table = pa.concat_tables(part.table for part in parts)
+    metadata = parts[0].metadata
+    return study_as_drawn(study, metadata, path), Images(pixels, table, metadata)
 
 
-def _rendered(
-    study: Study,
-    binding: Binding,
-    split: str,
-    sample: int,
-    how: BaseModel,
-    mirror: Path | None,
-    device: torch.device,
-) -> Images:
-    """As `diagvib draw` and `diagvib render` do, for one dataset sample and split. how: a
-    `_Given`."""
-    scene, prepared = load_scene(study.scene), _prepared(study.scene, how.sources, mirror)
-    catalogue = scene.catalogue(prepared)
-    one = dataset_sample(sample, scene.factors, scene.published_samples)
-    recipes = draw_recipes(study, binding, [one], how.counts, scene, catalogue, [split])
-    with one_thread_in_forks():
-        pixels = torch.cat(
-            list(render_batches(recipes, scene.renderer(prepared, how.image_size, device)))
-        )
-    return Images(pixels, recipes, {"scene": study.scene, "comparable": catalogue.comparable})
-
-
-_loaded: dict[
-    str, list[str]
-] = {}  # scene -> the code that this process has loaded: it does not load it again
+# Digests of the code of scenes that this process has imported.
+_loaded: dict[str, list[str]] = {}
 
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:

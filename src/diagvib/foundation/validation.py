@@ -1,10 +1,11 @@
 """Strict validation with pydantic: unknown keys are errors, and messages name file and key on one
 line."""
 
+import inspect
 import re
 import reprlib
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, wraps
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
+    create_model,
 )
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
@@ -91,6 +93,25 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
 
 
 _adapter = cache(TypeAdapter)
+
+
+def checked(function: Kind) -> Kind:
+    """A function of the library whose arguments are validated, and converted, as annotated.
+    DiagvibError for the first violation, naming the argument."""
+    name, signature = function.__name__, inspect.signature(function, eval_str=True)
+    arguments = create_model(
+        name,
+        __config__=ConfigDict(**Strict.model_config, arbitrary_types_allowed=True),
+        **{key: (each.annotation, ...) for key, each in signature.parameters.items()},
+    )
+
+    @wraps(function)
+    def call(*args: object, **kwargs: object) -> object:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return function(**dict(validated(arguments, given.arguments, f"diagvib.{name}")))
+
+    return call
 
 
 def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:

@@ -17,7 +17,7 @@ from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.preference import speaks_for
 from diagvib.studies.recipes import check_recipes, read_recipes, select_recipes
-from diagvib.studies.study import parse_study
+from diagvib.studies.study import Study, parse_study
 
 
 class Datasets(Protocol):
@@ -29,11 +29,30 @@ class Datasets(Protocol):
 
     def metadata(self, sample: int, split: str) -> dict:
         """What made a split: study, binding, roles, scene, sample, split, sources, comparable,
-        digests, image_shape; and the target class that each class of a cue points to
-        (`studies.preference`). It does not depend on which other samples exist."""
+        digests, image_shape; the part of the study's definition that images depend on; and the
+        target class that each class of a cue points to (`studies.preference`). It does not depend
+        on which other samples exist."""
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
+
+
+# Keys of a study's definition. How results are judged is no property of the images.
+_DRAWN_FROM = {"roles", "bound", "rows"}
+
+
+def study_as_drawn(study: Study, metadata: dict, path: Path) -> Study:
+    """A study with the roles and rows that an image file was drawn from: it may have been edited
+    since. DiagvibError if the file's metadata does not have them."""
+    if "definition" not in metadata:
+        raise DiagvibError(
+            f"{path}: was made by an earlier version, which did not store the definition of the "
+            "study; delete it and run again to make a new one"
+        )
+    stored = {"scene": metadata["scene"], **metadata["definition"]}
+    return parse_study(
+        study.name, study.model_dump(mode="json", exclude={"name"}) | stored, f"{path}: study"
+    )
 
 
 class ImageFiles:
@@ -100,7 +119,12 @@ class RenderedRecipes:
                 "draw the recipes again, or give each configuration a `root:` of its own"
             )
         check_recipes(self._recipes, path, scene.factors, scene.largest(sources))
+        name = self._noted["study"]
+        self._study = parse_study(
+            name, {"title": name, "meaning": name, **self._noted["definition"]}
+        )
         self._shared = {key: self._noted[key] for key in ("study", "binding", "roles", "scene")} | {
+            "definition": self._study.model_dump(mode="json", include=_DRAWN_FROM),
             "sources": sources.sources,
             "comparable": sources.comparable,
             "sources_digest": sources.digest,
@@ -108,10 +132,7 @@ class RenderedRecipes:
         }
         self._digest = cache(lambda sample, split: _digest(self.recipes(sample, split)))
         self.renderer = scene.renderer(Path(prepared), size, device)
-        self._factors, name = scene.factors, self._noted["study"]
-        self._study = parse_study(
-            name, {"title": name, "meaning": name, **self._noted["definition"]}
-        )
+        self._factors = scene.factors
 
     def __len__(self) -> int:
         """The number of images in all samples and splits."""

@@ -192,12 +192,14 @@ def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
     row = 0
     with open_parquet(path) as file:
         for batch in file.iter_batches(batch_size=_DECODED, row_groups=groups, columns=["image"]):
-            chunk = _pixels(batch.column(0), list(into.shape[1:]), path)
+            chunk = image_pixels(batch.column(0), list(into.shape[1:]), path)
             into[row : row + len(chunk)] = chunk
             row += len(chunk)
 
 
-def _pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
+def image_pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
+    """The images of a column, uint8[N, H, W, 3]. DiagvibError, naming the file, for images of
+    another size."""
     try:
         return from_binary(column, tuple(shape))
     except ValueError:

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from diagvib.foundation.columns import from_binary
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import (
     file_metadata,
@@ -29,8 +28,8 @@ from diagvib.foundation.files import (
     with_metadata,
 )
 from diagvib.images import DIGESTS_FILE
-from diagvib.images.datasets import ImageFiles
-from diagvib.images.files import class_indices
+from diagvib.images.datasets import ImageFiles, study_as_drawn
+from diagvib.images.files import class_indices, image_pixels
 from diagvib.operations.data_card import Exported, check_card, write_card
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
@@ -49,7 +48,7 @@ def export(config: dict, out: Path) -> list[Exported]:
 
     Existing shards with the right content are kept. Those of datasets that the configuration no
     longer has are left alone, but not listed in the data card. DiagvibError if an image file is
-    missing, damaged or changed, or has other sources or another size than the configuration; for
+    missing, damaged or changed, or has other sources, another size or study than the configuration; for
     several scenes; for a configuration that makes no image files; and for a folder whose README.md
     is not such a card.
     """
@@ -118,6 +117,12 @@ def _check_made_for(config: dict, metadata: dict, path: Path) -> None:
                 f"{path}: was made with {key} {found}, but the configuration has {config[key]}; run "
                 "`snakemake images --cores all --configfile FILE`, and export again"
             )
+    study = study_of(config, metadata["study"])
+    if study_as_drawn(study, metadata, path) != study:
+        raise DiagvibError(
+            f"{path}: was drawn from an earlier definition of study {study.name}; run "
+            "`snakemake images --cores all --configfile FILE`, and export again"
+        )
 
 
 def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> None:
@@ -162,13 +167,7 @@ def _encoded(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for batch in file.iter_batches(batch_size=GROUP):
             table = pa.Table.from_batches([batch])
-            try:
-                pixels = from_binary(batch["image"], tuple(shape))
-            except ValueError:
-                raise DiagvibError(
-                    f"{path}: has images that are not {shape}; delete it and run again to make a new "
-                    "one"
-                ) from None
+            pixels = image_pixels(batch["image"], shape, path)
             columns = {
                 "image": pa.array(
                     [{"bytes": image, "path": None} for image in pool.map(_png, pixels)], _IMAGE

@@ -1,5 +1,6 @@
 """The metrics of one set of predictions: the numbers that a study's tables would give for a run."""
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.results.average import run_averages
 from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
 from diagvib.results.gaps import run_gaps
-from diagvib.results.known_studies import KnownStudies
+from diagvib.results.known_studies import KnownStudies, sample_of
+from diagvib.scenes import load_scene
+from diagvib.studies.study import Study
 
 # Sets of metrics that give a run further numbers, in addition to the accuracies of its groups.
 _OF_RUNS = {"gaps": run_gaps, "average": lambda runs, cells, known: run_averages(runs, cells)}
@@ -35,7 +38,8 @@ def evaluate(
     test split, the numbers of the study's own set of metrics are added (docs/gaps.md,
     docs/average.md), such as the gaps; those of `average` replace `accuracy` and `worst_cell` by
     the same on the group `ood` alone. DiagvibError unless there is exactly one prediction for each
-    image.
+    image, and for a test split in which a group of the study has no image; a warning names a cell
+    without one.
     """
     if len(prediction) != len(table):
         raise DiagvibError(
@@ -52,18 +56,14 @@ def evaluate(
         "sample": sample,
     }
     counted = table.append_column("prediction", pa.array(prediction, pa.string()))
-    wanted = [
-        *(["environment"] if "environment" in table.column_names else []),
-        "group",
-        target,
-        *cues,
-        "prediction",
-    ]
+    cell = ["environment"] * ("environment" in table.column_names) + ["group", target, *cues]
+    if split == "test":
+        _check_cells(known.studies[study], [target, *cues], sample, table.select(cell))
     cells = cells_table(
         pd.DataFrame([run], columns=RUN_KEYS),
         [
             count_cells(
-                counted.select(wanted),
+                counted.select([*cell, "prediction"]),
                 target,
                 cues,
                 f"{study} {binding}",
@@ -83,3 +83,22 @@ def evaluate(
         values = own(pd.DataFrame([{**run, **groups}]), cells, known).iloc[0].drop(RUN_KEYS)
         found |= {name: float(value) for name, value in values.items() if not np.isnan(value)}
     return found
+
+
+def _check_cells(study: Study, factors: Sequence[str], sample: int, table: pa.Table) -> None:
+    """Warn of a cell of the test split without images; DiagvibError if its whole group has none.
+    table: the columns that make a cell."""
+    drawn, known = sample_of(study.scene, sample), load_scene(study.scene).factors
+    cells = study.cells("test", drawn.added_cue)
+    for factor, role in zip(factors, study.bound, strict=True):
+        names = drawn.chosen(factor, study.roles[role], known[factor])
+        cells[factor] = [names[number] for number in cells[f"{role}_class"]]
+    there = set(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for group, its in cells[table.column_names].groupby("group"):
+        empty = [cell for cell in its.itertuples(index=False, name=None) if cell not in there]
+        said = f"{study.name} {'-'.join(factors)}: the test split has no image of"
+        if len(empty) == len(its):
+            raise DiagvibError(f"{said} group {group}; raise the number of its images")
+        if empty:
+            cell = ", ".join(map(" ".join, zip(its, empty[0], strict=True)))
+            warnings.warn(f"{said} {cell}; metrics are of the other cells", stacklevel=4)

@@ -25,13 +25,14 @@ from diagvib.studies.study import (
 
 @dataclass(frozen=True)
 class KnownStudies:
-    """The shipped studies and those of further files. Files are read when first needed."""
+    """The shipped studies and those of further files, read when first needed; or only `given`."""
 
     further: tuple[str, ...] = ()
+    given: tuple[Study, ...] = ()
 
     @cached_property
     def studies(self) -> dict[str, Study]:
-        return load_studies(self.further)
+        return {study.name: study for study in self.given} or load_studies(self.further)
 
     @cached_property
     def _files(self) -> list[StudyFile]:
@@ -126,7 +127,7 @@ class KnownStudies:
         their classes point to one class of the target (`spoken_for`), which is the same in every
         dataset sample."""
         own = self.studies[study]
-        added_cue = _sample(own.scene, 0).added_cue
+        added_cue = sample_of(own.scene, 0).added_cue
         return [
             number
             for number, cue in enumerate(own.cues, start=1)
@@ -142,7 +143,7 @@ class KnownStudies:
         own = self.studies.get(study)
         if own is None or not METRICS[own.metrics].misled:
             return None
-        drawn, known = _sample(own.scene, sample), load_scene(own.scene).factors
+        drawn, known = sample_of(own.scene, sample), load_scene(own.scene).factors
         target, cue = (
             drawn.chosen(factor, own.roles[role], known[factor])
             for role, factor in zip(own.bound[:2], factors[:2], strict=True)
@@ -163,7 +164,7 @@ class KnownStudies:
 
 
 @cache
-def _sample(scene: str, number: int) -> DatasetSample:
+def sample_of(scene: str, number: int) -> DatasetSample:
     """The dataset sample for a run's number: always the first if replicates differ only in their
     seeds."""
     found = load_scene(scene)

@@ -12,6 +12,8 @@ FORMER = {"pairs": "bindings"}
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
+ImageSize = Annotated[int, Field(ge=64, le=256)]
+Sources = Literal["official", "embedded"]
 Root = text_like(
     r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
     "name a folder without '{', '}', ':' or control characters, without spaces at either end or '~' at "
@@ -90,7 +92,7 @@ class Configuration(Strict):
     _former = model_validator(mode="before")(_no_former_keys)
 
     root: Root = Field(description="folder for this configuration's data/ and results/")
-    sources: Literal["official", "embedded"] = Field(
+    sources: Sources = Field(
         description="official: the published source files; embedded: stand-ins that need no download"
     )
     mirror: Annotated[str, Field(min_length=1)] | None = Field(
@@ -111,9 +113,7 @@ class Configuration(Strict):
         description="images per dataset: train, val, and a number for each test group; or test, the total for studies "
         "none of whose groups has a number, divided according to the weights of their rows"
     )
-    image_size: Annotated[int, Field(ge=64, le=256)] = Field(
-        description="side length of the images in pixels"
-    )
+    image_size: ImageSize = Field(description="side length of the images in pixels")
     images: Literal["parquet", "render"] = Field(
         description="parquet: image files; render: images are rendered on the training device and never written"
     )
