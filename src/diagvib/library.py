@@ -229,7 +229,8 @@ def load(
     for val; far fewer for stand-ins of photos. image_size: pixels per side, by default 128. device:
     where images are rendered, by default cpu.
 
-    transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1.
+    transform: applied to each image, a tensor of `dtype`: uint8, or float32 with values from 0 to 1,
+    as `Normalize` needs; for transforms of PIL images, put torchvision's `ToPILImage()` first.
     metadata: a dict for each image, or its row of `metadata_array`.
     studies_from: your own study files.
     DiagvibError for unknown names, unavailable sources, missing or damaged files, and for what only

@@ -86,19 +86,21 @@ def evaluate(
 
 
 def _check_cells(study: Study, factors: Sequence[str], sample: int, table: pa.Table) -> None:
-    """Warn of a cell of the test split without images; DiagvibError if its whole group has none.
-    table: the columns that make a cell."""
+    """Warn of a cell of the test split without images; DiagvibError for a group without any. table:
+    the columns that make a cell."""
     drawn, known = sample_of(study.scene, sample), load_scene(study.scene).factors
     cells = study.cells("test", drawn.added_cue)
     for factor, role in zip(factors, study.bound, strict=True):
         names = drawn.chosen(factor, study.roles[role], known[factor])
         cells[factor] = [names[number] for number in cells[f"{role}_class"]]
-    there = set(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    for group, its in cells[table.column_names].groupby("group"):
-        empty = [cell for cell in its.itertuples(index=False, name=None) if cell not in there]
-        said = f"{study.name} {'-'.join(factors)}: the test split has no image of"
-        if len(empty) == len(its):
-            raise DiagvibError(f"{said} group {group}; raise the number of its images")
-        if empty:
-            cell = ", ".join(map(" ".join, zip(its, empty[0], strict=True)))
-            warnings.warn(f"{said} {cell}; metrics are of the other cells", stacklevel=4)
+    there, said = (
+        table.to_pandas(),
+        f"{study.name} {'-'.join(factors)}: the test split has no image",
+    )
+    lost = set(cells["group"]) - set(there["group"])
+    if lost:
+        raise DiagvibError(f"{said} of group {min(lost)}; raise the number of its images")
+    needed, there = (pd.MultiIndex.from_frame(each[there.columns]) for each in (cells, there))
+    for cell in needed.difference(there)[:1]:
+        text = f"{said} of the cell {', '.join(cell)}; metrics are of the other cells"
+        warnings.warn(text, stacklevel=4)
