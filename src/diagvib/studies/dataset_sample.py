@@ -5,7 +5,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
 
@@ -35,15 +34,11 @@ class DatasetSample(Strict):
 
         The sample's own, if there are `count` of them. If not, `count` of all classes, drawn with a
         seed that depends only on the sample's number, the factor and the count, so that every study
-        with such a role gets the same. known: all classes of the factor. DiagvibError if there are
-        too few.
+        with such a role gets the same. known: all classes of the factor; `bind` has checked that
+        they are enough.
         """
         if count == len(self.classes[factor]):
             return tuple(self.classes[factor])
-        if count > len(known):
-            raise DiagvibError(
-                f"{factor} has {len(known)} classes, a role needs {count}; bind another factor to it"
-            )
         drawn = named_generator("dataset sample", self.number, factor, count).choice(
             known, count, replace=False
         )
@@ -59,8 +54,6 @@ def dataset_sample(
     factors: factor -> classes; published: entries with three classes for each factor, and
     added_cue.
     """
-    if number < 0:
-        raise DiagvibError(f"dataset sample {number}: numbers start at 0")
     if number < len(published):
         entry = published[number]
         return DatasetSample(
