@@ -66,10 +66,6 @@ def load(
         ({"counts": {"trian": 30}}, "unknown count 'trian'; did you mean train"),
         ({"sources": ""}, "diagvib.load: sources: unknown value ''; known: official, embedded"),
         ({"device": ""}, "unknown device ''; known: auto, cpu, cuda"),
-        (
-            {"mirror": "photos"},
-            "diagvib.load: mirror is for official sources, but sources is embedded; leave out one",
-        ),
         ({"mirror": ""}, "diagvib.load: mirror: must be a path, not ''"),
         ({"root": "x" * 5000}, "diagvib.load: root: must be a path, not 'xxx"),
         (

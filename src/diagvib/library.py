@@ -38,7 +38,7 @@ from diagvib.scenes.scene import replicates
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
-from diagvib.studies.binding import Binding, Factors, bind, read_binding
+from diagvib.studies.binding import Binding, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import SPLITS, Study, load_studies, load_study
@@ -243,7 +243,9 @@ def load(
             f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
             "is one set of photos; repetitions differ in their training seeds alone"
         )
-    bound = _bound(definition, binding, scene.factors)
+    # A study that binds only the target takes it from the binding of another study, too.
+    own = binding if definition.cues else read_binding(binding, scene.factors).target
+    bound = bind(definition, own, scene.factors)
     splits = SPLITS if split == "all" else (split,)
     rendering = {
         "sources": sources,
@@ -257,11 +259,6 @@ def load(
         raise DiagvibError(
             f"diagvib.load: {given} is for images that are rendered now, but those in {root} are "
             f"finished; leave out {given} or root"
-        )
-    if mirror is not None and sources == "embedded":
-        raise DiagvibError(
-            "diagvib.load: mirror is for official sources, but sources is embedded; leave out one of "
-            "them"
         )
     if root is not None:
         definition, images = _from_files(root, definition, bound, splits, sample)
@@ -282,14 +279,6 @@ def load(
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
-
-
-def _bound(study: Study, name: str, factors: Factors) -> Binding:
-    """The binding of this name. A study that binds only the target takes it from the binding of
-    another study, too."""
-    if study.cues:
-        return bind(study, name, factors)
-    return bind(study, read_binding(name, factors).target, factors)
 
 
 def _counts(
