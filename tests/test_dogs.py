@@ -277,9 +277,8 @@ def test_stand_ins_are_made_from_their_names_alone_and_differ():
     )
 
 
-def test_colour_alone_tells_no_breed_of_stand_ins():
-    """Mean colours and their spread reveal little about the breed, on any background, but much
-    about the background."""
+def test_colour_alone_tells_no_class_of_stand_ins():
+    """Mean colours and their spread reveal little about breed and background."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
@@ -289,10 +288,10 @@ def test_colour_alone_tells_no_breed_of_stand_ins():
     )
     features = StandardScaler().fit_transform(np.concatenate([seen.mean(1), seen.std(1)], 1))
     tested = np.arange(len(names)) % 8 >= 5
-    for column, classes, low, high in ((2, BREEDS, 0, 0.5), (1, PLACES, 0.5, 1)):
+    for column, classes in ((2, BREEDS), (1, PLACES)):
         labels = np.array([classes.index(name[column]) for name in names])
         learnt = LogisticRegression(max_iter=2000).fit(features[~tested], labels[~tested])
-        assert low <= learnt.score(features[tested], labels[tested]) <= high
+        assert learnt.score(features[tested], labels[tested]) <= 0.5
 
 
 # Configurations.
