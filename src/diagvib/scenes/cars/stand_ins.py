@@ -14,7 +14,7 @@ COUNT = 300
 
 # Factor -> class -> its shapes or patterns.
 _KINDS = {
-    "car": {"urban": ("square", "cross"), "country": ("triangle", "star")},
+    "car": {"urban": ("square", "star"), "country": ("hexagon", "flower")},
     "background": {"urban": ("checks", "grid"), "country": ("waves", "dots")},
     "object": {"urban": ("disc", "bar"), "country": ("arrow", "corner")},
 }
