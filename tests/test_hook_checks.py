@@ -1,16 +1,21 @@
 """What a method's hooks give wrongly is named in one line, before it makes a result."""
 
+import random
+import sys
+
+import numpy as np
 import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Optimiser, Phase, StepOutput
+from diagvib.methods.method import Method, Optimiser, Phase, StepOutput, initialised
 from diagvib.training.batches import Batches
+from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.prediction import predict
 from diagvib.training.trainer import Trainer
-from synthetic_images import separable
+from synthetic_images import SIZE, separable
 from synthetic_methods import small_cnn
-from test_trainer import CPU, PROTOCOL, RUN
+from test_trainer import CPU, PROTOCOL, RUN, Interrupted, Interruption, fit, fitted
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +34,13 @@ def outputs(**changed):
     return step
 
 
+ADAM = {"name": "adam", "lr": 1e-3}
+
+
+def leave(*arguments):
+    sys.exit(0)
+
+
 def twice(method):
     parameter = next(method.parameters())
     return {"model": Optimiser([parameter, parameter], method.settings["optimiser"])}
@@ -37,42 +49,41 @@ def twice(method):
 @pytest.mark.parametrize(
     "hook, given, message",
     [
-        ("phases", [], r"phases gives \[\]; a list of one or more Phase"),
-        ("phases", [Phase("a", 1), Phase("a", 1)], "two phases named a"),
-        ("phases", [Phase("a", 0)], "phase a max_epochs 0; 1 or more"),
-        (
-            "phases",
-            [Phase("a", 1, "best")],
-            "phase a the selection best; the study offers val_loss",
-        ),
-        ("sampling", torch.ones(50), "50 weights; one per training image is needed, 100"),
-        ("sampling", torch.full((100,), float("nan")), "negative, not finite or all 0"),
-        ("sampling", torch.full((100,), -1.0), "negative, not finite or all 0"),
-        ("sampling", torch.zeros(100), "negative, not finite or all 0"),
-        ("sampling", torch.ones(100, dtype=torch.bool), "torch.bool; indices must be int64"),
+        ("phases", [], r"phases gives \[\]; one or more are needed"),
+        ("phases", [Phase("a", 1), Phase("a", 1)], "of different names"),
+        ("phases", [Phase("a", 0)], "max_epochs=0.*with max_epochs of 1 or more"),
+        ("phases", [Phase("a", 1.5)], "max_epochs=1.5.*with max_epochs of 1 or more"),
+        ("phases", [Phase("a", 1, "best")], "selection='best'.*a selection of val_loss, val_acc"),
+        ("phases", None, "phases: TypeError: 'NoneType' object is not iterable"),
+        ("sampling", torch.ones(50), "torch.float32; None, a float weight for each of the 100 "),
         (
             "sampling",
-            torch.tensor([-1] * 20),
-            "indices from -1 to -1; the training images are 0 to 99",
+            torch.full((100,), float("nan")),
+            "sampling gives tensor.*nan.*; None, a float",
         ),
-        ("sampling", torch.tensor([100] * 20), "indices from 100 to 100"),
-        ("sampling", torch.tensor([], dtype=torch.int64), "no images"),
-        ("sampling", [], "neither None"),
-        ("sampling", [torch.tensor([0]), torch.tensor([], dtype=torch.int64)], "no images"),
-        (
-            "optimisers",
-            {"model": Optimiser([], {"name": "adam", "lr": 1e-3})},
-            "model without parameters",
-        ),
+        ("sampling", torch.full((100,), -1.0), r"sampling gives tensor\(\[-1"),
+        ("sampling", torch.zeros(100), r"sampling gives tensor\(\[0"),
+        ("sampling", torch.ones(100, dtype=torch.bool), "torch.bool; None, a float weight"),
+        ("sampling", torch.tensor([-1] * 20), "torch.int64; .*int64 indices from 0 to 99"),
+        ("sampling", torch.tensor([100] * 20), "torch.int64; .*int64 indices from 0 to 99"),
+        ("sampling", torch.zeros(4, 5, dtype=torch.int64), "torch.int64; .*int64 indices"),
+        ("sampling", torch.tensor([], dtype=torch.int64), r"sampling gives tensor\(\[\]"),
+        ("sampling", [torch.tensor([0]), torch.tensor([], dtype=torch.int64)], r"tensor\(\[\]"),
+        ("sampling", [torch.ones(100)], "torch.float32; None"),
+        ("sampling", [], "sampling: ZeroDivisionError"),
+        ("sampling", [1, 2], "sampling: AttributeError: 'int' object"),
+        ("optimisers", {"model": Optimiser([], ADAM)}, "optimisers: ValueError: .*empty parameter"),
         ("optimisers", twice, "model with a parameter twice"),
-        ("penalty", torch.ones(16), r"update of model is given a loss of shape \[16\]; one number"),
-        ("combine", 1.0, "update of model is given a loss of float"),
+        ("optimisers", None, "optimisers: AttributeError: 'NoneType'"),
+        ("penalty", torch.ones(16), "training_step: RuntimeError: grad can be implicitly created"),
+        ("combine", 1.0, "training_step: AttributeError: 'float' object"),
+        ("combine", leave, r"training_step: SystemExit: 0 \(.*test_hook_checks.py:\d+, in leave"),
         (
             "optimisers",
             lambda method: {"net": method.optimiser(method.model)},
-            "optimiser model; this phase has net",
+            "update: unknown optimiser 'model'; .*net",
         ),
-        ("memory", {"step": 3}, "memory step is int; a tensor is needed"),
+        ("memory", {"step": 3}, "memory: AttributeError: 'int' object"),
         (
             "validation_step",
             outputs(labels=torch.zeros(30, 1).long()),
@@ -83,7 +94,8 @@ def twice(method):
             outputs(labels=torch.zeros(30)),
             r"labels torch.float32 of shape \[30\]",
         ),
-        ("validation_step", outputs(loss=1.0), "loss that is float; a tensor is needed"),
+        ("validation_step", outputs(loss=1.0), "validation_step: AttributeError: 'float' object"),
+        ("load_state_dict", leave, "load_state_dict: SystemExit: 0"),
     ],
 )
 def test_wrong_hooks_are_named(data, hook, given, message):
@@ -99,8 +111,79 @@ def test_wrong_hooks_are_named(data, hook, given, message):
     )
 
 
-def test_a_prediction_that_is_no_tensor_is_named(data):
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda batch: (torch.zeros(len(batch.inputs), 6),), "'tuple' object has no attribute"),
+        (lambda batch: batch.labels, "'Unlabelled' object has no attribute 'labels'"),
+        (lambda batch: batch.cues, "no attribute 'cues'"),
+        (lambda batch: batch.environment, "no attribute 'environment'"),
+    ],
+)
+def test_a_prediction_that_is_no_tensor_or_reads_the_answer_is_named(data, capfd, given, message):
     method = small_cnn()
-    method.predict = lambda batch: (torch.zeros(len(batch.labels), 3),)
-    with pytest.raises(DiagvibError, match="predict gives tuple; a tensor of logits"):
+    method.predict = given
+    with pytest.raises(DiagvibError, match=f"method: erm: predict: AttributeError: .*{message}"):
         predict(method, data[1], PROTOCOL)
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_parameters_may_come_from_a_generator(data):
+    def weights(generator):
+        method = small_cnn()
+        given = method.parameters() if generator else list(method.parameters())
+        method.optimisers = lambda phase: {"model": Optimiser(given, ADAM)}
+        Trainer(method, *data, RUN, PROTOCOL).fit()
+        return torch.cat([parameter.flatten() for parameter in method.parameters()])
+
+    assert torch.equal(weights(True), weights(False))
+
+
+@pytest.mark.parametrize(
+    ("name", "hook"),
+    [("train_step", "training_step"), ("loss", "losses"), ("optimizers", "optimisers")],
+)
+def test_a_function_that_is_nearly_called_like_a_hook_is_refused(name, hook):
+    with pytest.raises(DiagvibError, match=f"Mine: {name} is not a hook .* did you mean {hook}"):
+        type("Mine", (Method,), {name: lambda self, *given: None})
+    type("Mine", (Method,), {f"_{name}": lambda self: None, name: 3, "weigh": lambda self: None})
+
+
+class Drawing(Method):
+    """Draws from Python's, NumPy's and torch's global generators, everywhere."""
+
+    def build(self):
+        super().build()
+        self.shift = self.draw()
+
+    def draw(self):
+        return random.random() + np.random.rand() + torch.rand(()).item()
+
+    def phases(self, data):
+        self.scale = self.draw()
+        return super().phases(data)
+
+    def combine(self, losses, batch):
+        return losses.mean() * self.draw() * self.scale
+
+    def predict(self, batch):
+        return super().predict(batch) + self.draw() * torch.arange(6) + self.shift
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 4])
+def test_draws_from_global_generators_continue_after_a_kill(tmp_path, data, epoch):
+    def drawing():
+        for generator in (random, np.random):
+            generator.seed()
+        torch.seed()
+        return initialised(lambda: Drawing(small_cnn().settings, 6, SIZE), 3)
+
+    def everything(method, **keywords):
+        found = fitted(method, data, **keywords)
+        torch.rand(epoch), np.random.rand(epoch), random.random()
+        return found, [each.tolist() for each in predict(method, data[1], PROTOCOL)]
+
+    checkpoint = Checkpoint(tmp_path / "run.pt", "d")
+    with pytest.raises(Interrupted):
+        fit(drawing(), data, checkpoint, Interruption(epoch=epoch))
+    assert everything(drawing(), checkpoint=checkpoint) == everything(drawing())

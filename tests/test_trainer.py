@@ -257,17 +257,17 @@ def in_hook(hook, give):
         (
             "training_step",
             lambda output: output.loss,
-            "training_step gives Tensor; a StepOutput is needed",
+            "training_step: AttributeError: 'Tensor' object has no attribute 'loss'",
         ),
         (
             "training_step",
             lambda output: StepOutput(output.loss.mean(), output.logits),
-            r"training_step gives a loss of shape \[\]; one per image is needed, \[16\]",
+            r"training_step gives a loss of shape \[\]; \[16\] is needed",
         ),
         (
             "validation_step",
             lambda output: StepOutput(output.loss[:3], output.logits),
-            r"validation_step gives a loss of shape \[3\]; one per image is needed, \[30\]",
+            r"validation_step gives a loss of shape \[3\]; \[30\] is needed",
         ),
         (
             "training_step",

@@ -2,6 +2,7 @@
 itself, in any order."""
 
 import hashlib
+import random
 
 import numpy as np
 
@@ -15,3 +16,12 @@ def named_generator(*names: object) -> np.random.Generator:
 def name_digest(*names: object) -> bytes:
     """32 bytes that depend only on the names."""
     return hashlib.sha256("/".join(str(name) for name in names).encode()).digest()
+
+
+def seed_generators(seed: int) -> None:
+    """Seed the global generators of torch, NumPy and Python's `random`."""
+    import torch  # here, because it takes long to load
+
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)

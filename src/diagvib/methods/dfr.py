@@ -37,7 +37,7 @@ class Dfr(Method):
         "resamples": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
         "retrain_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
     }
-    uses_features: ClassVar[bool] = True
+    uses_head: ClassVar[bool] = True
 
     def build(self) -> None:
         super().build()

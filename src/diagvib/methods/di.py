@@ -21,7 +21,7 @@ class DomainIndependent(Method):
     """
 
     told: ClassVar[tuple] = ("cues", "cue")
-    uses_features: ClassVar[bool] = True
+    uses_head: ClassVar[bool] = True
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)

@@ -28,7 +28,7 @@ class Lle(Method):
     told: ClassVar[tuple] = ("cue_types",)
     options: ClassVar[dict] = {"detach": {"type": "boolean", "default": True}}
     needs: ClassVar[tuple] = ("exchange",)
-    uses_features: ClassVar[bool] = True
+    uses_head: ClassVar[bool] = True
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)

@@ -8,6 +8,7 @@ that network.
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import ClassVar, Protocol
 
 import torch
@@ -16,23 +17,31 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.seeding import name_digest
+from diagvib.foundation.seeding import name_digest, seed_generators
 from diagvib.methods.told import check_told
 from diagvib.models.registry import make_network
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Images of one batch, on the training device.
+class Unlabelled:
+    """Images to classify, on the training device.
 
     pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the pixels z-scored per
-    channel. labels: int64[B], indices into all classes of the target factor. cues: int64[B, k],
-    likewise for each cue's factor. environment: int64[B]. index: int64[B], which images of the
-    split these are.
+    channel.
     """
 
     pixels: Tensor
     inputs: Tensor
+
+
+@dataclass(frozen=True)
+class Batch(Unlabelled):
+    """Images to learn from, with what is known about them.
+
+    labels: int64[B], indices into all classes of the target factor. cues: int64[B, k], likewise for
+    each cue's factor. environment: int64[B]. index: int64[B], which images of the split these are.
+    """
+
     labels: Tensor
     cues: Tensor
     environment: Tensor
@@ -151,9 +160,13 @@ class Method(nn.Module):
     `start_phase`; `optimisers`; `sampling`, the images of an epoch; in every step `augment`,
     `combine` (the images' losses into one), `penalty` (on features); methods that need more
     override `training_step`, `validation_step` or `predict`. The trainer moves the module to the
-    device, seeds torch's global generators for every epoch and every start of a phase, from which
-    all randomness comes, and switches `train()` / `eval()`. No step may read a value back from the
-    device: that would stall it.
+    device, seeds the global generators of torch, NumPy and Python's `random` for every epoch and
+    every start of a phase, from which all randomness comes, and switches `train()` / `eval()`. No
+    step may read a value back from the device: that would stall it.
+
+    A killed run continues with what a checkpoint holds: parameters, buffers, `memory` and the
+    optimisers. `build` and `phases` are called again; what a step writes to any other attribute,
+    such as a counter, is lost.
 
     `told`, `options`, `own_network` and `needs` are read from the source, without running it, so
     that a configuration is checked quickly: they must be written as literals.
@@ -170,8 +183,23 @@ class Method(nn.Module):
     # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
     needs: ClassVar[tuple] = ()
-    # Whether it needs a network with features.
+    # Whether it needs a network with features, and one whose head it may replace, or apply to
+    # anything but the features of the latest pass.
     uses_features: ClassVar[bool] = False
+    uses_head: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **keywords):
+        """DiagvibError for a function that is nearly called like a hook: it would never be
+        called."""
+        super().__init_subclass__(**keywords)
+        hooks = [name for name, given in vars(Method).items() if name[0] != "_" and callable(given)]
+        for name in vars(cls):
+            if name[0] != "_" and not hasattr(Method, name) and callable(getattr(cls, name)):
+                for hook in get_close_matches(name, hooks, 1, 0.7):
+                    raise DiagvibError(
+                        f"method: {cls.__module__}:{cls.__name__}: {name} is not a hook and would "
+                        f"never be called; did you mean {hook}? If not, call it _{name}"
+                    )
 
     def __init__(self, settings: dict, n_classes: int, image_size: int):
         """settings: a baseline's, as `load_settings` gives them."""
@@ -204,10 +232,16 @@ class Method(nn.Module):
         """Make the network, and anything else with weights; random ones from torch's global
         generator."""
         self.model = make_network(self.settings["model"], self.n_classes, self.image_size)
-        if self.uses_features and not self.model.separable:
+        whose = f"but model {self.settings['model']['name']} does not"
+        if (self.uses_features or self.uses_head) and not self.model.has_features:
             raise DiagvibError(
-                f"method: {self.chosen['name']} needs features, but model "
-                f"{self.settings['model']['name']} does not end in a linear layer that reads them"
+                f"method: {self.chosen['name']} needs features, {whose} end in a linear layer that "
+                "reads them"
+            )
+        if self.uses_head and not self.model.separable:
+            raise DiagvibError(
+                f"method: {self.chosen['name']} needs a head of its own, {whose} say where it begins; "
+                "return diagvib.models.network.Network(body, head)"
             )
 
     def phases(self, data: TrainingData) -> list[Phase]:
@@ -280,11 +314,11 @@ class Method(nn.Module):
         logits = self.predict(batch)
         return StepOutput(self.losses(logits, batch.labels), logits)
 
-    def predict(self, batch: Batch) -> Tensor:
-        """Logits [B, classes]. May only use the inputs or pixels."""
+    def predict(self, batch: Unlabelled) -> Tensor:
+        """Logits [B, classes]."""
         return self.model(batch.inputs)
 
-    def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
+    def visualisations(self, batch: Unlabelled, denormalise: Denormalise) -> list[Visualisation]:
         """Pictures of what the method sees in a few test images, drawn once, after training; by
         default none."""
         return []
@@ -312,13 +346,15 @@ class _SeededDraws(TorchDispatchMode):
 
 
 def initialised(make: Callable[[], Method], seed: int) -> Method:
-    """A method whose initial weights depend only on `seed` and their shapes; no global random state
-    changes.
+    """A method whose initial weights depend only on `seed` and their shapes; the state of torch's
+    global generators does not change.
 
     If they were drawn one after another, everything after the last layer, which torchvision makes
     first, would depend on its size, hence on the number of classes. Drawn separately, only tensors
     with that number in their shape do (paper, A.2: one initialisation for all experiments), and
     each has its layer's distribution.
     """
-    with torch.random.fork_rng(devices=[]), _SeededDraws(seed):
-        return make()
+    with torch.random.fork_rng(devices=[]):
+        seed_generators(seed)
+        with _SeededDraws(seed):
+            return make()

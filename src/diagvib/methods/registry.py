@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.plug_ins import imported, look_here
+from diagvib.foundation.plug_ins import imported, look_here, own_code
 from diagvib.foundation.source import syntax_tree
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
@@ -202,12 +202,10 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     name = settings["method"]["name"]
     declaration(name)  # refuses anything that is not a method
     maker = imported(METHODS.get(name, name), "method")
-    try:
-        return initialised(lambda: maker(settings, n_classes, image_size), seed)
-    except Exception as error:
-        if name in METHODS or isinstance(error, DiagvibError):
-            raise
+    with own_code(f"method: {name} cannot be built with the settings {settings['method']}"):
+        method = initialised(lambda: maker(settings, n_classes, image_size), seed)
+    if "memory" not in vars(method):
         raise DiagvibError(
-            f"method: {name} cannot be built with the settings {settings['method']}: "
-            f"{type(error).__name__}: {one_line(error)}"
-        ) from error
+            f"method: {name}: its __init__ must call super().__init__(settings, n_classes, image_size)"
+        )
+    return method

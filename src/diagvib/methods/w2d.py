@@ -46,7 +46,7 @@ class W2d(Method):
             "default": 0.3333333333333333,
         },
     }
-    uses_features: ClassVar[bool] = True
+    uses_head: ClassVar[bool] = True
 
     def build(self) -> None:
         super().build()

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.plug_ins import reason
@@ -11,10 +12,10 @@ class Network(nn.Module):
     """A classifier in two parts: images float[B, 3, H, W] -> `features` float[B, D] -> `head`,
     logits [B, classes].
 
-    A method may read the features, and train or replace the head alone. separable: whether there
-    are features at all; if not (a network that does not end in a linear layer), `features` gives
-    the logits and `head` does nothing. frozen_statistics: batch norm in the body normalises as in
-    evaluation, also during training.
+    A method may read the features, and train or replace the head alone. separable: whether it may;
+    if not (a network that does not end in a linear layer), `features` gives the logits and `head`
+    does nothing. has_features: whether `features` are other than the logits. frozen_statistics:
+    batch norm in the body normalises as in evaluation, also during training.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Network(nn.Module):
         super().__init__()
         self.body, self.head = body, head
         self.separable, self.frozen_statistics = separable, frozen_statistics
+        self.has_features = separable
 
     def features(self, inputs: Tensor) -> Tensor:
         output = self.body(inputs)
@@ -44,6 +46,48 @@ class Network(nn.Module):
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.eval()
         return self
+
+
+class Whole(Network):
+    """A network that does not say where its head begins: its logits are always its own.
+
+    `features`: the input of the last linear layer with `n_classes` outputs that ran, or, without
+    one, the logits. `head`: for these features, the logits of the same pass.
+    """
+
+    def __init__(self, net: nn.Module, n_classes: int):
+        super().__init__(net, _SamePass(), separable=False)
+        self.n_classes = n_classes
+
+    def features(self, inputs: Tensor) -> Tensor:
+        read = []
+
+        def note(layer: nn.Module, given: tuple, output: Tensor) -> None:
+            if isinstance(layer, nn.Linear) and layer.out_features == self.n_classes and given:
+                read.append(given[0].flatten(1))
+
+        with register_module_forward_hook(note):
+            logits = super().features(inputs)
+        self.has_features = bool(read) and len(read[-1]) == len(logits)
+        features = read[-1] if self.has_features else logits
+        self.head.made = features, logits
+        return features
+
+
+class _SamePass(nn.Module):
+    made = (None, None)
+
+    def forward(self, features: Tensor) -> Tensor:
+        if features is not self.made[0]:
+            raise DiagvibError(
+                "the head of a model that is neither a diagvib.models.network.Network nor an "
+                "nn.Sequential that ends in a linear layer only gives the logits of the features that "
+                "`features` gave last; return Network(body, head)"
+            )
+        return self.made[1]
+
+    def __getstate__(self) -> dict:  # of a copy, which has made nothing
+        return {**vars(self), "made": (None, None)}
 
 
 class Heads(nn.ModuleList):
@@ -63,7 +107,7 @@ def check_logits(net: nn.Module, where: str, n_classes: int, image_size: int) ->
     try:
         with torch.no_grad():
             output = net(torch.zeros(2, 3, image_size, image_size))
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # the network may be a user's
         raise DiagvibError(
             f"{where} cannot be used on images of {image_size} x {image_size} pixels: "
             f"{reason(error)}"
@@ -109,8 +153,8 @@ def separated(net: nn.Module, n_classes: int) -> Network:
 
 @torch.no_grad()
 def separated_if_equal(net: nn.Module, n_classes: int, image_size: int) -> Network:
-    """Like `separated`, for networks of unknown origin: kept whole if head(features(x)) would not
-    be net(x)."""
+    """Like `separated`, for timm's networks: kept whole if head(features(x)) would not be
+    net(x)."""
     probe = torch.zeros(2, 3, image_size, image_size)
     net.eval()
     whole, found = net(probe), last_linear(net)

@@ -3,28 +3,32 @@
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.plug_ins import imported, reason
-from diagvib.models.network import Network, check_logits, separated_if_equal
+from diagvib.foundation.plug_ins import imported, own_code
+from diagvib.models.network import Network, Whole, check_logits
 
 
 def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """`package.module:function`: function(n_classes, image_size, **options) -> torch.nn.Module.
 
-    A `Network` is used as it is; any other module is cut before its last linear layer, if that
-    gives the logits. DiagvibError if it cannot be imported, is not a function, raises, or does not
-    return a trainable torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
+    A `Network` and an nn.Sequential that ends in a linear layer say where their head begins; any
+    other module stays `Whole`. DiagvibError if it cannot be imported, is not a function, raises, or
+    does not return a trainable torch.nn.Module that turns float[2, 3, size, size] into
+    [2, n_classes].
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
-    try:
+    call = f"function(n_classes, image_size, **options) with options {settings['options']}"
+    with own_code(f"{where} cannot be called as {call}"):
         net = function(n_classes, image_size, **settings["options"])
-    except Exception as error:  # it is not our function
-        raise DiagvibError(
-            f"{where} cannot be called as function(n_classes, image_size, **options) with options "
-            f"{settings['options']}: {reason(error)}"
-        ) from None
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in net.parameters()):
         raise DiagvibError(f"{where} returned a module without parameters that can be trained")
     check_logits(net.eval(), where, n_classes, image_size)
-    return net if isinstance(net, Network) else separated_if_equal(net, n_classes, image_size)
+    if isinstance(net, Network) and type(net).forward is Network.forward:
+        return net
+    hooked = net._forward_hooks or net._forward_pre_hooks
+    if type(net) is nn.Sequential and isinstance(net[-1], nn.Linear) and not hooked:
+        return Network(net[:-1], net[-1])
+    network = Whole(net, n_classes)
+    check_logits(network.eval(), where, n_classes, image_size)  # also finds its features
+    return network

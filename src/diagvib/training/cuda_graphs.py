@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from diagvib.training.protocol import out_of_memory
+from diagvib.foundation.plug_ins import out_of_memory
 
 # Steps before one is recorded: the first ones search for the fastest convolutions and create the
 # optimisers' state.

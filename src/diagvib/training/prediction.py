@@ -4,9 +4,11 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Method
+from diagvib.foundation.plug_ins import own_code
+from diagvib.foundation.seeding import seed_generators
+from diagvib.methods.method import Method, Unlabelled
 from diagvib.training.batches import Batches
-from diagvib.training.hook_checks import check_logits
+from diagvib.training.hook_checks import check_shape
 from diagvib.training.protocol import Protocol, autocast, deterministic
 
 
@@ -19,29 +21,23 @@ def predict(
     DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max`
     would take these for the first class.
     """
-    parts, name = [], method.chosen["name"]
+    parts, where = [], f"{where}: method: {method.chosen['name']}:"
     with deterministic(images.device, protocol.threads):
+        seed_generators(protocol.seed)
         method.eval()
         for batch in images.in_order():
-            with autocast(protocol.on(images.device), images.device):
-                logits = method.predict(batch)
-            if not isinstance(logits, Tensor):
-                raise DiagvibError(
-                    f"{where}: method: {name}: predict gives {type(logits).__name__}; a tensor of "
-                    "logits is needed"
+            with own_code(f"{where} predict", method.predict):
+                with autocast(protocol.on(images.device), images.device):
+                    logits = method.predict(Unlabelled(batch.pixels, batch.inputs))
+                check_shape(
+                    logits, (len(batch.labels), method.n_classes), f"{where} predict gives logits"
                 )
-            check_logits(
-                logits,
-                len(batch.labels),
-                method.n_classes,
-                f"{where}: method: {name}: predict gives",
-            )
-            parts.append(logits.float().softmax(1).max(1))
+                parts.append(logits.float().softmax(1).max(1))
     probability, index = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     lost = int(probability.isnan().sum())
     if lost:
         raise DiagvibError(
-            f"{where}: method: {name}: the logits of {lost} of {len(index)} images are not numbers; "
+            f"{where} the logits of {lost} of {len(index)} images are not numbers; "
             "check the model and method in evaluation mode, or set training.precision: fp32"
         )
     return index, probability

@@ -9,6 +9,7 @@ import torch
 
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.foundation.seeding import name_digest
 from diagvib.settings.grid import Run
 
@@ -56,14 +57,6 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
             f"{run.baseline} (now {batch_size}), let fewer programs use the GPU at once, or set "
             "device: cpu"
         ) from None
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an exception of torch says, in any way, that the device ran out of memory."""
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        text in str(error)
-        for text in ("out of memory", "ALLOC_FAILED", "cudaErrorMemoryAllocation")
-    )
 
 
 def run_seed(run: Run, seed: int) -> int:

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError, Diverged
-from diagvib.methods.method import Method, Phase, Sampling
+from diagvib.foundation.errors import DiagvibError, Diverged, unknown_name
+from diagvib.foundation.plug_ins import own_code
+from diagvib.foundation.seeding import seed_generators
+from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
@@ -22,14 +24,12 @@ from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
 from diagvib.training.epochs import epoch_batches, epoch_shape
 from diagvib.training.hook_checks import (
-    check_memory,
     check_output,
     check_phases,
     check_sampling,
-    check_update,
-    checked_optimisers,
+    make_optimisers,
 )
-from diagvib.training.optimisers import forget_where, make_optimiser
+from diagvib.training.optimisers import forget_where
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
 from diagvib.training.running_metrics import (
     RunningMetrics,
@@ -130,8 +130,9 @@ class Trainer:
                 checkpoint, aside=self.device.type == "cuda"
             ).finished() as self.checkpoints,
         ):
-            self.phases = self._hook(self.method.phases, self.data)
-            self._hook(check_phases, self.phases, self._selections, self.method)
+            seed_generators(self._phase_seed)
+            self.phases = self._hook("phases", lambda: list(self.method.phases(self.data)))
+            self._hook("phases", check_phases, self.phases, self._selections, self.method)
             if not self._restore(checkpoint):
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -141,9 +142,12 @@ class Trainer:
         best = self.progress.best
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
-    def _hook(self, hook: Callable, *arguments):
+    def _hook(self, name: str, work: Callable, *arguments):
+        """What `work`, or the hook of that name in it, gives or raises."""
         try:
-            return hook(*arguments)
+            where = f"method: {self.method.chosen['name']}: {name}"
+            with own_code(where, getattr(self.method, name, None)):
+                return work(*arguments)
         except DiagvibError as error:
             raise DiagvibError(f"{self.run.name}: {error}") from None
 
@@ -152,22 +156,21 @@ class Trainer:
         return self.phases[self.progress.phase]
 
     def _start_phase(self) -> None:
-        torch.manual_seed(self._phase_seed)
+        seed_generators(self._phase_seed)
         with self._autocast():
-            self._hook(self.method.start_phase, self.phase.name, self.data)
+            self._hook("start_phase", self.method.start_phase, self.phase.name, self.data)
         self._make_optimisers()
 
     def _make_optimisers(self) -> None:
-        given = self._hook(checked_optimisers, self.phase.name, self.method)
-        self.optimisers = {name: make_optimiser(optimiser) for name, optimiser in given.items()}
+        self.optimisers = self._hook("optimisers", make_optimisers, self.phase.name, self.method)
 
     def _train_phase(self) -> None:
         progress, phase = self.progress, self.phase
-        torch.manual_seed(self._phase_seed)
-        chosen = self.method.sampling(phase.name, self.data)
-        self._hook(check_sampling, chosen, len(self.train), self.method)
+        seed_generators(self._phase_seed)
+        chosen = self._hook("sampling", self.method.sampling, phase.name, self.data)
+        self._hook("sampling", check_sampling, chosen, len(self.train), self.method)
         images, _ = self._hook(
-            epoch_shape, chosen, len(self.train), self.batch_size, self.drop_last
+            "sampling", epoch_shape, chosen, len(self.train), self.batch_size, self.drop_last
         )
         step, self.metrics = self._step_function(), RunningMetrics(self.device)
         epochs = phase.max_epochs or self.protocol.max_epochs
@@ -181,7 +184,7 @@ class Trainer:
             self.callback.on_epoch(row)
 
     def _end_phase(self) -> None:
-        self.method.load_state_dict(self.progress.best["weights"])
+        self._hook("load_state_dict", self.method.load_state_dict, self.progress.best["weights"])
         if self.progress.phase + 1 < len(self.phases):
             self.progress.phase += 1
             self.progress.epochs_in_phase, self.progress.best = 0, {}
@@ -212,7 +215,7 @@ class Trainer:
     ) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
-        torch.manual_seed(seed)
+        seed_generators(seed)
         batches = epoch_batches(
             chosen,
             len(self.train),
@@ -224,7 +227,7 @@ class Trainer:
         self.method.train()
         self.metrics.clear()
         for index in self.train.ahead(batches):
-            step(index)
+            self._hook("training_step", step, index)
             self.callback.on_step(len(index))
         means = self.metrics.means(images)
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
@@ -234,11 +237,13 @@ class Trainer:
         batch = self.train.batch(index)
         with self._autocast():
             output = self.method.training_step(self.phase.name, batch, self._update)
-        self._hook(check_output, output, batch, "training_step", self.method)
+        check_output(output, batch, "training_step", self.method)
         self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        self._hook(check_update, name, loss, self.optimisers, self.method)
+        if name not in self.optimisers:
+            where = f"method: {self.method.chosen['name']}: update"
+            raise unknown_name("optimiser", name, self.optimisers, where)
         optimiser = self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
@@ -260,14 +265,11 @@ class Trainer:
 
     @torch.inference_mode()
     def _validate(self) -> dict:
-        torch.manual_seed(epoch_seed(self.run, self.protocol.seed, 0))
+        seed_generators(epoch_seed(self.run, self.protocol.seed, 0))
         self.method.eval()
         metrics, predicted = RunningMetrics(self.device), []
         for batch in self.val.in_order():
-            with self._autocast():
-                output = self.method.validation_step(self.phase.name, batch)
-            self._hook(check_output, output, batch, "validation_step", self.method)
-            metrics.add(output, batch)
+            output = self._hook("validation_step", self._validation_step, batch, metrics)
             if output.logits is not None:
                 predicted.append(output.logits.argmax(1))
         loss, accuracy = metrics.means(len(self.val))
@@ -283,6 +285,13 @@ class Trainer:
             )
             row |= cue_preferences(prediction, self.val.followed)
         return row
+
+    def _validation_step(self, batch: Batch, metrics: RunningMetrics) -> StepOutput:
+        with self._autocast():
+            output = self.method.validation_step(self.phase.name, batch)
+        check_output(output, batch, "validation_step", self.method)
+        metrics.add(output, batch)
+        return output
 
     def _select(self, row: dict) -> None:
         """Keep the weights if this epoch is better than all before in its phase. Ties, which are
@@ -322,12 +331,15 @@ class Trainer:
             {
                 "progress": vars(self.progress),
                 "weights": self.method.state_dict(),
-                "memory": self._hook(check_memory, self.method),
+                "memory": self._hook("memory", self._memory),
                 "optimisers": {
                     name: optimiser.state_dict() for name, optimiser in self.optimisers.items()
                 },
             }
         )
+
+    def _memory(self) -> dict[str, Tensor]:
+        return {name: value.detach() for name, value in self.method.memory.items()}
 
     def _restore(self, checkpoint: Checkpoint | None) -> bool:
         """Whether there was a state to continue from."""
@@ -335,7 +347,7 @@ class Trainer:
         if state is None:
             return False
         self.progress = Progress(**state["progress"])
-        self.method.load_state_dict(state["weights"])
+        self._hook("load_state_dict", self.method.load_state_dict, state["weights"])
         self.method.memory = {
             name: value.to(self.device) for name, value in state["memory"].items()
         }

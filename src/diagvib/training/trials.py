@@ -14,6 +14,7 @@ import yaml
 
 from diagvib.foundation.errors import DiagvibError, Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
+from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.datasets import Datasets
 from diagvib.methods.registry import make_baseline
 from diagvib.models.weights import located
@@ -24,7 +25,7 @@ from diagvib.training.callbacks import training_callback
 from diagvib.training.checkpoints import Checkpoint, digest
 from diagvib.training.code_digest import code_digest
 from diagvib.training.cuda_graphs import cuda_graphs
-from diagvib.training.protocol import Protocol, out_of_memory
+from diagvib.training.protocol import Protocol
 from diagvib.training.run import Job, dataset_metadata, load_batches, make_tracker
 from diagvib.training.trainer import Tracker, Trainer
 

@@ -12,8 +12,10 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.files import write_table
+from diagvib.foundation.plug_ins import own_code
+from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
-from diagvib.methods.method import Denormalise, Method, Visualisation
+from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches, Scaling
 from diagvib.training.protocol import Protocol, autocast, deterministic
@@ -53,10 +55,10 @@ def write_visualisations(
     and classes of the image, picture (WebP).
     """
     shown = shown_images(test, run)
-    drawn = _draw(method, batches, torch.tensor(shown), protocol)
-    content = visualisation_table(
-        drawn, test.table.take(shown).select(["group", *test.factors]), test.factors[run.target]
-    )
+    images = test.table.take(shown).select(["group", *test.factors])
+    with own_code(f"{run.name}: method: {method.chosen['name']}: visualisations"):
+        drawn = _draw(method, batches, torch.tensor(shown), protocol)
+        content = visualisation_table(drawn, images, test.factors[run.target])
     write_table(
         path,
         content,
@@ -97,12 +99,15 @@ def _draw(
     method: Method, batches: Batches, index: torch.Tensor, protocol: Protocol
 ) -> list[Visualisation]:
     method.eval()
+    batch = batches.batch(index)
     with (
         deterministic(batches.device, protocol.threads),
         autocast(protocol.on(batches.device), batches.device),
     ):
+        seed_generators(protocol.seed)
         return method.visualisations(
-            batches.batch(index), denormalisation(batches.scaling, batches.device)
+            Unlabelled(batch.pixels, batch.inputs),
+            denormalisation(batches.scaling, batches.device),
         )
 
 

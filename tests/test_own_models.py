@@ -1,0 +1,183 @@
+"""A user's model is trained as it is, whatever it does after its last linear layer."""
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.registry import make_baseline
+from diagvib.models.network import Network
+from diagvib.training.batches import Batches
+from diagvib.training.epochs import epoch_batches
+from diagvib.training.protocol import epoch_seed
+from diagvib.training.trainer import Trainer
+from synthetic_images import SIZE, separable
+from synthetic_methods import settings_of
+from test_trainer import CPU, PROTOCOL, RUN
+
+
+class Own(nn.Module):
+    """Features, `head`, and something else after it."""
+
+    def __init__(self, n_classes, image_size):
+        super().__init__()
+        self.head = nn.Linear(12, n_classes)
+        self.colour = nn.Linear(3, n_classes)
+        self.features = nn.Sequential(nn.Conv2d(3, 3, 9, 8), nn.ReLU(), nn.AdaptiveMaxPool2d(2))
+
+    def forward(self, images):
+        code = self.features(images).flatten(1)
+        return self.ended(self.head(code), images, code)
+
+
+class Clamped(Own):
+    def ended(self, logits, images, code):
+        return logits.clamp(-0.1, 0.1)
+
+
+class ClampedInPlace(Own):
+    def ended(self, logits, images, code):
+        return logits.clamp_(-0.1, 0.1)
+
+
+class Scaled(Own):
+    def ended(self, logits, images, code):
+        return logits * (1 + images.std((1, 2, 3)))[:, None]
+
+
+class Masked(Own):
+    def ended(self, logits, images, code):
+        return logits.masked_fill(images.mean((1, 2, 3))[:, None] > 0, -9.0)
+
+
+class InTraining(Own):
+    def ended(self, logits, images, code):
+        return F.dropout(logits, 0.5) + self.colour(code[:, :3]) if self.training else logits
+
+
+class OnTheData(Own):
+    def ended(self, logits, images, code):
+        return logits if images.std() == 0 else logits.tanh()
+
+
+class Coloured(Own):
+    def ended(self, logits, images, code):
+        return self.colour(images.mean((2, 3))) + logits
+
+
+class Overridden(Network):
+    def forward(self, images):
+        return super().forward(images).tanh()
+
+
+def overridden(n_classes, image_size):
+    return Overridden(Own(5, image_size), nn.Linear(5, n_classes))
+
+
+def hooked(n_classes, image_size):
+    net = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, n_classes))
+    net.register_forward_hook(lambda module, given, output: output.tanh())
+    return net
+
+
+def in_order(n_classes, image_size):
+    return nn.Sequential(
+        nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, n_classes)
+    )
+
+
+def says_where(n_classes, image_size):
+    return Network(
+        nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.LazyLinear(7)), nn.Linear(7, n_classes)
+    )
+
+
+Own.ended = lambda self, logits, images, code: logits
+KINDS = [
+    "Own",
+    "Clamped",
+    "ClampedInPlace",
+    "Scaled",
+    "Masked",
+    "InTraining",
+    "OnTheData",
+    "Coloured",
+    "overridden",
+    "hooked",
+    "in_order",
+]
+
+
+def method_of(kind, method="erm"):
+    return make_baseline(settings_of(f"test_own_models:{kind}", method, lr=0.01), 6, SIZE, 3)
+
+
+@pytest.fixture(scope="module")
+def data():
+    train = Batches(*separable(64, seed=0), CPU)
+    return train, Batches(*separable(30, seed=1), CPU, train.scaling)
+
+
+def own_module(network, kind):
+    """The user's module in the network, or one that computes the same."""
+    return nn.Sequential(network.body, network.head) if kind == "in_order" else network.body
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_logits_are_the_models_own(data, kind, training):
+    network, inputs = method_of(kind).model.train(training), data[0].batch(torch.arange(16)).inputs
+    plain = own_module(copy.deepcopy(network), kind)
+
+    def drawn(work):
+        torch.manual_seed(1)
+        return work()
+
+    expected = drawn(lambda: plain(inputs))
+    assert torch.equal(drawn(lambda: network(inputs)), expected)
+    assert torch.equal(drawn(lambda: network.head(network.features(inputs))), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_that_of_plain_torch(data, kind):
+    method, (train, _) = method_of(kind), data
+    plain = own_module(copy.deepcopy(method.model), kind).train()
+    optimiser = torch.optim.Adam(plain.parameters(), 0.01, fused=True)
+    plain.to(memory_format=torch.channels_last)
+    Trainer(method, *data, RUN, replace(PROTOCOL, max_epochs=1, precision="fp32")).fit()
+    seed = epoch_seed(RUN, PROTOCOL.seed, 1)
+    batches = epoch_batches(None, 64, 16, torch.Generator().manual_seed(seed))
+    torch.manual_seed(seed)
+    for index in batches:
+        batch = train.batch(index)
+        optimiser.zero_grad()
+        F.cross_entropy(plain(batch.inputs), batch.labels).backward()
+        optimiser.step()
+    trained = own_module(method.model, kind).state_dict()
+    for name, value in plain.state_dict().items():
+        assert torch.equal(trained[name], value), name
+
+
+def test_features_are_what_the_last_linear_layer_reads(data):
+    network, inputs = method_of("Clamped").model, data[0].batch(torch.arange(16)).inputs
+    assert torch.equal(network.features(inputs), network.body.features(inputs).flatten(1))
+    with pytest.raises(DiagvibError, match=r"only gives .* return Network\(body, head\)"):
+        network.head(network.features(inputs) * 2)
+
+
+@pytest.mark.parametrize("method", ["coral", "dfr", "di", "lle", "w2d"])
+def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it_begins(method):
+    if method == "coral":
+        assert method_of("Clamped", method).model.has_features
+        return
+    with pytest.raises(
+        DiagvibError, match=f"{method} needs a head of its own, but model test_own.*"
+    ):
+        method_of("Clamped", method)
+    if method != "w2d":
+        assert method_of("in_order", method).model.separable
+        assert method_of("says_where", method).model.separable
