@@ -1,6 +1,5 @@
 """A user's model is trained as it is, whatever it does after its last linear layer."""
 
-import copy
 from dataclasses import replace
 
 import pytest
@@ -9,12 +8,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.method import initialised
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
 from diagvib.training.batches import Batches
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.protocol import epoch_seed
 from diagvib.training.trainer import Trainer
+from recorded_operations import RecordedOperations
 from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of
 from test_trainer import CPU, PROTOCOL, RUN
@@ -25,8 +26,8 @@ class Own(nn.Module):
 
     def __init__(self, n_classes, image_size):
         super().__init__()
-        self.head = nn.Linear(12, n_classes)
         self.colour = nn.Linear(3, n_classes)
+        self.head = nn.Linear(12, n_classes)
         self.features = nn.Sequential(nn.Conv2d(3, 3, 9, 8), nn.ReLU(), nn.AdaptiveMaxPool2d(2))
 
     def forward(self, images):
@@ -36,12 +37,12 @@ class Own(nn.Module):
 
 class Clamped(Own):
     def ended(self, logits, images, code):
-        return logits.clamp(-0.1, 0.1)
+        return logits.clamp(-0.4, 0.4)
 
 
 class ClampedInPlace(Own):
     def ended(self, logits, images, code):
-        return logits.clamp_(-0.1, 0.1)
+        return logits.clamp_(-0.4, 0.4)
 
 
 class Scaled(Own):
@@ -122,32 +123,30 @@ def data():
     return train, Batches(*separable(30, seed=1), CPU, train.scaling)
 
 
-def own_module(network, kind):
-    """The user's module in the network, or one that computes the same."""
-    return nn.Sequential(network.body, network.head) if kind == "in_order" else network.body
+def plain(kind):
+    """What the user's function gives, with the initial weights of `method_of`."""
+    return initialised(lambda: globals()[kind](6, SIZE), 3)
+
+
+def drawn(work, *arguments):
+    torch.manual_seed(1)
+    return work(*arguments)
 
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_logits_are_the_models_own(data, kind, training):
     network, inputs = method_of(kind).model.train(training), data[0].batch(torch.arange(16)).inputs
-    plain = own_module(copy.deepcopy(network), kind)
-
-    def drawn(work):
-        torch.manual_seed(1)
-        return work()
-
-    expected = drawn(lambda: plain(inputs))
-    assert torch.equal(drawn(lambda: network(inputs)), expected)
+    expected = drawn(plain(kind).train(training), inputs)
+    assert torch.equal(drawn(network, inputs), expected)
     assert torch.equal(drawn(lambda: network.head(network.features(inputs))), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_is_that_of_plain_torch(data, kind):
-    method, (train, _) = method_of(kind), data
-    plain = own_module(copy.deepcopy(method.model), kind).train()
-    optimiser = torch.optim.Adam(plain.parameters(), 0.01, fused=True)
-    plain.to(memory_format=torch.channels_last)
+    method, net, (train, val) = method_of(kind), plain(kind).train(), data
+    net.to(memory_format=torch.channels_last)
+    optimiser = torch.optim.Adam(net.parameters(), 0.01, fused=True)
     Trainer(method, *data, RUN, replace(PROTOCOL, max_epochs=1, precision="fp32")).fit()
     seed = epoch_seed(RUN, PROTOCOL.seed, 1)
     batches = epoch_batches(None, 64, 16, torch.Generator().manual_seed(seed))
@@ -155,11 +154,20 @@ def test_training_is_that_of_plain_torch(data, kind):
     for index in batches:
         batch = train.batch(index)
         optimiser.zero_grad()
-        F.cross_entropy(plain(batch.inputs), batch.labels).backward()
+        F.cross_entropy(net(batch.inputs), batch.labels).backward()
         optimiser.step()
-    trained = own_module(method.model, kind).state_dict()
-    for name, value in plain.state_dict().items():
-        assert torch.equal(trained[name], value), name
+    batch = next(val.in_order())
+    assert torch.equal(method.eval().predict(batch), net.eval()(batch.inputs))
+
+
+def test_training_may_be_recorded(data):
+    def trained(graphs):
+        method = method_of("InTraining")
+        Trainer(method, *data, RUN, PROTOCOL).fit(graphs=graphs)
+        return [value.tolist() for value in method.state_dict().values()]
+
+    graphs = RecordedOperations()
+    assert trained(graphs) == trained(None) and sum(graphs.repetitions)
 
 
 def test_features_are_what_the_last_linear_layer_reads(data):

@@ -90,8 +90,9 @@ class Trainer:
         """DiagvibError if the batch is larger than the training data, or the selection needs
         something that the data lack."""
         self.device = train.device
-        self.method = method.to(self.device, memory_format=torch.channels_last)
-        self.train, self.val, self.run, self.protocol = train, val, run, protocol
+        self.method, self.run, self.protocol = method, run, protocol
+        self._hook("to", lambda: method.to(self.device, memory_format=torch.channels_last))
+        self.train, self.val = train, val
         self.batch_size, self.selection = (
             method.settings["batch_size"],
             method.settings.get("selection", "val_loss"),
@@ -143,13 +144,16 @@ class Trainer:
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
     def _hook(self, name: str, work: Callable, *arguments):
-        """What `work`, or the hook of that name in it, gives or raises."""
+        """What `work`, or the hook of that name in it, gives or raises. Costs nothing if it gives."""
         try:
+            return work(*arguments)
+        except (Exception, SystemExit):
             where = f"method: {self.method.chosen['name']}: {name}"
-            with own_code(where, getattr(self.method, name, None)):
-                return work(*arguments)
-        except DiagvibError as error:
-            raise DiagvibError(f"{self.run.name}: {error}") from None
+            try:
+                with own_code(where, getattr(self.method, name, None)):
+                    raise
+            except DiagvibError as error:
+                raise DiagvibError(f"{self.run.name}: {error}") from error
 
     @property
     def phase(self) -> Phase:
@@ -373,7 +377,8 @@ class Trainer:
             if not math.isfinite(row[key]):
                 raise Diverged(
                     f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower the lr "
-                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
+                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']}), "
+                    "correct a model or method of your own"
                     + (
                         ", or set training.precision: fp32"
                         if self.protocol.on(self.device) != "fp32"
