@@ -24,50 +24,15 @@ from test_trainer import CPU, PROTOCOL, RUN
 class Own(nn.Module):
     """Features, `head`, and something else after it."""
 
-    def __init__(self, n_classes, image_size):
+    def __init__(self, n_classes, end):
         super().__init__()
         self.colour = nn.Linear(3, n_classes)
         self.head = nn.Linear(12, n_classes)
         self.features = nn.Sequential(nn.Conv2d(3, 3, 9, 8), nn.ReLU(), nn.AdaptiveMaxPool2d(2))
+        self.end = end
 
     def forward(self, images):
-        code = self.features(images).flatten(1)
-        return self.ended(self.head(code), images, code)
-
-
-class Clamped(Own):
-    def ended(self, logits, images, code):
-        return logits.clamp(-0.4, 0.4)
-
-
-class ClampedInPlace(Own):
-    def ended(self, logits, images, code):
-        return logits.clamp_(-0.4, 0.4)
-
-
-class Scaled(Own):
-    def ended(self, logits, images, code):
-        return logits * (1 + images.std((1, 2, 3)))[:, None]
-
-
-class Masked(Own):
-    def ended(self, logits, images, code):
-        return logits.masked_fill(images.mean((1, 2, 3))[:, None] > 0, -9.0)
-
-
-class InTraining(Own):
-    def ended(self, logits, images, code):
-        return F.dropout(logits, 0.5) + self.colour(code[:, :3]) if self.training else logits
-
-
-class OnTheData(Own):
-    def ended(self, logits, images, code):
-        return logits if images.std() == 0 else logits.tanh()
-
-
-class Coloured(Own):
-    def ended(self, logits, images, code):
-        return self.colour(images.mean((2, 3))) + logits
+        return ENDS[self.end](self, self.head(self.features(images).flatten(1)), images)
 
 
 class Overridden(Network):
@@ -75,46 +40,37 @@ class Overridden(Network):
         return super().forward(images).tanh()
 
 
-def overridden(n_classes, image_size):
-    return Overridden(Own(5, image_size), nn.Linear(5, n_classes))
+# After the last linear layer: (net, logits, images) -> logits.
+ENDS = {
+    "nothing": lambda net, logits, images: logits,
+    "clamp": lambda net, logits, images: logits.clamp(-0.4, 0.4),
+    "in place": lambda net, logits, images: logits.clamp_(-0.4, 0.4),
+    "scale": lambda net, logits, images: logits * (1 + images.std((1, 2, 3)))[:, None],
+    "mask": lambda net, logits, images: logits.masked_fill(images.mean((1, 2, 3))[:, None] > 0, -9),
+    "dropout": lambda net, logits, images: F.dropout(logits, 0.5) if net.training else logits,
+    "if": lambda net, logits, images: logits.tanh() if images.std() else logits,
+    "colour": lambda net, logits, images: net.colour(images.mean((2, 3))) + logits,
+}
 
 
-def hooked(n_classes, image_size):
-    net = nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, n_classes))
-    net.register_forward_hook(lambda module, given, output: output.tanh())
+def own(n_classes, image_size, kind):
+    sequence = nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, n_classes)
+    if kind == "overridden":
+        return Overridden(nn.Sequential(*sequence[:2]), sequence[2])
+    if kind in ENDS:
+        return Own(n_classes, kind)
+    net = nn.Sequential(*sequence)
+    if kind == "hook":
+        net.register_forward_hook(lambda module, given, output: output.tanh())
     return net
 
 
-def in_order(n_classes, image_size):
-    return nn.Sequential(
-        nn.AvgPool2d(16), nn.Flatten(), nn.Linear(3 * (SIZE // 16) ** 2, n_classes)
-    )
-
-
-def says_where(n_classes, image_size):
-    return Network(
-        nn.Sequential(nn.AvgPool2d(16), nn.Flatten(), nn.LazyLinear(7)), nn.Linear(7, n_classes)
-    )
-
-
-Own.ended = lambda self, logits, images, code: logits
-KINDS = [
-    "Own",
-    "Clamped",
-    "ClampedInPlace",
-    "Scaled",
-    "Masked",
-    "InTraining",
-    "OnTheData",
-    "Coloured",
-    "overridden",
-    "hooked",
-    "in_order",
-]
+KINDS = [*ENDS, "overridden", "hook", "sequence"]
 
 
 def method_of(kind, method="erm"):
-    return make_baseline(settings_of(f"test_own_models:{kind}", method, lr=0.01), 6, SIZE, 3)
+    model = {"name": "test_own_models:own", "options": {"kind": kind}}
+    return make_baseline(settings_of(model, method, lr=0.01), 6, SIZE, 3)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +81,7 @@ def data():
 
 def plain(kind):
     """What the user's function gives, with the initial weights of `method_of`."""
-    return initialised(lambda: globals()[kind](6, SIZE), 3)
+    return initialised(lambda: own(6, SIZE, kind), 3)
 
 
 def drawn(work, *arguments):
@@ -133,13 +89,13 @@ def drawn(work, *arguments):
     return work(*arguments)
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_logits_are_the_models_own(data, kind, training):
-    network, inputs = method_of(kind).model.train(training), data[0].batch(torch.arange(16)).inputs
-    expected = drawn(plain(kind).train(training), inputs)
-    assert torch.equal(drawn(network, inputs), expected)
-    assert torch.equal(drawn(lambda: network.head(network.features(inputs))), expected)
+def test_the_logits_are_the_models_own(data, kind):
+    network, inputs = method_of(kind).model, data[0].batch(torch.arange(16)).inputs
+    for mode in (True, False):
+        expected = drawn(plain(kind).train(mode), inputs)
+        assert torch.equal(drawn(network.train(mode), inputs), expected)
+        assert torch.equal(drawn(lambda: network.head(network.features(inputs))), expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +118,7 @@ def test_training_is_that_of_plain_torch(data, kind):
 
 def test_training_may_be_recorded(data):
     def trained(graphs):
-        method = method_of("InTraining")
+        method = method_of("dropout")
         Trainer(method, *data, RUN, PROTOCOL).fit(graphs=graphs)
         return [value.tolist() for value in method.state_dict().values()]
 
@@ -171,7 +127,7 @@ def test_training_may_be_recorded(data):
 
 
 def test_features_are_what_the_last_linear_layer_reads(data):
-    network, inputs = method_of("Clamped").model, data[0].batch(torch.arange(16)).inputs
+    network, inputs = method_of("clamp").model, data[0].batch(torch.arange(16)).inputs
     assert torch.equal(network.features(inputs), network.body.features(inputs).flatten(1))
     with pytest.raises(DiagvibError, match=r"only gives .* return Network\(body, head\)"):
         network.head(network.features(inputs) * 2)
@@ -180,12 +136,11 @@ def test_features_are_what_the_last_linear_layer_reads(data):
 @pytest.mark.parametrize("method", ["coral", "dfr", "di", "lle", "w2d"])
 def test_a_method_that_needs_the_head_refuses_a_model_that_does_not_say_where_it_begins(method):
     if method == "coral":
-        assert method_of("Clamped", method).model.has_features
+        assert method_of("clamp", method).model.has_features
         return
     with pytest.raises(
         DiagvibError, match=f"{method} needs a head of its own, but model test_own.*"
     ):
-        method_of("Clamped", method)
+        method_of("clamp", method)
     if method != "w2d":
-        assert method_of("in_order", method).model.separable
-        assert method_of("says_where", method).model.separable
+        assert method_of("sequence", method).model.separable

@@ -335,15 +335,15 @@ class Trainer:
             {
                 "progress": vars(self.progress),
                 "weights": self.method.state_dict(),
-                "memory": self._hook("memory", self._memory),
+                "memory": self._hook(
+                    "memory",
+                    lambda: {key: value.detach() for key, value in self.method.memory.items()},
+                ),
                 "optimisers": {
                     name: optimiser.state_dict() for name, optimiser in self.optimisers.items()
                 },
             }
         )
-
-    def _memory(self) -> dict[str, Tensor]:
-        return {name: value.detach() for name, value in self.method.memory.items()}
 
     def _restore(self, checkpoint: Checkpoint | None) -> bool:
         """Whether there was a state to continue from."""
