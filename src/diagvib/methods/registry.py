@@ -202,7 +202,8 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     name = settings["method"]["name"]
     declaration(name)  # refuses anything that is not a method
     maker = imported(METHODS.get(name, name), "method")
-    with own_code(f"method: {name} cannot be built with the settings {settings['method']}"):
+    where = f"method: {name} cannot be built with the settings {settings['method']}"
+    with own_code(where, maker.__init__):
         method = initialised(lambda: maker(settings, n_classes, image_size), seed)
     if "memory" not in vars(method):
         raise DiagvibError(

@@ -64,12 +64,12 @@ class Whole(Network):
 
         def note(layer: nn.Module, given: tuple, output: Tensor) -> None:
             if isinstance(layer, nn.Linear) and layer.out_features == self.n_classes and given:
-                read.append(given[0].flatten(1))
+                read.append(given[0])
 
         with register_module_forward_hook(note):
             logits = super().features(inputs)
-        self.has_features = bool(read) and len(read[-1]) == len(logits)
-        features = read[-1] if self.has_features else logits
+        self.has_features = bool(read) and read[-1].ndim > 1 and len(read[-1]) == len(logits)
+        features = read[-1].flatten(1) if self.has_features else logits
         self.head.made = features, logits
         return features
 

@@ -17,7 +17,7 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
     call = f"function(n_classes, image_size, **options) with options {settings['options']}"
-    with own_code(f"{where} cannot be called as {call}"):
+    with own_code(f"{where} cannot be called as {call}", function):
         net = function(n_classes, image_size, **settings["options"])
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")

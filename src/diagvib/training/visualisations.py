@@ -56,7 +56,8 @@ def write_visualisations(
     """
     shown = shown_images(test, run)
     images = test.table.take(shown).select(["group", *test.factors])
-    with own_code(f"{run.name}: method: {method.chosen['name']}: visualisations"):
+    where = f"{run.name}: method: {method.chosen['name']}: visualisations"
+    with own_code(where, method.visualisations):
         drawn = _draw(method, batches, torch.tensor(shown), protocol)
         content = visualisation_table(drawn, images, test.factors[run.target])
     write_table(
