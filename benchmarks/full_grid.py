@@ -28,6 +28,7 @@ from diagvib import stages  # noqa: E402
 from diagvib.bench.results import save_result  # noqa: E402
 from diagvib.settings.config import load_config, stage_settings  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
+from diagvib.training.finished_runs import runs_asked_for  # noqa: E402
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2
@@ -47,7 +48,7 @@ def make_grid(layout: Layout, config: dict) -> float:
             stages.render(
                 layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1
             )
-    write_grid(layout.all_runs, expected_runs(config))
+    write_grid(layout.all_runs, runs_asked_for(layout, config))
     return time.perf_counter() - start
 
 

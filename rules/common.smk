@@ -8,7 +8,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.images import DIGESTS_FILE, IMAGE_FILES
 from diagvib.operations.stage_code import renders, stage_digest
 from diagvib.results import TABLE_FILES
-from diagvib.scenes import load_scene, source_state
+from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import (RUN_FILES, WEIGHTS_FILE, Layout, dataset_count, datasets, folder_name, scenes, study_of,
                                    train_jobs)

@@ -10,7 +10,6 @@ rule fetch:
         settings=stage("fetch"),
         code=code("fetch"),
         scene=lambda wildcards: SCENES[wildcards.scene],
-        state=lambda wildcards: source_state(SCENES[wildcards.scene], CONFIG["mirror"]),
     message:
         "fetch the source files of {wildcards.scene}"
     shell:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from diagvib.foundation.files import METADATA_KEY
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.digits.factors import FACTORS, classes
+from diagvib.training.finished_runs import file_digests
 from synthetic_runs import CLASSES, exhibits
 
 STUDIES = ("zso", "zgo", "cgo-1", "cgo-2", "cgo-3", "chgo", "fgo-5", "fgo-10", "fgo-20")
@@ -68,7 +69,8 @@ def right_per_class(run: dict, per_class: int) -> int:
 
 
 def write_grid(runs: Path, expected: list[dict], per_class: int = 3333, epochs: int = 30) -> None:
-    """Write run folders as `diagvib train` leaves them, files directly in place."""
+    """Write run folders as `diagvib train` leaves them, files directly in place. expected: may have
+    `asked` (`finished_runs.runs_asked_for`)."""
     for run in expected:
         _write(
             runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"]),
@@ -131,6 +133,8 @@ def _write(folder: Path, run: dict, per_class: int, epochs: int) -> None:
                 "versions": {"diagvib": "0.1.0"},
                 "seconds": {"train": 1.5, "test": 0.5},
                 "images_per_second": 1000.0,
+                **run.get("asked", {}),
+                "files": file_digests(folder),
             }
         )
     )

@@ -14,6 +14,7 @@ from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import Layout
 from diagvib.stages import draw, prepare, render
 from diagvib.studies.recipes import read_recipes
+from diagvib.training.finished_runs import asked_for, digest_of_images
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,28 @@ def test_a_file_that_is_not_the_rendered_one_is_refused(layout, tmp_path):
         ImageFiles(folder).load(0, "train")
 
 
+@pytest.mark.parametrize("way", ["parquet", "render"])
+def test_a_runs_images_are_known_without_reading_them(layout, way):
+    """The same digests from what lies on disk as from the datasets that a training reads."""
+    config = load_config(None, ["samples=1", f"images={way}", "baselines=[small_cnn]"])
+    (asked,) = asked_for(
+        layout,
+        stage_settings(config, "train", "zgo", "small_cnn"),
+        "small_cnn",
+        "zgo",
+        "shape-hue",
+    ).values()
+    images = ImageFiles(layout.images("zgo", "shape-hue"))
+    read = images if way == "parquet" else rendered(layout)
+    assert asked["images"] == {
+        split: digest_of_images(read.metadata(0, split)) for split in ("train", "val", "test")
+    }
+    assert len(set(asked["images"].values())) == 3
+
+
 def test_a_missing_sample_is_named(layout):
+    with pytest.raises(DiagvibError, match="no recipes for dataset sample 4"):
+        rendered(layout).metadata(4, "val")
     with pytest.raises(
         DiagvibError, match="no recipes for dataset sample 4, split val; it holds samples 0 to 0"
     ):

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, write_digests
+from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
-from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
-from diagvib.settings.grid import Layout, expected_runs, make_run
+from diagvib.scenes import load_scene, source_state
+from diagvib.settings.grid import Layout
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -36,6 +35,7 @@ def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> No
     known = load_scene(scene)
     if files := known.raw_files(settings["sources"]):
         known.fetch(layout.raw(scene), mirror)
+        write_json(layout.source_state(scene), {"state": source_state(scene, mirror)})
         write_digests(layout.raw(scene), files)
 
 
@@ -106,7 +106,7 @@ def render(
                     counter.advance,
                 )
                 names.append(files.name(sample, split))
-    write_digests(layout.images(study, binding), names)
+    write_digests(layout.images(study, binding), names, **datasets.made_from)
 
 
 def _recipes(
@@ -151,14 +151,11 @@ def train(
     """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a
     folder that may have published weights of models in its subfolder `weights`."""
     from diagvib.foundation.devices import resolve_device
+    from diagvib.training.finished_runs import job_runs
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
 
     chosen = resolve_device(device)
-    shared = replicates(load_scene(settings["scene"])) == "seeds"
-    runs = [
-        make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])
-    ]
     job = Job(
         settings["baseline"],
         Protocol(**settings["training"]),
@@ -171,7 +168,7 @@ def train(
     )
     train_runs(
         job,
-        runs,
+        job_runs(settings, baseline, study, binding),
         Folders(
             layout.runs(baseline, study, binding),
             layout.checkpoints(baseline, study, binding),
@@ -234,14 +231,14 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
 
 
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
-    """Make the tables of all runs and their headline numbers; runs that do not exist are marked as
-    missing."""
+    """Make the tables of all runs and their headline numbers; runs that do not exist, or are not
+    those that the settings ask for, are marked as missing."""
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
+    from diagvib.training.finished_runs import runs_asked_for
 
-    runs = tabulate(
-        layout.all_runs, layout.tables, expected_runs(settings), settings, threads, layout.tuning
-    )
+    expected = runs_asked_for(layout, settings)
+    runs = tabulate(layout.all_runs, layout.tables, expected, settings, threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
     _say_missing(runs, layout.tables / "tables.md")
 

@@ -157,12 +157,11 @@ def file_sha256(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_digests(folder: str | Path, names: Iterable[str]) -> None:
-    """Write the sha256 of each of these files of a folder to its DIGESTS_FILE; to be called after
-    they are written."""
-    write_json(
-        Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names}
-    )
+def write_digests(folder: str | Path, names: Iterable[str], **made_from: object) -> None:
+    """Write the sha256 of each of these files of a folder, and what they were made from, to its
+    DIGESTS_FILE; to be called after they are written."""
+    digests = {name: file_sha256(Path(folder) / name) for name in names}
+    write_json(Path(folder) / DIGESTS_FILE, {**digests, **made_from})
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -4,6 +4,13 @@ not import torch."""
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.studies.study import SPLITS
 
-__all__ = ["DIGESTS_FILE", "IMAGE_FILES"]
+__all__ = ["DIGESTS_FILE", "IMAGE_FILES", "made_from"]
+
+
+def made_from(recipes: dict, size: int) -> dict:
+    """What images are made from, given the metadata of their recipe file: part of DIGESTS_FILE."""
+    noted = {key: recipes.get(key) for key in ("digests", "sources_digest")}
+    return {"recipes": noted, "image_size": size}
+
 
 IMAGE_FILES = tuple(f"{split}.parquet" for split in SPLITS)

@@ -1,8 +1,7 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both
 give the same."""
 
-import hashlib
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +10,7 @@ import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_metadata
-from diagvib.images import DIGESTS_FILE
+from diagvib.images import DIGESTS_FILE, made_from
 from diagvib.images.files import Images, pixel_format, read_images, render_batches
 from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
@@ -130,9 +129,13 @@ class RenderedRecipes:
             "sources_digest": sources.digest,
             **pixel_format(size),
         }
-        self._digest = cache(lambda sample, split: _digest(self.recipes(sample, split)))
         self.renderer = scene.renderer(Path(prepared), size, device)
         self._factors = scene.factors
+
+    @property
+    def made_from(self) -> dict:
+        """What the images of all samples and splits are made from."""
+        return made_from(self._noted, self.renderer.size)
 
     def __len__(self) -> int:
         """The number of images in all samples and splits."""
@@ -142,10 +145,13 @@ class RenderedRecipes:
         return self.path
 
     def metadata(self, sample: int, split: str) -> dict:
+        name, digests = f"{sample}/{split}", self._noted["digests"]
+        if name not in digests:
+            self.recipes(sample, split)  # says which samples there are
         return {
             "sample": sample,
             "split": split,
-            "recipe_digest": self._digest(sample, split),
+            "recipe_digest": digests[name],
             **self._shared,
             "speaks_for": self._speaks_for(sample),
         }
@@ -168,11 +174,3 @@ class RenderedRecipes:
             pixels[start : start + len(batch)] = batch
             start += len(batch)
         return Images(pixels, rows, self.metadata(sample, split))
-
-
-def _digest(table: pa.Table) -> str:
-    """sha256, as hex, of a table's content."""
-    with pa.BufferOutputStream() as sink:
-        with pa.ipc.new_stream(sink, table.schema.remove_metadata()) as stream:
-            stream.write_table(table.replace_schema_metadata().combine_chunks())
-        return hashlib.sha256(sink.getvalue()).hexdigest()

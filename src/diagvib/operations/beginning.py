@@ -17,15 +17,16 @@ def begin(workflow, config: dict, resolve: Callable[[dict, str], dict]) -> dict:
     wrong with it ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    make_unrecorded_again()
     if workflow.is_main_process:
         give_up_dead_locks()
     try:
         for file in workflow.configfiles:
             read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
-        return resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+        resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
     except DiagvibError as error:
         end(error)
+    make_unrecorded_again(resolved)
+    return resolved
 
 
 def end(reason: object) -> NoReturn:

@@ -83,7 +83,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
         "paper": paper,
-        "remarks": " ".join(filter(None, [made.get("mixed", ""), scratch_note(runs, settings)])),
+        "remarks": scratch_note(runs, settings),
         "differences": protocol_differences(settings) if paper else [],
         "headlines": headlines(p, known),
         "headline": headline,

@@ -1,8 +1,8 @@
 """Whether a cell's runs were made like the paper's: what rules out a comparison, and what a verdict
 must mention.
 
-Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. What a
-run recorded takes precedence over the configuration.
+Deviations count in both directions: 60 epochs instead of 30 are no more comparable than 10. Runs
+that were not made with the configuration do not count (`training.finished_runs`).
 """
 
 from collections.abc import Sequence
@@ -81,82 +81,26 @@ def judge_runs(
     verdicts must mention.
 
     frame: from `read_runs.collect_runs`; made: run.json of each of its rows, None if a run is
-    missing or has none; settings: the configuration, for what a run does not record.
+    missing or has none, for the precision; settings: the configuration.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
-    mixed = {
-        name: [f"runs with different settings ({', '.join(words)})"]
-        for name, words in mixed_settings(frame, made).items()
-    }
     origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
     found, judged = {}, {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
     for cell, run in zip(cells, made, strict=True):
-        facts = configured[cell[0]] | _recorded(run or {})
+        facts = configured[cell[0]] | {"precision": (run or {}).get("precision")}
         key = cell[0], repr(facts)
         if key not in judged:
-            judged[key] = [*_obstacles(facts, cell[0]), *mixed.get(cell[0], [])], _mentions(facts)
+            judged[key] = _obstacles(facts, cell[0]), _mentions(facts)
         obstacles, mentions = found.setdefault(cell, ([], [*origins[cell[0]]]))
         obstacles += [what for what in judged[key][0] if what not in obstacles]
         mentions += [what for what in judged[key][1] if what not in mentions]
     return found
 
 
-def baseline_settings(
-    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
-) -> dict[str, dict]:
-    """Every baseline's settings: as recorded by the first of its runs that is present, otherwise as
-    configured.
-
-    Arguments as for `judge_runs`.
-    """
-    recorded: dict[str, dict] = {}
-    for baseline, run in zip(frame["baseline"], made, strict=True):
-        if run and run.get("settings"):
-            recorded.setdefault(baseline, run["settings"])
-    return {
-        name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()
-    }
-
-
-def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str, list[str]]:
-    """Baselines whose runs recorded different settings, and in which: their means are of no single
-    experiment.
-
-    Where the weights' file is makes no difference. Arguments as for `judge_runs`.
-    """
-    recorded: dict[str, list[dict]] = {}
-    for baseline, run in zip(frame["baseline"], made, strict=True):
-        own = (run or {}).get("settings")
-        if own and own not in recorded.setdefault(baseline, []):
-            recorded[baseline].append(own)
-    found = {}
-    for baseline, several in recorded.items():
-        flat = [
-            {key: value for key, value in _flat(own).items() if value and key != "weights_file"}
-            for own in several
-        ]
-        keys = dict.fromkeys(key for own in flat for key in own)
-        differ = [
-            _WORDS.get(key, key)
-            for key in keys
-            if any(own.get(key) != flat[0].get(key) for own in flat)
-        ]
-        found |= {baseline: differ} if differ else {}
-    return found
-
-
-def mixed_note(frame: pd.DataFrame, made: Sequence[dict | None]) -> str:
-    """`mixed_settings` in words; empty if there are none."""
-    names = [f"{name} ({', '.join(words)})" for name, words in mixed_settings(frame, made).items()]
-    return (
-        (
-            "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
-            f"experiment: {'; '.join(names)}."
-        )
-        if names
-        else ""
-    )
+def baseline_settings(frame: pd.DataFrame, settings: dict) -> dict[str, dict]:
+    """The settings of every baseline of some runs. Arguments as for `judge_runs`."""
+    return {name: _entry(settings, name) for name in frame["baseline"].unique()}
 
 
 def is_untuned(baseline: str, settings: dict) -> bool:
@@ -194,24 +138,8 @@ def _configured(settings: dict, baseline: str | None) -> dict:
         "epochs": own.get("max_epochs", training.get("max_epochs")),
         "patience": training.get("patience"),
         "seed": training.get("seed"),
-        "precision": None,
         "settings": own,
     }
-
-
-def _recorded(run: dict) -> dict:
-    """The same facts, as far as a run recorded them."""
-    training, own = run.get("training") or {}, run.get("settings") or {}
-    facts = {
-        "train": run.get("train_images"),
-        "precision": run.get("precision"),
-        "seed": run.get("seed"),
-        "settings": own or None,
-        "epochs": own.get("max_epochs", training.get("max_epochs")),
-    }
-    if "patience" in training:
-        facts["patience"] = training["patience"]
-    return {name: value for name, value in facts.items() if value is not None or name == "patience"}
 
 
 def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:

@@ -29,6 +29,7 @@ from diagvib.results.cells import (
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.settings.grid import RUN_FILES
+from diagvib.training.finished_runs import differing, file_digests
 
 # Columns of a run's epochs that every run records. After them come an accuracy for each test group
 # if `training.track_test` asks for it, `on_validation` if a study has cues, and ENVIRONMENTS if it
@@ -101,8 +102,9 @@ def collect_runs(
 ) -> pd.DataFrame:
     """One row per expected run, whether it is complete or not.
 
-    expected: dicts with baseline, study, binding, target, cue (None without one), sample. threads:
-    the most processes that read. Columns: those (cue empty without one), status (ok | missing |
+    expected: dicts with baseline, study, binding, target, cue (None without one), sample and, to
+    count only runs made with that, asked (`finished_runs.asked_for`). threads: the most processes
+    that read. Columns: those (cue empty without one), status (ok | missing |
     damaged), reason, for every test group of the studies {group}_accuracy and {group}_n, sources,
     comparable. Accuracies are computed again from the predictions; a run whose metrics.json says
     otherwise is damaged.
@@ -226,11 +228,17 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
         unfinished = folder.exists() and len(absent) < len(RUN_FILES)
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
+        made = _read_made(folder / "run.json")
+        if "asked" in run and (other := differing(made, run["asked"])):
+            return _Read(
+                "missing",
+                f"another run is there, of other {', '.join(other)} than the configuration asks for; "
+                "`snakemake` makes it again",
+            )
         counted = _read_cells(folder, run, known)
-        made, (epochs, last) = (
-            _read_made(folder / "run.json"),
-            read_history(folder / "history.jsonl", history),
-        )
+        epochs, last = read_history(folder / "history.jsonl", history)
+        if "asked" in run and made.get("files") != file_digests(folder):
+            raise DiagvibError("changed since it was made; delete this folder and run again")
         if (recorded := counted.pop("recorded")) not in (None, len(epochs)):
             raise DiagvibError(
                 f"history.jsonl: holds {len(epochs)} epochs, but metrics.json says {recorded}; delete "

@@ -13,7 +13,7 @@ from diagvib.foundation.files import open_parquet, read_table, write_json, write
 from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
 from diagvib.results.average_methods import average_methods
-from diagvib.results.comparability import baseline_settings, judge_runs, mixed_note, mixed_settings
+from diagvib.results.comparability import baseline_settings, judge_runs
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
@@ -76,8 +76,7 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     }
     own = frame[frame["study"].isin(photos)]
     models = {
-        name: part_of(made, "model")
-        for name, made in baseline_settings(own, [None] * len(own), settings).items()
+        name: part_of(made, "model") for name, made in baseline_settings(own, settings).items()
     }
     scratch = [name for name, model in models.items() if not model.get("weights")]
     return (
@@ -98,12 +97,9 @@ def make_tables(
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
-    baselines = baseline_settings(frame, collected.made, settings)
+    baselines = baseline_settings(frame, settings)
     made = metric_tables(frame, collected.cells, known, baselines)
     judged = judge_runs(frame, collected.made, settings)
-    # Nothing of the papers' is like the mean of different experiments.
-    mixed = mixed_settings(frame, collected.made)
-    uniform = {name: own for name, own in baselines.items() if name not in mixed}
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
     reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
@@ -114,8 +110,8 @@ def make_tables(
         "reference": reference,
         "likeness": likeness_table(reference),
         **order_tables(frame, made, comparison, known),
-        "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
-        "average_methods": average_methods(made["average"], frame, known, uniform),
+        "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
+        "average_methods": average_methods(made["average"], frame, known, baselines),
         "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
         "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines),
     }
@@ -140,10 +136,8 @@ def write_tables(
     """Tidy CSV and Parquet (accuracies are fractions, an empty field is a missing number), Markdown
     and LaTeX."""
     tables = make_tables(collected, settings, tuned)
-    frame, mixed = collected.frame, mixed_note(collected.frame, collected.made)
-    note = " ".join(
-        filter(None, [source_note(frame, settings), scratch_note(frame, settings), mixed])
-    )
+    frame = collected.frame
+    note = " ".join(filter(None, [source_note(frame, settings), scratch_note(frame, settings)]))
     known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
@@ -185,7 +179,6 @@ def tabulate(
             **versions(collected),
             "sources": sorted(set(frame["sources"].dropna())),
             "comparable": is_comparable(frame),
-            "mixed": mixed_note(frame, collected.made),
             "settings": settings,
         },
     )

@@ -38,6 +38,7 @@ _TABLE_KEYS = (
     "samples",
     "counts",
     "image_size",
+    "images",
     "baselines",
     "training",
 )

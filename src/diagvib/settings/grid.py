@@ -7,6 +7,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
+from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
 from diagvib.methods.registry import check_scene
 from diagvib.methods.told import check_told
@@ -38,6 +39,13 @@ class Run:
     def name(self) -> str:
         """The run's name in messages, and its folder."""
         return f"{self.baseline}/{self.study}/{self.binding}/{self.sample}"
+
+    def seed(self, training: int) -> int:
+        """Its seed, from that of the training: the same, except for further replicates on a shared
+        dataset."""
+        if not self.shared or not self.sample:
+            return training
+        return int.from_bytes(name_digest(training, "replicate", self.sample)[:7], "big")
 
 
 def study_of(config: dict, name: str) -> Study:
@@ -169,6 +177,11 @@ class Layout:
 
     def raw(self, scene: str) -> Path:
         return self.root / "data" / "raw" / folder_name(scene)
+
+    def source_state(self, scene: str) -> Path:
+        """Notes the state of the user's own source files (`scenes.source_state`) when they were
+        fetched."""
+        return self.raw(scene) / "state.json"
 
     def prepared(self, scene: str) -> Path:
         return self.root / "data" / "prepared" / folder_name(scene)

@@ -1,6 +1,7 @@
 """Recipes: everything needed to render one image, drawn from a study's cells and a dataset sample's
 classes."""
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -189,7 +190,22 @@ def draw_recipes(
 
 
 def write_recipes(path: str | Path, recipes: pa.Table, metadata: dict) -> None:
-    write_table(path, recipes.replace_schema_metadata(None), metadata)
+    """metadata: what made them; the digest of each dataset sample's splits is added."""
+    table = recipes.replace_schema_metadata(None)
+    drawn = table.select(["sample", "split"]).group_by(["sample", "split"]).aggregate([])
+    digests = {
+        f"{row['sample']}/{row['split']}": _digest(select_recipes(table, **row, path=path))
+        for row in drawn.to_pylist()
+    }
+    write_table(path, table, {**metadata, "digests": digests})
+
+
+def _digest(table: pa.Table) -> str:
+    """sha256, as hex, of a table's content."""
+    with pa.BufferOutputStream() as sink:
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
 class _Definition(BaseModel):
@@ -212,7 +228,7 @@ def read_recipes(
     absent = next(
         (
             key
-            for key in ("study", "binding", "roles", "scene", "definition")
+            for key in ("study", "binding", "roles", "scene", "definition", "digests")
             if key not in metadata
         ),
         None,

@@ -59,16 +59,6 @@ def enough_memory(run: Run, batch_size: int) -> Iterator[None]:
         ) from None
 
 
-def run_seed(run: Run, seed: int) -> int:
-    """The seed of a run, from the protocol's: the same, except for further replicates on a shared
-    dataset."""
-    return (
-        int.from_bytes(name_digest(seed, "replicate", run.sample)[:7], "big")
-        if run.shared and run.sample
-        else seed
-    )
-
-
 def epoch_seed(run: Run, seed: int, epoch: int) -> int:
     """Seed of one epoch's order and noise; the same for every baseline on the same data."""
     return int.from_bytes(name_digest(seed, run.study, run.binding, run.sample, epoch)[:7], "big")

@@ -34,9 +34,15 @@ from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state
 from diagvib.training.cuda_graphs import cuda_graphs
-from diagvib.training.finished_runs import LAST, is_finished, marks
+from diagvib.training.finished_runs import (
+    LAST,
+    digest_of_images,
+    file_digests,
+    is_finished,
+    what_makes,
+)
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, enough_memory, run_seed
+from diagvib.training.protocol import Protocol, enough_memory
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
@@ -103,22 +109,25 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
             code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]),
         )
         for run, made_from in zip(runs, metadata, strict=True):
-            own = replace(
-                job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed))
-            )
+            own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
             checkpoints.append(
                 Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from))
             )
-            if is_finished(
-                folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights
-            ):
+            asked = what_makes(
+                run,
+                job.settings,
+                asdict(job.protocol),
+                job.code,
+                {split: digest_of_images(metadata) for split, metadata in made_from.items()},
+            )
+            if is_finished(folders.runs / str(run.sample), asked, job.keep_weights):
                 print(
                     f"{run.name}: kept, because it was made with the same settings, images and code"
                 )
                 continue
             # A run that is trained again does not exist until it is complete.
             (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
-            waiting.append((own, run, folders, checkpoints[-1]))
+            waiting.append((own, run, folders, checkpoints[-1], asked))
         for task in waiting:
             with enough_memory(task[1], job.settings["batch_size"]):
                 _train_run(*task)
@@ -175,7 +184,7 @@ def _digest(job: Job, run: Run, metadata: dict) -> str:
     )
 
 
-def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> None:
+def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, asked: dict) -> None:
     started, out = time.perf_counter(), folders.runs / str(run.sample)
     method, fitted, facts = _fit_run(job, run, folders, checkpoint)
     trained = time.perf_counter()
@@ -189,14 +198,14 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
     write_json(
         out / LAST,
         {
-            "settings": job.settings,
+            **asked,
             "seed": job.protocol.seed,
             "training": asdict(job.protocol),
             "device": _device_name(job.device),
             "precision": job.protocol.on(job.device),
             "versions": _versions(),
-            "code": {"sha256": job.code, "git": git_state()},
-            **marks(out, checkpoint.digest),
+            "code": {**asked["code"], "git": git_state()},
+            "files": file_digests(out),
             "parameters": sum(p.numel() for p in method.parameters()),
             "train_images": facts["train_images"],
             "pixel_mean": facts["scaling"].mean,

@@ -1,0 +1,180 @@
+"""What was made behind the workflow's back is made again, whoever made it; what is merely older or
+from elsewhere is not. With the real program at toy size, in copies of one finished repository."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from diagvib.foundation.files import read_json, write_json
+from test_workflow import copy_of_the_repository, count, environment, hashes, toy
+
+TOY = """
+root: toy
+sources: embedded
+studies: [zgo]
+bindings: [hue-shape]
+samples: 2
+counts: {train: 64, val: 18, id: 18, ood: 18}
+baselines: [mine]
+baselines_from: [mine.yaml]
+training: {max_epochs: 2}
+"""
+BASELINE = """
+mine: {model: 'own.net:Net', method: erm, batch_size: 16, origin: test, optimiser: {name: adam, lr: 5.0e-4}}
+"""
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, n_classes, image_size):
+        super().__init__(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
+"""
+EDITED = NET.replace("image_size):", "image_size):\n        print('edited')")
+RUNS = "toy/results/runs/mine/zgo/hue-shape"
+TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
+
+
+def with_own_model(folder: Path, text: str = TOY) -> Path:
+    copy_of_the_repository(folder)
+    (folder / "toy.yaml").write_text(text)
+    (folder / "mine.yaml").write_text(BASELINE)
+    (folder / "own").mkdir()
+    (folder / "own/net.py").write_text(NET)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Path:
+    folder = with_own_model(tmp_path_factory.mktemp("undisturbed"))
+    toy(folder, "--", "tables")
+    return folder
+
+
+@pytest.fixture
+def finished(undisturbed, tmp_path) -> Path:
+    return shutil.copytree(undisturbed, tmp_path / "finished")
+
+
+def by_hand(folder: Path, *arguments: str) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "diagvib", *arguments, "--config", "toy.yaml"],
+        cwd=folder,
+        env=environment(folder),
+        check=True,
+        capture_output=True,
+    )
+
+
+def train(folder: Path, *changed: str) -> None:
+    by_hand(folder, "train", "mine", "zgo", "hue-shape", *changed)
+
+
+def other_seed(folder: Path) -> None:
+    train(folder, "--set", "training.seed=7")
+
+
+def model_edited_and_reverted(folder: Path) -> None:
+    (folder / "own/net.py").write_text(EDITED)
+    train(folder)
+    (folder / "own/net.py").write_text(NET)
+
+
+def older_folder(folder: Path) -> None:
+    """As `dvc checkout` of an older commit leaves it: its times are those of today."""
+    older = shutil.copytree(folder, folder / "older")
+    other_seed(older)
+    shutil.rmtree(folder / RUNS)
+    shutil.copytree(older / RUNS, folder / RUNS, copy_function=shutil.copyfile)
+
+
+def other_images(folder: Path) -> None:
+    """The runs of another root, whose settings differ in a count alone."""
+    other = ("--root", "other", "--set", "counts.train=63")
+    by_hand(folder, "prepare", *other)
+    by_hand(folder, "draw", "zgo", "hue-shape", *other)
+    by_hand(folder, "render", "zgo", "hue-shape", *other)
+    train(folder, *other)
+    shutil.copytree(folder / RUNS.replace("toy", "other", 1), folder / RUNS, dirs_exist_ok=True)
+
+
+def one_for_another(folder: Path) -> None:
+    shutil.copytree(folder / RUNS / "0", folder / RUNS / "1", dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("disturb", "what"),
+    [
+        (other_seed, "training"),
+        (model_edited_and_reverted, "code"),
+        (older_folder, "training"),
+        (other_images, "images"),
+        (one_for_another, "run, images"),
+    ],
+)
+def test_a_run_that_is_not_the_one_asked_for_is_named_and_not_counted(finished, disturb, what):
+    disturb(finished)
+    assert count(toy(finished, "-n", "--", "tables")) == TRAINED
+    by_hand(finished, "tabulate")
+    row = pd.read_csv(finished / "toy/results/tables/runs.csv").iloc[-1]
+    assert row.status == "missing"
+    assert row.reason.startswith(f"another run is there, of other {what} than")
+
+
+def test_it_is_made_again(undisturbed, finished):
+    other_seed(finished)
+    toy(finished, "--", "tables")
+    assert hashes(finished / "toy") == hashes(undisturbed / "toy")
+    assert "Nothing to be done" in toy(finished, "-n", "--", "tables")
+
+
+def test_two_clones_that_write_to_one_root_do_not_count_each_others_runs(tmp_path):
+    for name, training in (("first", "2"), ("second", "2, seed: 7")):
+        (tmp_path / name).mkdir()
+        text = TOY.replace("root: toy", f"root: {tmp_path / 'shared'}")
+        with_own_model(tmp_path / name, text.replace("max_epochs: 2", f"max_epochs: {training}"))
+        toy(tmp_path / name, "--", "runs")
+    assert count(toy(tmp_path / "first", "-n", "--", "runs")) == {"train": 1, "runs": 1}
+
+
+@pytest.mark.parametrize(
+    ("stage", "changed", "again"),
+    [
+        ("draw", "counts.train=90", {"draw": 1, "render": 1, **TRAINED}),
+        ("render", "image_size=64", {"render": 1, **TRAINED}),
+    ],
+)
+def test_recipes_and_images_of_other_settings_are_made_again(finished, stage, changed, again):
+    by_hand(finished, stage, "zgo", "hue-shape", "--set", changed)
+    assert count(toy(finished, "-n", "--", "tables")) == again
+
+
+def test_images_of_other_recipes_are_made_again(finished):
+    """Also after the recipes are right again, which are older then."""
+    by_hand(finished, "draw", "zgo", "hue-shape", "--set", "counts.ood=27")
+    by_hand(finished, "render", "zgo", "hue-shape")
+    by_hand(finished, "draw", "zgo", "hue-shape")
+    assert count(toy(finished, "-n", "--", "tables")) == {"render": 1, **TRAINED}
+
+
+def test_runs_from_another_machine_count(undisturbed, finished):
+    for path in (finished / RUNS).glob("*/run.json"):
+        said = read_json(path)
+        said |= {"device": "NVIDIA H100", "precision": "bf16"}
+        said["versions"]["python"] = "3.13.0"
+        said["training"]["threads"] = 16
+        write_json(path, said)
+    assert "Nothing to be done" in toy(finished, "-n", "--", "runs")
+    made = (finished / RUNS / "0/run.json").read_bytes()
+    toy(finished, "--config", "training={max_epochs: 2, threads: 2}", "--", "tables")
+    assert (finished / RUNS / "0/run.json").read_bytes() == made, "kept"
+    assert set(pd.read_csv(finished / "toy/results/tables/runs.csv").status) == {"ok"}
+
+
+def test_a_run_whose_record_is_no_record_is_made_again(finished):
+    (finished / RUNS / "1/run.json").write_text(json.dumps({"code": "mine", "training": []}))
+    assert count(toy(finished, "-n", "--", "runs")) == {"train": 1, "runs": 1}
