@@ -101,3 +101,13 @@ def test_a_lock_that_lives_or_that_another_machine_may_hold_is_kept(repository, 
     said, _ = (second := start(repository)).communicate()
     assert second.returncode == 1 and "Directory cannot be locked" in said and "--unlock" in said
     assert locks(repository) == kept
+
+
+def test_ended_by_a_signal_it_says_so_and_that_the_same_command_continues(repository, training):
+    os.killpg(training.pid, signal.SIGTERM)
+    said, _ = training.communicate()
+    assert training.returncode == 1 and "no backup found" not in said
+    assert said.splitlines()[-1] == "error: stopped by SIGTERM; the same command goes on from there"
+    (repository / "go").touch()
+    said, _ = (again := start(repository)).communicate()
+    assert again.returncode == 0, said

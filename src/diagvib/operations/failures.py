@@ -41,7 +41,9 @@ def _reason(log: Path, grouped: bool) -> str | None:
     errors = [line for line in lines if line.startswith("error: ")]
     if errors or grouped:
         return errors[-1] if errors else None
-    return f"error: a job ended without a message; its log ends with: {lines[-1] if lines else '(nothing)'}"
+    if not lines:
+        return "error: a job was ended from outside, for example because memory or time ran out"
+    return f"error: a job ended without a message; its log ends with: {lines[-1]}"
 
 
 def _named(logs: list[Path]) -> str:

@@ -7,6 +7,7 @@ benchmarks/README.md.
 
 import atexit
 import gc
+import logging
 import os
 import signal
 import sys
@@ -21,6 +22,8 @@ from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
 from diagvib.settings.config import resolve
 
+_STOPPED = threading.Event()  # by SIGTERM
+
 
 def prepare_snakemake(workflow, config: dict) -> dict:
     """Make Snakemake fit for a hundred thousand files, and return the configuration, resolved.
@@ -30,6 +33,10 @@ def prepare_snakemake(workflow, config: dict) -> dict:
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
     # time.
     gc.set_threshold(100_000, 20, 50)
+    # Of a job that failed, it restores the outputs before, one by one; a new run has had none.
+    logging.getLogger("snakemake.logging").addFilter(
+        lambda record: "no backup found" not in record.getMessage()
+    )
     wake_only_for_the_limit()
     resolved = begin(workflow, config, resolve)
     if workflow.is_main_process:
@@ -50,6 +57,7 @@ def before_the_first_job(workflow, root: str) -> None:
     _check_recorded(root)
 
     def finish_running_jobs(*_) -> None:
+        _STOPPED.set()
         # The main thread may hold the scheduler's lock when the signal comes, and would wait for
         # itself forever.
         threading.Thread(target=workflow.scheduler.exit_gracefully).start()
@@ -65,9 +73,16 @@ def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
 def after_failure(workflow) -> None:
     """At exit, say what failed, since Snakemake goes on to print where its own log is and that
     something failed."""
-    atexit.register(print, what_failed(workflow.scheduler.failed), file=sys.stderr)
+    said = what_failed(workflow.scheduler.failed)
+    if _STOPPED.is_set():
+        said = "error: stopped by SIGTERM; the same command goes on from there"
+    atexit.register(print, said, file=sys.stderr)
 
 
 def _check_recorded(root: str) -> None:
-    if changed := changed_behind(root):
+    try:
+        changed = changed_behind(root)
+    except DiagvibError as error:
+        changed = error
+    if changed:
         end(changed)
