@@ -10,7 +10,6 @@ from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.imagenet_w.settings import TABLE_FILES, Layout, models, resolve, stage_settings
 from diagvib.imagenet_w.workflow import photo_state, stage_code
 from diagvib.operations.beginning import begin
-from diagvib.operations.ledger import record_checksums
 from snakemake.utils import min_version
 
 min_version("9.27")
@@ -147,5 +146,3 @@ rule compare:
         "compare with the paper"
     shell:
         "diagvib imagenet-w-stage compare --settings {params.settings:q} --root {ROOT:q} > {log:q} 2>&1"
-
-onsuccess: record_checksums(ROOT, [*STAND_INS, *MODELS, *LAST_LAYERS, *TABLES], workflow.touch)

@@ -375,9 +375,7 @@ def test_what_is_not_a_complete_run_is_not_recorded(worked_in):
     )
     (worked_in / "small.yaml").write_text(TOY.replace("root: .", "root: small"))
     said = snakemake(worked_in, "prepared", "--configfile", "small.yaml")
-    assert (
-        "files (0.0 GB) in small/SHA256SUMS; `diagvib verify --root small`" in said
-    )  # and not in dvc.lock
+    assert "ledger: not recorded" in said and "files are not there yet" in said
     said = snakemake(worked_in, "--touch")
     assert "ledger: not recorded: `--touch` vouches" in said
     assert (worked_in / "dvc.lock").read_bytes() == before
@@ -528,6 +526,19 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
     (tmp_path / "dvc.lock").write_text("")
     assert ledger.changed_behind(".") is None
     assert f"not checked: {says}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n"])
+def test_a_damaged_ledger_is_named_in_one_line(worked_in, content):
+    (worked_in / "dvc.lock").write_text(content)
+    shutil.rmtree((worked_in / RUN).parent)
+    for said in (
+        diagvib(worked_in, "record", fails=True),
+        diagvib(worked_in, "verify", fails=True),
+        snakemake(worked_in, fails=True),
+    ):
+        assert "error: dvc.lock: empty, damaged, or with the conflict markers" in said
+        assert "Traceback" not in said and "git checkout --ours dvc.lock" in said
 
 
 def test_without_dvc_installed_it_says_so(recorded, monkeypatch):
@@ -709,7 +720,7 @@ def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
     replace(worked_in / "config/config.yaml", "root: .", "root: mine")
     replace(worked_in / "config/config.yaml", "max_epochs: 1", "max_epochs: 2")
     said = diagvib(worked_in, "record", fails=True)
-    assert "error: mine: holds no data and no results yet" in said
+    assert "error: there is no mine/config.yaml; name the configuration" in said
     said = diagvib(worked_in, "record", "--root", ".", fails=True)
     assert (
         "error: config/config.yaml: root is 'mine', but dvc.lock holds data/ and results/ of the current"
@@ -721,7 +732,7 @@ def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
         in said
     )
     said = snakemake(worked_in, "prepared")
-    assert "ledger: recorded" in said and "in mine/SHA256SUMS" in said
+    assert "ledger: not recorded" in said and "files are not there yet" in said
     said = snakemake(worked_in, "prepared", "--config", "root=.", "--forcerun", "prepare")
     assert "ledger: not recorded: config/config.yaml: root is 'mine'" in said
     assert "0 recorded files are changed" in diagvib(worked_in, "verify")

@@ -2,6 +2,7 @@
 of `.` is."""
 
 import json
+import os
 import shlex
 import shutil
 import zipfile
@@ -14,11 +15,13 @@ from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import provenance
 from diagvib.operations.dvc import why_no_ledger
-from diagvib.operations.ledger import record
+from diagvib.operations.ledger import record, verify
 from diagvib.operations.records import record_of
 from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
+from photo_folders import make_photos
 from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
+from test_trust import BASELINE, NET
 from test_workflow import count
 
 ROOT = "outputs/mine"
@@ -57,7 +60,7 @@ def mine(folder: Path, *arguments: str, **more) -> str:
 
 def test_a_complete_run_is_recorded_in_its_root(recorded):
     assert f"in {ROOT}/dvc.lock; `git add {ROOT}`" in (recorded / "said.txt").read_text()
-    assert not (recorded / ROOT / "SHA256SUMS").exists() and not (recorded / "dvc.lock").exists()
+    assert not (recorded / "dvc.lock").exists()
     assert git(recorded, "ls-files", ROOT).split() == [
         f"{ROOT}/{name}" for name in (".gitignore", "config.yaml", "dvc.lock", "dvc.yaml")
     ]
@@ -144,19 +147,14 @@ def test_what_is_not_complete_is_not_recorded(pulled):
             f"error: {ROOT} is not complete; `snakemake -n --configfile {named}` lists 4 jobs that are left"
             in said
         )
-    assert (pulled / ROOT / "dvc.lock").read_text() == lock and not (
-        pulled / ROOT / "SHA256SUMS"
-    ).exists()
+    assert (pulled / ROOT / "dvc.lock").read_text() == lock
 
 
-def test_a_root_that_git_ignores_keeps_its_checksums_alone(recorded, tmp_path, monkeypatch):
-    folder = shutil.copytree(recorded, tmp_path / "copy")
-    shutil.copytree(folder / ROOT, folder / "outputs/demo", ignore=shutil.ignore_patterns("dvc.*"))
-    monkeypatch.chdir(folder)
-    said = record("outputs/demo", config={**load_config("mine.yaml"), "root": "outputs/demo"})
-    assert "in outputs/demo/SHA256SUMS" in said and said.endswith(
-        "DVC tracks none of it: git ignores outputs/demo/dvc.yaml"
-    )
+def test_a_root_that_git_ignores_has_no_ledger(recorded, monkeypatch):
+    monkeypatch.chdir(recorded)
+    for action in (record, verify):
+        with pytest.raises(DiagvibError, match="^git ignores outputs/demo/dvc.yaml$"):
+            action("outputs/demo")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +263,7 @@ def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(
 
 
 @pytest.mark.parametrize("linked", [ROOT, f"{ROOT}/data"])
-def test_a_root_behind_a_link_keeps_its_checksums_alone(recorded, tmp_path, monkeypatch, linked):
+def test_a_root_behind_a_link_has_no_ledger(recorded, tmp_path, monkeypatch, linked):
     """git adds nothing beyond a link, and DVC fails where one leads out of the repository."""
     folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
     monkeypatch.chdir(folder)
@@ -273,7 +271,43 @@ def test_a_root_behind_a_link_keeps_its_checksums_alone(recorded, tmp_path, monk
     Path(linked).rename(tmp_path / "disk")
     Path(linked).symlink_to(tmp_path / "disk")
     Path(ROOT, "dvc.lock").unlink()
-    said = record(ROOT, config=load_config("mine.yaml"))
-    assert f"in {ROOT}/SHA256SUMS" in said and said.endswith(
-        f"{linked} is a link, which DVC and git do not follow"
-    )
+    with pytest.raises(DiagvibError, match=f"{linked} is a link, which DVC and git do not follow"):
+        record(ROOT, config=load_config("mine.yaml"))
+
+
+PHOTOS = """
+root: outputs/photos
+sources: official
+mirror: mirror
+studies: [urbancars]
+bindings: [car-background-object]
+samples: 1
+counts: {train: 40, val: 16, test: 24}
+image_size: 64
+baselines: [mine]
+baselines_from: [mine.yaml]
+training: {max_epochs: 1}
+"""
+
+
+def test_a_root_of_photos_is_recorded_and_complete_in_a_clone_without_them(tmp_path):
+    folder, clone = tmp_path / "photos", tmp_path / "clone"
+    folder.mkdir()
+    dvc_repository(folder, tmp_path / "remote", "photos.yaml", PHOTOS)
+    make_photos(folder / "mirror/cars", 6)
+    for name, text in {"mine.yaml": BASELINE, "own/net.py": NET}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    said = snakemake(folder, "--configfile", "photos.yaml")
+    assert "in outputs/photos/dvc.lock" in said
+    assert "A clone needs your own files, too: `git add mine.yaml own/net.py`" in said
+    git(folder, "add", "mine.yaml", "own", "outputs/photos")
+    git(folder, "commit", "-m", "results")
+    assert "A clone needs" not in diagvib(folder, "record", "--root", "outputs/photos")
+    dvc(folder, "push", "-R", "outputs/photos")
+    git(tmp_path, "clone", str(folder), str(clone))
+    dvc(clone, "pull", "-R", "outputs/photos")
+    own = ("-n", "--configfile", "outputs/photos/config.yaml")
+    assert "Nothing to be done" in snakemake(clone, *own)
+    os.utime(next((folder / "mirror").rglob("*.png")))
+    assert count(snakemake(folder, "-n", "--configfile", "photos.yaml"))["fetch"] == 1

@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.foundation.errors import DiagvibError
-from diagvib.operations import ledger
 from diagvib.scenes.digits.renderer import Renderer
 from warm import programs
 
@@ -336,61 +334,3 @@ def count(dry_run: str) -> dict[str, int]:
             break
         table[row[0]] = int(row[1])
     return table
-
-
-def test_verify_finds_a_flipped_bit_in_any_file_of_an_own_root(finished, monkeypatch):
-    monkeypatch.chdir(finished)
-    assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
-    random = np.random.default_rng(8)
-    files = sorted(
-        path
-        for folder in ("data", "results")
-        for path in Path("toy", folder).rglob("*")
-        if path.is_file() and path.name != ".snakemake_timestamp"
-    )
-    tables = [path for path in files if path.suffix == ".parquet"]
-    assert len(tables) > 30
-    for place in range(100):
-        path = (tables, files)[place % 2][random.integers(len((tables, files)[place % 2]))]
-        content, status = path.read_bytes(), path.stat()
-        flipped = bytearray(content)
-        flipped[random.integers(len(content))] ^= 1 << int(random.integers(8))
-        path.write_bytes(flipped)
-        if place % 4 < 2:
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-        assert ledger.verify("toy")["modified"] == [str(path)]
-        path.write_bytes(content)
-        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
-
-
-def test_an_own_root_is_recorded_again_but_not_with_what_something_else_changed(
-    finished, monkeypatch, capsys
-):
-    monkeypatch.chdir(finished)
-    noted = (finished / "toy/SHA256SUMS").read_text()
-    subprocess.run(
-        ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd="toy", check=True
-    )
-    shutil.rmtree("toy/results/runs")
-    toy(finished, "--", "runs")
-    assert ledger.verify("toy") == {"modified": [], "deleted": [], "anew": []}
-    assert (finished / "toy/SHA256SUMS").read_text() != noted  # the new run.json say when they ran
-    run = Path("toy/results/runs/small_cnn/zgo/hue-shape/0/metrics.json")
-    run.write_text(run.read_text().replace("zgo", "zso"))
-    with pytest.raises(
-        DiagvibError,
-        match="metrics.json: recorded in toy/SHA256SUMS, but changed since by something",
-    ):
-        ledger.record("toy")
-    run.unlink()
-    assert ledger.verify("toy")["deleted"] == [str(run)]
-    Path("toy/SHA256SUMS").write_text("nonsense\n")
-    with pytest.raises(
-        DiagvibError, match="toy/SHA256SUMS: line 1: not a sha256, two spaces and a name"
-    ):
-        ledger.verify("toy")
-    Path("toy/SHA256SUMS").unlink()
-    with pytest.raises(DiagvibError, match="nothing is recorded yet: there is no toy/SHA256SUMS"):
-        ledger.verify("toy")
-    assert "files" in ledger.record("toy") and ledger.verify("toy")["modified"] == []

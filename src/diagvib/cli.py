@@ -370,8 +370,7 @@ def export(
 
 @app.command()
 def record(config: Config = None, root: Root = None) -> None:
-    """Record finished results, as `snakemake` does. Writes the root's dvc.lock, or SHA256SUMS if
-    DVC cannot track it."""
+    """Record finished results, as `snakemake` does. Writes the root's dvc.lock."""
     from diagvib.operations.ledger import record
 
     chosen, resolved = _ledger(config, root)

@@ -27,7 +27,7 @@ def stages_of(root: str) -> Path:
 
 
 def why_no_ledger(root: str = ".") -> str | None:
-    """Why DVC keeps no ledger of a root."""
+    """Why DVC keeps no ledger of a root. DiagvibError for a damaged one."""
     here = Path.cwd()
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
         return (
@@ -52,6 +52,8 @@ def why_no_ledger(root: str = ".") -> str | None:
     asked = subprocess.run(
         ["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True
     )
+    if lock_of(root).exists():
+        recorded_extent(root)
     return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
 
 
@@ -133,10 +135,14 @@ def _outs(stages: Path) -> list[Path]:
 
 
 def recorded_extent(root: str) -> tuple[int, int]:
-    """Number of files and bytes that a root's dvc.lock holds."""
-    outs = [
-        out
-        for stage in read_yaml(lock_of(root))["stages"].values()
-        for out in stage.get("outs", [])
-    ]
-    return sum(out.get("nfiles", 1) for out in outs), sum(out["size"] for out in outs)
+    """Number of files and bytes that a root's dvc.lock holds. DiagvibError if it is damaged."""
+    lock = lock_of(root)
+    try:
+        stages = read_yaml(lock)["stages"].values()
+        outs = [out for stage in stages for out in stage.get("outs", [])]
+        return sum(out.get("nfiles", 1) for out in outs), sum(out["size"] for out in outs)
+    except (DiagvibError, KeyError, TypeError, AttributeError):
+        raise DiagvibError(
+            f"{lock}: empty, damaged, or with the conflict markers of a merge; `git checkout --ours {lock}` "
+            f"takes one side of a merge, `git checkout HEAD {lock}` what was committed"
+        ) from None

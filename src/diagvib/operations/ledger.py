@@ -1,11 +1,10 @@
 """The ledger: a root's dvc.lock, in git, holds the hash of every artifact of its last complete run.
 
 The root `.` is that of config/config.yaml, and dvc.yaml is written by hand; another root has a
-dvc.yaml of its own, written here. A root that DVC cannot track (outside the repository, or ignored
-by git), or whose first run is not complete, has a file SHA256SUMS instead. The workflow keeps all
-of them by itself: `changed_behind` runs before its first job, `record_run` after its last. DVC does
-its hashing in a process of its own; where it is not installed or set up, the workflow runs without
-that ledger and says so.
+dvc.yaml of its own, written here. The workflow keeps both by itself: `changed_behind` runs before
+its first job, `record_run` after its last. DVC does its hashing in a process of its own; where it
+is not installed or set up, or cannot track a root (outside the repository, or ignored by git), the
+workflow runs without a ledger and says so.
 """
 
 import json
@@ -14,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from shlex import quote
 
@@ -35,9 +34,8 @@ from diagvib.operations.dvc import (
 from diagvib.operations.provenance import pack
 from diagvib.operations.records import made_here
 from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
-from diagvib.operations.sums import SUMS, digests, finished_files, read_sums, write_sums
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import Layout, scenes
 
 CONFIG = Path("config/config.yaml")
 NOTHING_TO_DO = "Nothing to be done"
@@ -51,30 +49,24 @@ def record(
     """Write what is there to the root's dvc.lock, if it is the complete result of its
     configuration; returns a sentence that says so.
 
-    For a root other than `.` that has no dvc.yaml: to its SHA256SUMS, if it is not complete or DVC
-    cannot track it. root: of the run that has just ended; wanted: its files, looked for first since
-    Snakemake's own answer takes longer; config: resolved, of that root; None: the one it was
-    recorded with; file: its file, for messages. DiagvibError, saying why, if nothing was recorded;
-    the ledger is then as it was.
+    root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own
+    answer takes longer; config: resolved, of that root; None: the one it was recorded with; file:
+    its file, for messages. DiagvibError, saying why, if nothing was recorded; the ledger is then as
+    it was.
     """
     here = _is_here(root)
     if not here and config is None and config_of(root).exists():
         file = config_of(root)
         config = load_config(file)
     # One after the other: Snakemake need not be asked where there is no ledger.
-    reason = (
+    _raise_first(
         why_no_ledger(root)
         or (_other_root() if here else None)
         or _left_to_dvc(root)
         or _absent(wanted)
         or _unfinished(root, config, file)
     )
-    if reason and not here and not lock_of(root).exists():
-        return f"{_record_sums(Path(root))}. DVC tracks none of it: {reason}"
-    _raise_first(reason)
     if not here:
-        if (Path(root) / SUMS).exists():
-            _record_sums(Path(root))  # for what it says of changes
         pack(root)
         write_root_stages(root, config)
     for folder in recorded_folders(
@@ -92,13 +84,35 @@ def record(
         else:
             lock.unlink(missing_ok=True)
         raise
-    (Path(root) / SUMS).unlink(missing_ok=True)
     files, size = recorded_extent(root)
     shared, push = (f"{lock} {METRICS}", "") if here else (quote(root), f" -R {quote(root)}")
     return (
         f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
-        f"{push}` share them"
+        f"{push}` share them" + _also_for_git(load_config(CONFIG) if config is None else config)
     )
+
+
+def _also_for_git(config: dict) -> str:
+    """A sentence that names those of the user's own files that a clone needs and git does not have:
+    definitions, what baselines depend on, and own modules, each with its package."""
+    settings = [entry["settings"] for entry in config["baselines"]]
+    parts = [part for own in settings for part in (own["method"], own["model"]) if part]
+    named = [*scenes(config), *(part["name"] for part in parts)]
+    packages = {name.partition(":")[0].partition(".")[0] for name in named if ":" in name}
+    paths = [
+        *config["studies_from"],
+        *config["baselines_from"],
+        *(path for own in settings for path in own.get("depends", [])),
+        *(path for package in sorted(packages) for path in (package, f"{package}.py")),
+    ]
+    untracked = ["git", "ls-files", "--others", "--exclude-standard", "--"]
+    # One at a time: git refuses to look at a file outside the repository.
+    asked = [
+        subprocess.run([*untracked, path], check=False, capture_output=True, text=True)
+        for path in paths
+    ]
+    files = [quote(line) for one in asked for line in one.stdout.splitlines()]
+    return f". A clone needs your own files, too: `git add {' '.join(files)}`" if files else ""
 
 
 def configured_root() -> str:
@@ -111,62 +125,15 @@ def _is_here(root: str) -> bool:
     return Path(root) == Path(".")
 
 
-def _record_sums(root: Path, names: list[str] | None = None) -> str:
-    """`record` for a root that DVC does not track. What was not written since keeps its digest, so
-    that `verify` finds a change.
-
-    names: of the files, relative to the root; None: all finished ones.
-    """
-    names, noted = finished_files(root) if names is None else names, read_sums(root)
-    if not names:
-        raise DiagvibError(f"{root}: holds no data and no results yet; there is nothing to record")
-    since = (root / SUMS).stat().st_mtime if noted else 0.0
-    found = digests(
-        root,
-        [name for name in names if name not in noted or (root / name).stat().st_mtime >= since],
-    )
-    changed = [
-        str(root / name)
-        for name, digest in found.items()
-        if noted.get(name, digest) != digest and not made_here(str(root / name), since)
-    ]
-    if changed:
-        raise DiagvibError(
-            f"{_listed(changed)}: recorded in {root / SUMS}, but changed since by something other than "
-            "the workflow; delete what is damaged, and `snakemake` makes it again. If all is as it "
-            f"should be, delete {root / SUMS} and record again"
-        )
-    write_sums(root, {name: found.get(name) or noted[name] for name in names})
-    size = sum((root / name).stat().st_size for name in names)
-    return (
-        f"recorded {len(names):,} files ({size / 1e9:.1f} GB) in {root / SUMS}; `diagvib verify --root "
-        f"{quote(str(root))}` checks them again"
-    )
-
-
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded:
     prints one line."""
 
-    def recorded() -> str:
-        if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
-            pack(config["root"])  # an out of the stages that `dvc repro` runs
-        return record(config["root"], wanted, config)
-
-    _say_recorded(recorded, touched)
-
-
-def record_checksums(root: str, wanted: Iterable[str], touched: bool) -> None:
-    """`record_run` for a workflow without stages of DVC: the checksums of those of these files that
-    exist."""
-    names = [os.path.relpath(path, root) for path in wanted if os.path.exists(path)]
-    _say_recorded(lambda: _record_sums(Path(root), names), touched)
-
-
-def _say_recorded(recorded: Callable[[], str], touched: bool) -> None:
     try:
         _raise_first("`--touch` vouches for files without making them" if touched else None)
-        _say(recorded())
+        if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
+            pack(config["root"])  # an out of the stages that `dvc repro` runs
+        _say(record(config["root"], wanted, config))
     except DiagvibError as error:
         _say(f"not recorded: {error}")
 
@@ -176,7 +143,7 @@ def changed_behind(root: str) -> str | None:
     changed, if any.
 
     What the workflow itself made or was making since, finished or interrupted, is no such change;
-    nor is a deleted file, which it makes again.
+    nor is a deleted file, which it makes again. DiagvibError for a damaged ledger.
     """
     if "DVC_STAGE" in os.environ and not _left_to_dvc(root):
         return (
@@ -210,8 +177,7 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if
     nothing is recorded.
     """
-    by_dvc = _is_here(root) or lock_of(root).exists()
-    found, since = _compared_by_dvc(root) if by_dvc else _compared_by_sums(Path(root))
+    found, since = _compared(root)
     anew = {path for path in found["modified"] if made_here(path, since)}
     return {
         **found,
@@ -220,7 +186,7 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     }
 
 
-def _compared_by_dvc(root: str) -> tuple[dict[str, list[str]], float]:
+def _compared(root: str) -> tuple[dict[str, list[str]], float]:
     """What is modified and what deleted, and when it was recorded."""
     lock = lock_of(root)
     _raise_first(
@@ -243,20 +209,6 @@ def _compared_by_dvc(root: str) -> tuple[dict[str, list[str]], float]:
     return found, lock.stat().st_mtime
 
 
-def _compared_by_sums(root: Path) -> tuple[dict[str, list[str]], float]:
-    noted = read_sums(root)
-    if not noted:
-        raise DiagvibError(
-            f"nothing is recorded yet: there is no {root / SUMS}; `snakemake` writes it when it ends, "
-            f"and `diagvib record --root {quote(str(root))}` at any time"
-        )
-    there = digests(root, [name for name in noted if (root / name).is_file()])
-    return {
-        "modified": [str(root / name) for name, digest in there.items() if digest != noted[name]],
-        "deleted": [str(root / name) for name in noted if name not in there],
-    }, (root / SUMS).stat().st_mtime
-
-
 def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     """Say what `verify` found; returns whether nothing recorded was changed (deleted files are no
     damage)."""
@@ -271,11 +223,7 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     )
     if found["modified"]:
         first = found["modified"][0]
-        if not _is_here(root) and not lock_of(root).exists():
-            print(
-                f"Delete what has changed, e.g. with `rm {first}`, and `snakemake` makes it again"
-            )
-        elif first == METRICS:
+        if first == METRICS:
             print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
         else:
             print(

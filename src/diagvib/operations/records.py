@@ -14,9 +14,10 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
-from diagvib.operations.sums import MARK
 
 RECORDS = Path(".snakemake")
+# Snakemake's mark in folders that it made.
+MARK = ".snakemake_timestamp"
 # Snakemake divides longer names.
 _LONGEST_NAME = 254
 

@@ -17,7 +17,6 @@ from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import stages_of
 from diagvib.operations.provenance import PROVENANCE
 from diagvib.operations.records import RECORDS
-from diagvib.operations.sums import SUMS
 
 _CONFIG = "config/config.yaml"
 
@@ -61,7 +60,7 @@ def write_root_stages(root: str, config: dict) -> None:
         "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
         + _yaml({"stages": stages, "plots": made.get("plots", [])}),
     )
-    write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n/{SUMS}\n")
+    write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
 
 
 def _of_root(stage: dict, root: str, config: dict) -> dict:
