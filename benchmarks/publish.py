@@ -79,7 +79,7 @@ def publish(root: Path, folder: Path) -> dict:
         "versions": {
             name: sorted({run["versions"][name] for run in runs}) for name in runs[0]["versions"]
         },
-        "commits": sorted({run["code"]["git"]["commit"] for run in runs if run["code"]["git"]}),
+        "commits": sorted({run["git"]["commit"] for run in runs if run["git"]}),
         "training_hours": round(
             sum(run["seconds"]["train"] + run["seconds"]["test"] for run in runs) / 3600, 2
         ),

@@ -559,24 +559,6 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
         assert rows.loc["none", metric]["n"] == 0 and np.isnan(rows.loc["none", metric]["mean"])
     text = (tmp_path / "tables/tables.md").read_text()
     assert "(n = 2 of 3)" in text and "| none |  |  |  | val_loss | shape-hue | - |" in text
-    assert "other settings than the rest" not in text
-
-
-def test_means_over_runs_with_different_settings_are_named(tmp_path):
-    tables_of(tmp_path, {"net": perfect, "other": perfect}, wanted := expected(["net", "other"]))
-    made = tmp_path / "runs/net/o2o-easy" / BINDING / "1/run.json"
-    write_json(made, read_json(made) | {"settings": SETTINGS | {"batch_size": 64}})
-    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
-    said = (
-        "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
-        "experiment: net (batch size)."
-    )
-    assert said in (tmp_path / "tables/tables.md").read_text()
-    (tmp_path / "figures").mkdir()
-    write_report(
-        tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"}
-    )
-    assert said in (tmp_path / "report.html").read_text()
 
 
 def dogs(study: str, scene: str = "dogs", **changed):

@@ -220,8 +220,8 @@ def test_a_killed_run_is_not_continued_by_another_code(elsewhere, tmp_path, kind
         name: (tmp_path / "runs/0" / name).read_bytes()
         for name in ("history.jsonl", "predictions.parquet")
     }
-    noted = read_json(tmp_path / "runs/0/run.json")["code"]
-    assert len(noted["sha256"]) == 64 and noted["git"] is None, "a copy is no checkout"
+    noted = read_json(tmp_path / "runs/0/run.json")
+    assert len(noted["code"]) == 64 and noted["git"] is None, "a copy is no checkout"
     shutil.rmtree(tmp_path / "runs")
     assert train(tmp_path, kind).returncode == 0
     for name, content in continued.items():

@@ -282,7 +282,7 @@ mirror: mirror
 studies: [urbancars]
 bindings: [car-background-object]
 samples: 1
-counts: {train: 40, val: 16, test: 24}
+counts: {train: 16, val: 12, test: 12}
 image_size: 64
 baselines: [mine]
 baselines_from: [mine.yaml]
@@ -294,7 +294,7 @@ def test_a_root_of_photos_is_recorded_and_complete_in_a_clone_without_them(tmp_p
     folder, clone = tmp_path / "photos", tmp_path / "clone"
     folder.mkdir()
     dvc_repository(folder, tmp_path / "remote", "photos.yaml", PHOTOS)
-    make_photos(folder / "mirror/cars", 6)
+    make_photos(folder / "mirror/cars", 60)
     for name, text in {"mine.yaml": BASELINE, "own/net.py": NET}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

@@ -18,7 +18,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table, write_table
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.prefetch import ReadAhead
-from diagvib.settings.baselines import load_settings
+from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.grid import make_run
 from diagvib.training import run as runs
 from diagvib.training.cuda_graphs import WARM_UP
@@ -203,6 +203,29 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     train(root, "runs", training={**TRAINING, "seed": 2})
     said = capsys.readouterr().out
     assert "0: kept" in said and "1: kept" not in said
+
+
+EDITED = """
+from pathlib import Path
+from torch import nn
+
+def net(n_classes, image_size):
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, n_classes))
+
+Path(__file__).write_text(Path(__file__).read_text() + "MORE = 1\\n")
+"""
+
+
+def test_code_that_changes_while_it_is_loaded_makes_no_run(root, monkeypatch):
+    """A module that edits itself stands for a user who saves it just then."""
+    monkeypatch.chdir(root)
+    Path("edited.py").write_text(EDITED)
+    entry = {"model": "edited:net", "method": "erm", "batch_size": 16, "origin": "test"}
+    settings = complete({**entry, "optimiser": {"name": "adam", "lr": 1e-3}})
+    with pytest.raises(DiagvibError, match="hue-shape/0: the code changed while it was loaded"):
+        train(root, "runs", samples=[0], settings=settings)
+    assert not list((root / "runs").rglob("run.json"))
+    train(root, "runs", samples=[0], settings=settings)
 
 
 def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):

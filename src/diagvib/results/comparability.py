@@ -98,9 +98,19 @@ def judge_runs(
     return found
 
 
-def baseline_settings(frame: pd.DataFrame, settings: dict) -> dict[str, dict]:
-    """The settings of every baseline of some runs. Arguments as for `judge_runs`."""
-    return {name: _entry(settings, name) for name in frame["baseline"].unique()}
+def baseline_settings(
+    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
+) -> dict[str, dict]:
+    """Every baseline's settings: as recorded by its runs, otherwise as configured. Arguments as for
+    `judge_runs`."""
+    recorded = {
+        name: run["settings"]
+        for name, run in zip(frame["baseline"], made, strict=True)
+        if run and run.get("settings")
+    }
+    return {
+        name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()
+    }
 
 
 def is_untuned(baseline: str, settings: dict) -> bool:

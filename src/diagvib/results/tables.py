@@ -76,7 +76,8 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     }
     own = frame[frame["study"].isin(photos)]
     models = {
-        name: part_of(made, "model") for name, made in baseline_settings(own, settings).items()
+        name: part_of(made, "model")
+        for name, made in baseline_settings(own, [None] * len(own), settings).items()
     }
     scratch = [name for name, model in models.items() if not model.get("weights")]
     return (
@@ -97,7 +98,7 @@ def make_tables(
     """
     frame, known = collected.frame, known_studies(settings)
     sources = " and ".join(sorted(set(frame["sources"].dropna())))
-    baselines = baseline_settings(frame, settings)
+    baselines = baseline_settings(frame, collected.made, settings)
     made = metric_tables(frame, collected.cells, known, baselines)
     judged = judge_runs(frame, collected.made, settings)
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)

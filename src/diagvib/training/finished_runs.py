@@ -31,7 +31,7 @@ def what_makes(
     run: Run, settings: dict, training: dict, code: str, images: dict[str, str] | None
 ) -> dict:
     """Everything that makes a run the one it is, as its run.json has it. The device is no part of
-    it.
+    it, nor is the number of threads, which changes the last bits alone.
 
     settings: the baseline's; training: the configuration's; images: by split, `digest_of_images`;
     None if they are not there to be compared.
@@ -39,8 +39,11 @@ def what_makes(
     return {
         "run": run.name,
         "settings": settings,
-        "training": {**training, "seed": run.seed(training["seed"])},
-        "code": {"sha256": code, "git": None},
+        "training": {
+            **{key: value for key, value in training.items() if key != "threads"},
+            "seed": run.seed(training["seed"]),
+        },
+        "code": code,
         "images": images,
     }
 
@@ -113,13 +116,8 @@ def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] |
 
 
 def differing(said: dict, asked: dict) -> list[str]:
-    """In which parts a run.json differs from what the run is asked to be made with. The number of
-    threads, which changes the last bits alone, makes no difference."""
-    made = {part: said.get(part) for part in asked}
-    for part, free in (("training", "threads"), ("code", "git")):
-        if isinstance(made.get(part), dict):
-            made[part] = {**made[part], free: asked[part].get(free)}
-    return [part for part, value in asked.items() if value is not None and made[part] != value]
+    """In which parts what a file says made it differs from what is asked for."""
+    return [part for part, value in asked.items() if value is not None and said.get(part) != value]
 
 
 def file_digests(run: Path) -> dict[str, str]:

@@ -103,11 +103,8 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
     checkpoints, waiting = [], []
     with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
-        job = replace(
-            job,
-            datasets=source,
-            code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]),
-        )
+        job = replace(job, datasets=source)
+        job = replace(job, code=_code(job, runs[0]))
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
             checkpoints.append(
@@ -167,6 +164,11 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     return found
 
 
+def _code(job: Job, run: Run) -> str:
+    scene = job.datasets.metadata(run.dataset, "train")["scene"]
+    return code_digest(job.settings, __name__, scene)
+
+
 def _digest(job: Job, run: Run, metadata: dict) -> str:
     """A digest of everything that affects a run: a checkpoint made with anything else cannot be
     continued."""
@@ -200,11 +202,11 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
         {
             **asked,
             "seed": job.protocol.seed,
-            "training": asdict(job.protocol),
+            "threads": job.protocol.threads,
             "device": _device_name(job.device),
             "precision": job.protocol.on(job.device),
             "versions": _versions(),
-            "code": {**asked["code"], "git": git_state()},
+            "git": git_state(),
             "files": file_digests(out),
             "parameters": sum(p.numel() for p in method.parameters()),
             "train_images": facts["train_images"],
@@ -230,6 +232,10 @@ def _fit_run(
     method = make_baseline(
         settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed
     )
+    if _code(job, run) != job.code:
+        raise DiagvibError(
+            f"{run.name}: the code changed while it was loaded; run the same command again"
+        )
     tracker = make_tracker(job, run, train.scaling) if job.protocol.track_test else None
     with training_callback(
         run.name, folders.curves and folders.curves / str(run.sample)
