@@ -26,9 +26,9 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
 from diagvib import stages  # noqa: E402
 from diagvib.bench.results import save_result  # noqa: E402
+from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config, stage_settings  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
-from diagvib.training.finished_runs import runs_asked_for  # noqa: E402
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2

@@ -735,7 +735,7 @@ def test_a_root_of_its_own_is_never_recorded_as_the_current_folder(worked_in):
     assert "ledger: not recorded" in said and "files are not there yet" in said
     said = snakemake(worked_in, "prepared", "--config", "root=.", "--forcerun", "prepare")
     assert "ledger: not recorded: config/config.yaml: root is 'mine'" in said
-    assert "0 recorded files are changed" in diagvib(worked_in, "verify")
+    assert "0 recorded files are changed" in diagvib(worked_in, "verify", "--root", ".")
     assert (worked_in / "dvc.lock").read_bytes() == before
 
 

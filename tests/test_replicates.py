@@ -11,7 +11,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.plan import estimate
 from diagvib.settings.config import resolve, stage_settings
 from diagvib.settings.grid import Layout, dataset_count, make_run, runs
-from diagvib.training.protocol import run_seed
 from squares import Squares
 
 JOB = ("small_cnn", "two-cues", "corner-colour-extent")
@@ -86,10 +85,10 @@ def test_each_replicate_is_trained_with_a_seed_of_its_own(config, layout):
 
 def test_only_replicates_of_one_dataset_have_seeds_of_their_own():
     for number in range(3):
-        assert run_seed(make_run(*JOB, number), 7) == 7
+        assert make_run(*JOB, number).seed(7) == 7
         shared = make_run(*JOB, number, shared=True)
         assert (
-            (run_seed(shared, 7) == 7) == (number == 0)
+            (shared.seed(7) == 7) == (number == 0)
             and shared.dataset == 0
             and shared.sample == number
         )

@@ -294,7 +294,7 @@ def test_a_root_of_photos_is_recorded_and_complete_in_a_clone_without_them(tmp_p
     folder, clone = tmp_path / "photos", tmp_path / "clone"
     folder.mkdir()
     dvc_repository(folder, tmp_path / "remote", "photos.yaml", PHOTOS)
-    make_photos(folder / "mirror/cars", 60)
+    make_photos(folder / "mirror/cars", 100)
     for name, text in {"mine.yaml": BASELINE, "own/net.py": NET}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)

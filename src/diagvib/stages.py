@@ -17,7 +17,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene, source_state
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import Layout, job_runs
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -151,7 +151,6 @@ def train(
     """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a
     folder that may have published weights of models in its subfolder `weights`."""
     from diagvib.foundation.devices import resolve_device
-    from diagvib.training.finished_runs import job_runs
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
 
@@ -233,9 +232,9 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
 def tabulate(layout: Layout, settings: dict, threads: int) -> None:
     """Make the tables of all runs and their headline numbers; runs that do not exist, or are not
     those that the settings ask for, are marked as missing."""
+    from diagvib.operations.asked import runs_asked_for
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
-    from diagvib.training.finished_runs import runs_asked_for
 
     expected = runs_asked_for(layout, settings)
     runs = tabulate(layout.all_runs, layout.tables, expected, settings, threads, layout.tuning)

@@ -17,9 +17,10 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import made_from
+from diagvib.operations.asked import asked_for
 from diagvib.scenes import source_state
 from diagvib.settings.grid import Layout
-from diagvib.training.finished_runs import LAST, asked_for, differing
+from diagvib.training.finished_runs import LAST, differing
 
 
 def make_unrecorded_again(config: dict) -> None:

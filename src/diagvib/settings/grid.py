@@ -153,6 +153,14 @@ def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool 
     return Run(baseline, study, binding, target, tuple(cues), sample, shared)
 
 
+def job_runs(settings: dict, baseline: str, study: str, binding: str) -> list[Run]:
+    """The runs of a train job. settings: its `config.stage_settings`."""
+    shared = replicates(load_scene(settings["scene"])) == "seeds"
+    return [
+        make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])
+    ]
+
+
 def expected_runs(config: dict) -> list[dict]:
     """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is
     None."""

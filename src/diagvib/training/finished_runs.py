@@ -2,29 +2,13 @@
 and unchanged since."""
 
 import json
-from functools import cache
 from pathlib import Path
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_json, read_metadata
-from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
-from diagvib.settings.config import stage_settings
-from diagvib.settings.grid import (
-    RUN_FILES,
-    WEIGHTS_FILE,
-    Layout,
-    Run,
-    expected_runs,
-    make_run,
-    train_jobs,
-)
-from diagvib.studies.study import SPLITS
-from diagvib.training.code_digest import code_digest
+from diagvib.foundation.files import file_sha256
+from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Run
 
 # Written last, so that a run with this file is complete.
 LAST = "run.json"
-TRAINING_CODE = "diagvib.training.run"
 
 
 def what_makes(
@@ -48,71 +32,11 @@ def what_makes(
     }
 
 
-def job_runs(settings: dict, baseline: str, study: str, binding: str) -> list[Run]:
-    """The runs of a train job. settings: its `config.stage_settings`."""
-    shared = replicates(load_scene(settings["scene"])) == "seeds"
-    return [
-        make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])
-    ]
-
-
-def asked_for(layout: Layout, settings: dict, *names: str) -> dict[Run, dict]:
-    """What makes each run of a train job, given what is on disk now; arguments as for
-    `job_runs`."""
-    code = _code(json.dumps(settings["baseline"]), settings["scene"])
-    return {
-        run: what_makes(
-            run,
-            settings["baseline"],
-            settings["training"],
-            code,
-            _image_digests(layout, settings, run),
-        )
-        for run in job_runs(settings, *names)
-    }
-
-
-def runs_asked_for(layout: Layout, config: dict) -> list[dict]:
-    """`grid.expected_runs`, each with what it must be made with, `asked`. config: at least the
-    settings of the stage `tabulate`."""
-    asked = [
-        one
-        for baseline, study, binding in train_jobs(config)
-        for one in asked_for(
-            layout, stage_settings(config, "train", study, baseline), baseline, study, binding
-        ).values()
-    ]
-    runs = zip(expected_runs(config), asked, strict=True)
-    return [{**run, "asked": one} for run, one in runs]
-
-
-@cache
-def _code(settings: str, scene: str) -> str:
-    return code_digest(json.loads(settings), TRAINING_CODE, scene)
-
-
 def digest_of_images(metadata: dict) -> str:
     """What identifies a split's images, given their metadata (`images.datasets`): the sha256 of
     their file, or of the recipes, with the digest of the sources and the size."""
     rendered = (metadata.get(key) for key in ("recipe_digest", "sources_digest", "image_shape"))
     return metadata.get("sha256") or " ".join(map(str, rendered))
-
-
-def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] | None:
-    try:
-        if settings["images"] == "parquet":
-            noted = read_json(layout.digests(run.study, run.binding))
-            return {split: noted[f"{run.dataset}/{split}.parquet"] for split in SPLITS}
-        noted, size = read_metadata(layout.recipes(run.study, run.binding)), settings["image_size"]
-        made = {"sources_digest": noted["sources_digest"], "image_shape": [size, size, 3]}
-        return {
-            split: digest_of_images(
-                {**made, "recipe_digest": noted["digests"][f"{run.dataset}/{split}"]}
-            )
-            for split in SPLITS
-        }
-    except (DiagvibError, KeyError):
-        return None
 
 
 def differing(said: dict, asked: dict) -> list[str]:

@@ -1,0 +1,64 @@
+"""What each run must have been made with, as far as the configuration and what is on disk say."""
+
+import json
+from functools import cache
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_json, read_metadata
+from diagvib.settings.config import stage_settings
+from diagvib.settings.grid import Layout, Run, expected_runs, job_runs, train_jobs
+from diagvib.studies.study import SPLITS
+from diagvib.training.code_digest import code_digest
+from diagvib.training.finished_runs import digest_of_images, what_makes
+
+
+def asked_for(layout: Layout, settings: dict, *names: str) -> dict[Run, dict]:
+    """What makes each run of a train job, given what is on disk now; arguments as for
+    `job_runs`."""
+    code = _code(json.dumps(settings["baseline"]), settings["scene"])
+    return {
+        run: what_makes(
+            run,
+            settings["baseline"],
+            settings["training"],
+            code,
+            _image_digests(layout, settings, run),
+        )
+        for run in job_runs(settings, *names)
+    }
+
+
+def runs_asked_for(layout: Layout, config: dict) -> list[dict]:
+    """`grid.expected_runs`, each with what it must be made with, `asked`. config: at least the
+    settings of the stage `tabulate`."""
+    asked = [
+        one
+        for baseline, study, binding in train_jobs(config)
+        for one in asked_for(
+            layout, stage_settings(config, "train", study, baseline), baseline, study, binding
+        ).values()
+    ]
+    runs = zip(expected_runs(config), asked, strict=True)
+    return [{**run, "asked": one} for run, one in runs]
+
+
+@cache
+def _code(settings: str, scene: str) -> str:
+    return code_digest(json.loads(settings), "diagvib.training.run", scene)
+
+
+def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] | None:
+    try:
+        if settings["images"] == "parquet":
+            noted = read_json(layout.digests(run.study, run.binding))
+            return {split: noted[f"{run.dataset}/{split}.parquet"] for split in SPLITS}
+        noted, size = read_metadata(layout.recipes(run.study, run.binding)), settings["image_size"]
+        made = {"sources_digest": noted["sources_digest"], "image_shape": [size, size, 3]}
+        return {
+            split: digest_of_images(
+                {**made, "recipe_digest": noted["digests"][f"{run.dataset}/{split}"]}
+            )
+            for split in SPLITS
+        }
+    except (DiagvibError, KeyError):
+        return None
