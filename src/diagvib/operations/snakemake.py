@@ -12,14 +12,18 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.operations.beginning import begin, end
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve
+from diagvib.settings.grid import Layout, scenes
 
 
 def prepare_snakemake(workflow, config: dict) -> dict:
@@ -58,8 +62,14 @@ def before_the_first_job(workflow, root: str) -> None:
 
 
 def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
-    """Record the run. wanted: every file of a complete one."""
+    """Record the run, and say what was left out of it. wanted: every file of a complete one."""
     record_run(config, wanted, workflow.touch)
+    for name in scenes(config):
+        prepared = Layout(Path(config["root"])).prepared(name)
+        if (prepared / DIGESTS_FILE).exists():
+            made = load_scene(name).catalogue(prepared).sources
+            if made not in ("official", "embedded"):
+                print(f"{name}: made from {made} sources", file=sys.stderr)
 
 
 def after_failure(workflow) -> None:

@@ -55,14 +55,16 @@ _MAYBE_EMPTY = {
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
-    """The note for everything made from sources other than the paper's; empty if none is needed.
+    """The note for everything made from sources other than the paper's, or from photos of which
+    some were left out; empty if none is needed.
 
     If nothing has run yet, the configuration's `sources` decide.
     """
     ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
+    made = f"Made from {' and '.join(ran or [settings.get('sources', 'official')])} sources"
     if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
-        return ""
-    return f"Made from {' and '.join(ran or [settings['sources']])} sources: not comparable to the paper."
+        return f"{made}." if {*ran} - {"official"} else ""
+    return f"{made}: not comparable to the paper."
 
 
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
