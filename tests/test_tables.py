@@ -13,7 +13,7 @@ from diagvib import stages
 from diagvib.results import TABLE_FILES
 from diagvib.results.paper import describe_missing, missing_runs, percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import read_tables, source_note, tabulate
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -356,3 +356,20 @@ def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
         in capsys.readouterr().err
     )
     assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("sources", "comparable", "note"),
+    [
+        ("official", True, ""),
+        ("official", False, "Made from official sources: not comparable to the paper."),
+        (
+            "official (6 of 90 files left out)",
+            True,
+            "Made from official (6 of 90 files left out) sources.",
+        ),
+    ],
+)
+def test_the_note_names_sources_and_what_was_left_out(sources, comparable, note):
+    runs = pd.DataFrame({"status": ["ok"], "sources": [sources], "comparable": [comparable]})
+    assert source_note(runs, {}) == note

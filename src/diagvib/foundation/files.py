@@ -169,9 +169,13 @@ def file_sha256(path: str | Path) -> str:
 def write_digests(folder: str | Path, names: Iterable[str]) -> None:
     """Write the sha256 of each of these files of a folder to its DIGESTS_FILE; to be called after
     they are written."""
-    write_json(
-        Path(folder) / DIGESTS_FILE, {name: file_sha256(Path(folder) / name) for name in names}
-    )
+    try:
+        digests = {name: file_sha256(Path(folder) / name) for name in names}
+    except OSError as error:
+        raise DiagvibError(
+            f"{error.filename}: {error.strerror}; every file that a scene lists must be written"
+        ) from None
+    write_json(Path(folder) / DIGESTS_FILE, digests)
 
 
 def write_text(path: str | Path, text: str) -> None:
