@@ -308,7 +308,7 @@ FILES = [
     (b"studies: [zgo, ZGO]", "zgo and ZGO differ only in case"),
     (b"studies: [ZSO]", "did you mean zso"),
     (b"baselines: [small_cnn, {name: Small_cnn}]", "small_cnn and Small_cnn differ only in case"),
-    (b"#" * 10_000_001, "not a file of at most"),
+    (b"#" * 10_000_001, "not a regular file of at most"),
     (b"", "is empty"),
     (b"# a comment\n", "is empty"),
     (b"studies: &a [*a]", "studies"),
@@ -805,6 +805,11 @@ STUDIES = [
             {**TRAIN, "cells": [[0, "added"], [1, 1], [2, 2]]}, OOD, roles={"target": 3, "cue": 4}
         ),
         ("studies.x.rows.0.cells.0.1", "added"),
+    ),
+    (
+        "x",
+        of_rows(TRAIN, OOD, roles={"target": 300, "cue": 300}),
+        ("studies.x.roles", "more than 50,000 cells"),
     ),
     ("x", of_rows(TRAIN, OOD, bound=["cue"]), ("studies.x.bound", "`target` first")),
     ("x", of_rows(TRAIN, OOD, bound=["cue", "target"]), ("studies.x.bound", "in their order")),

@@ -267,7 +267,7 @@ def read_yaml(path: str | Path):
     try:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_YAML:
-            raise OSError(errno.EINVAL, f"not a file of at most {_MOST_YAML:,} bytes")
+            raise OSError(errno.EINVAL, f"not a regular file of at most {_MOST_YAML:,} bytes")
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
