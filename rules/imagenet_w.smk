@@ -48,8 +48,6 @@ rule tables:
     message: f"everything is done; see {LAYOUT.tables}"
 
 rule stand_ins:
-    input:
-        code=stage_code("stand_ins"),
     output:
         STAND_INS or [f"{LAYOUT.photos}/{DIGESTS_FILE}"],
     log:
@@ -59,6 +57,7 @@ rule stand_ins:
     threads: THREADS
     params:
         settings=stage("stand_ins"),
+        code=stage_code("stand_ins").digest,
     message:
         "draw stand-ins, and train a small net on them"
     shell:
@@ -67,7 +66,6 @@ rule stand_ins:
 rule evaluate:
     input:
         STAND_INS,
-        code=stage_code("evaluate"),
     output:
         LAYOUT.model("{name}"),
     log:
@@ -79,6 +77,7 @@ rule evaluate:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("evaluate"),
+        code=stage_code("evaluate").digest,
         photos=STATE,
     message:
         "evaluate {wildcards.name}"
@@ -89,7 +88,6 @@ rule evaluate:
 rule features:
     input:
         STAND_INS,
-        code=stage_code("features"),
     output:
         FEATURES,
     log:
@@ -101,6 +99,7 @@ rule features:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("features"),
+        code=stage_code("features").digest,
         photos=STATE,
     message:
         "compute the features of all photos"
@@ -111,7 +110,6 @@ rule features:
 rule last_layer:
     input:
         FEATURES,
-        code=stage_code("last_layer"),
     output:
         LAYOUT.method("{name}"),
     log:
@@ -123,6 +121,7 @@ rule last_layer:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("last_layer"),
+        code=stage_code("last_layer").digest,
     message:
         "train the last layer with {wildcards.name}"
     shell:
@@ -133,7 +132,6 @@ rule compare:
     input:
         MODELS,
         LAST_LAYERS,
-        code=stage_code("compare"),
     output:
         TABLES,
     log:
@@ -143,6 +141,7 @@ rule compare:
     threads: 1
     params:
         settings=stage("compare"),
+        code=stage_code("compare").digest,
     message:
         "compare with the paper"
     shell:

@@ -8,6 +8,7 @@ benchmarks/README.md.
 import atexit
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -24,6 +25,7 @@ from diagvib.operations.scheduler import wake_only_for_the_limit
 from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve
 from diagvib.settings.grid import Layout, scenes
+from diagvib.training.finished_runs import LAST
 
 
 def prepare_snakemake(workflow, config: dict) -> dict:
@@ -49,9 +51,12 @@ def prepare_snakemake(workflow, config: dict) -> dict:
 
 
 def before_the_first_job(workflow, root: str) -> None:
-    """Start nothing if something else has changed recorded files; and end on SIGTERM as Snakemake
-    would."""
+    """Start nothing if something else has changed recorded files; forget what forced jobs would
+    keep; and end on SIGTERM as Snakemake would."""
     _check_recorded(root)
+    for job in () if workflow.touch else workflow.dag.needrun_jobs():
+        if workflow.dag.reason(job).forced:
+            _forget(job, Layout(Path(root)))
 
     def finish_running_jobs(*_) -> None:
         # The main thread may hold the scheduler's lock when the signal comes, and would wait for
@@ -59,6 +64,17 @@ def before_the_first_job(workflow, root: str) -> None:
         threading.Thread(target=workflow.scheduler.exit_gracefully).start()
 
     signal.signal(signal.SIGTERM, finish_running_jobs)
+
+
+def _forget(job, layout: Layout) -> None:
+    """Delete what a job would keep: the mark of its finished runs, and unfinished trainings or
+    trials."""
+    for file in map(Path, job.output):
+        if file.name == LAST:
+            file.unlink(missing_ok=True)
+    kept = {"train": layout.checkpoints, "tune": layout.tuned}.get(job.rule.name)
+    if kept:
+        shutil.rmtree(kept(**job.wildcards_dict), ignore_errors=True)
 
 
 def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:

@@ -147,16 +147,22 @@ def mixed_settings(frame: pd.DataFrame, made: Sequence[dict | None]) -> dict[str
 
 
 def mixed_note(frame: pd.DataFrame, made: Sequence[dict | None]) -> str:
-    """`mixed_settings` in words; empty if there are none."""
+    """`mixed_settings` in words, and the packages of which runs used several versions; empty if
+    there are none."""
     names = [f"{name} ({', '.join(words)})" for name, words in mixed_settings(frame, made).items()]
-    return (
-        (
-            "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
-            f"experiment: {'; '.join(names)}."
-        )
-        if names
-        else ""
-    )
+    seen: dict[str, set] = {}
+    for run in made:
+        for package, version in ((run or {}).get("versions") or {}).items():
+            seen.setdefault(package, set()).add(str(version))
+    several = [
+        f"{name} {', '.join(sorted(found))}" for name, found in seen.items() if len(found) > 1
+    ]
+    sentences = {
+        "Some runs of a baseline were made with other settings than the rest, so its means are of no single "
+        "experiment": names,
+        "The runs were made with several versions of packages": several,
+    }
+    return " ".join(f"{text}: {'; '.join(words)}." for text, words in sentences.items() if words)
 
 
 def is_untuned(baseline: str, settings: dict) -> bool:

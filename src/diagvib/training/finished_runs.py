@@ -12,8 +12,7 @@ LAST = "run.json"
 
 
 def marks(run: Path, digest: str) -> dict:
-    """For run.json: the digest of everything that affects the run, and the sha256 of its other
-    files."""
+    """For run.json: the digest of what the run was made from, and the sha256 of its other files."""
     return {
         "digest": digest,
         "files": {name: file_sha256(run / name) for name in RUN_FILES if name != LAST},
@@ -30,3 +29,15 @@ def is_finished(run: Path, digest: str, with_weights: bool) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def other_versions(run: Path, versions: dict[str, str]) -> str:
+    """For a message about a finished run: the packages that had another version than in `versions`;
+    empty if none had."""
+    noted = json.loads((run / LAST).read_text())["versions"]
+    changed = [
+        f"{name} {noted.get(name, 'none')} (now {versions.get(name, 'none')})"
+        for name in sorted({*noted, *versions})
+        if noted.get(name) != versions.get(name)
+    ]
+    return f", but with {', '.join(changed)}" if changed else ""

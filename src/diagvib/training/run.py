@@ -2,20 +2,17 @@
 (study, binding)."""
 
 import json
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.counterfactuals import SceneCounterfactuals
@@ -32,9 +29,9 @@ from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
-from diagvib.training.code_digest import code_digest, git_state
+from diagvib.training.code_digest import code_digest, git_state, package_versions
 from diagvib.training.cuda_graphs import cuda_graphs
-from diagvib.training.finished_runs import LAST, is_finished, marks
+from diagvib.training.finished_runs import LAST, is_finished, marks, other_versions
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol, enough_memory, run_seed
 from diagvib.training.trainer import Fitted, Tracker, Trainer
@@ -71,7 +68,8 @@ class Job:
     them. datasets: the source of the images. keep_weights: also store the selected weights with
     each run, as a state dict. cuda_graphs: whether a GPU's steps are recorded, for speed. prepared:
     the scene's prepared sources, for methods that render. weights: a folder that may contain
-    published weights. code: digest of the code that trains them, computed when training starts."""
+    published weights. code, versions: digest of the code that trains them, and the versions of
+    packages, both found when training starts."""
 
     settings: dict
     protocol: Protocol
@@ -82,12 +80,13 @@ class Job:
     prepared: Path | None = None
     weights: Path | None = None
     code: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     """Train a baseline on each run's images and write the run's folder. runs: samples, or
     replicates on one, of a (baseline, study, binding). An existing run made with the same settings,
-    images and code is kept.
+    images and code is kept, even if packages have other versions since, which is then said.
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is not
     a number, or too little GPU memory.
@@ -100,25 +99,31 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         job = replace(
             job,
             datasets=source,
-            code=code_digest(job.settings, __name__, metadata[0]["train"]["scene"]),
+            code=code_digest(
+                job.settings, __name__, metadata[0]["train"]["scene"], kind_of(job.datasets)
+            ),
+            versions=package_versions(job.settings),
         )
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(
                 job, protocol=replace(job.protocol, seed=run_seed(run, job.protocol.seed))
             )
+            made_by, folder = _digest(own, run, made_from), folders.runs / str(run.sample)
             checkpoints.append(
-                Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from))
+                Checkpoint(
+                    folders.checkpoints / f"{run.sample}.pt",
+                    digest({"run": made_by, "versions": job.versions}),
+                )
             )
-            if is_finished(
-                folders.runs / str(run.sample), checkpoints[-1].digest, job.keep_weights
-            ):
+            if is_finished(folder, made_by, job.keep_weights):
                 print(
                     f"{run.name}: kept, because it was made with the same settings, images and code"
+                    + other_versions(folder, job.versions)
                 )
                 continue
             # A run that is trained again does not exist until it is complete.
-            (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
-            waiting.append((own, run, folders, checkpoints[-1]))
+            (folder / LAST).unlink(missing_ok=True)
+            waiting.append((own, run, folders, checkpoints[-1], made_by))
         for task in waiting:
             with enough_memory(task[1], job.settings["batch_size"]):
                 _train_run(*task)
@@ -158,9 +163,13 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     return found
 
 
+def kind_of(datasets: Datasets) -> str:
+    """The configuration's `images` for such datasets."""
+    return "parquet" if isinstance(datasets, ImageFiles) else "render"
+
+
 def _digest(job: Job, run: Run, metadata: dict) -> str:
-    """A digest of everything that affects a run: a checkpoint made with anything else cannot be
-    continued."""
+    """A digest of everything that affects a run but the versions of packages."""
     return digest(
         {
             "run": asdict(run),
@@ -170,12 +179,11 @@ def _digest(job: Job, run: Run, metadata: dict) -> str:
             "precision": job.protocol.on(job.device),
             "images": metadata,
             "code": job.code,
-            "torch": torch.__version__,
         }
     )
 
 
-def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> None:
+def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, made_by: str) -> None:
     started, out = time.perf_counter(), folders.runs / str(run.sample)
     method, fitted, facts = _fit_run(job, run, folders, checkpoint)
     trained = time.perf_counter()
@@ -194,9 +202,9 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint) -> 
             "training": asdict(job.protocol),
             "device": _device_name(job.device),
             "precision": job.protocol.on(job.device),
-            "versions": _versions(),
+            "versions": job.versions,
             "code": {"sha256": job.code, "git": git_state()},
-            **marks(out, checkpoint.digest),
+            **marks(out, made_by),
             "parameters": sum(p.numel() for p in method.parameters()),
             "train_images": facts["train_images"],
             "pixel_mean": facts["scaling"].mean,
@@ -406,14 +414,6 @@ def _group_metrics(table: pa.Table, target: str) -> dict:
             "per_class": per_class_accuracy(label[at], prediction[at]),
         }
     return metrics
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "diagvib": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pyarrow")},
-    }
 
 
 def _device_name(device: torch.device) -> str:
