@@ -205,6 +205,19 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     assert "0: kept" in said and "1: kept" not in said
 
 
+def test_another_version_of_a_package_is_named_and_trains_nothing(root, capsys):
+    mark = train(root, "runs", samples=[0]) / "0/run.json"
+    made = read_json(mark)
+    now, made["versions"]["torch"] = made["versions"]["torch"], "1.0"
+    mark.write_text(json.dumps(made))
+    train(root, "runs", samples=[0])
+    said = capsys.readouterr().out
+    assert (
+        f"0: kept, because it was made with the same settings, images and code, but with torch 1.0 (now {now})\n"
+        in said
+    )
+
+
 def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
     out = train(root, "runs")
 

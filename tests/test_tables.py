@@ -11,6 +11,7 @@ import pytest
 
 from diagvib import stages
 from diagvib.results import TABLE_FILES
+from diagvib.results.comparability import mixed_note
 from diagvib.results.paper import describe_missing, missing_runs, percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import read_tables, source_note, tabulate
@@ -295,6 +296,15 @@ def test_the_same_runs_give_the_same_bytes(runs):
     first = {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
     tables_of(runs)
     assert first == {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
+
+
+def test_several_versions_of_a_package_are_named():
+    made = [{"versions": {"torch": version, "numpy": "2.0"}} for version in ("2.4", "2.5", "2.4")]
+    frame = pd.DataFrame({"baseline": ["one", "two", "one", "absent"]})
+    assert mixed_note(frame, [*made, None]) == (
+        "The runs were made with several versions of packages: torch 2.4, 2.5."
+    )
+    assert mixed_note(frame[:2], [made[0], made[2]]) == ""
 
 
 def test_predictions_of_another_run_are_damage(runs):
