@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 from diagvib import __version__
@@ -47,14 +47,19 @@ def baseline_entries(settings: dict) -> list[str | Path]:
 def package_versions(settings: dict) -> dict[str, str]:
     """The versions of Python, of this package, and of the installed packages that training always
     uses or that the code of a baseline imports."""
-    imported = code_of(baseline_entries(settings)).packages
-    names = packages_distributions()
-    found = {name for package in imported for name in names.get(package, [])}
+    packages = {*_ALWAYS, *code_of(baseline_entries(settings)).packages}
     return {
         "diagvib": __version__,
         "python": platform.python_version(),
-        **{name: version(name) for name in sorted({*_ALWAYS, *found})},
+        **{package: _version(package) for package in sorted(packages)},
     }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # its distribution has another name, which takes long to find
+        return " ".join(map(version, packages_distributions().get(package, [])))
 
 
 def git_state() -> dict | None:
