@@ -116,10 +116,12 @@ FILES = {
     "atelier/models.py": (
         "import os\nfrom .layers import Block\nfrom typing import TYPE_CHECKING\nimport yaml, sys\n"
         "if TYPE_CHECKING:\n    import single\nelse:\n    import late\nfrom ...above import x\n"
+        "import atelier.open.deep\n"
     ),
     "atelier/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
     "atelier/constants.py": "from atelier import models\nfrom diagvib.methods import vae\n",
     "atelier/unused.py": "",
+    "atelier/open/deep.py": "",  # in a folder without __init__.py
     "shapes/round.py": "this is no Python",
     "late.py": "",
     "single.py": "",
@@ -141,6 +143,7 @@ def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
         "atelier.constants",
         "atelier.layers",
         "atelier.models",
+        "atelier.open.deep",
         "late",
         "shapes.round",
     ]

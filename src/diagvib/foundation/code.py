@@ -113,30 +113,22 @@ def imported_in(module: str, function: str) -> list[str]:
 def find_source(name: str) -> Path | None:
     """The Python file of a module, found as `import` does and in the current folder, but without
     importing its parent packages; None if there is none."""
-    if name.partition(".")[0] == OURS:
-        path = _PACKAGE.joinpath(*name.split(".")[1:])
-        return next(
-            (file for file in (path / "__init__.py", path.with_suffix(".py")) if file.is_file()),
-            None,
-        )
-    place, spec, parts = None, None, name.split(".")
-    for depth in range(len(parts)):
-        spec = _spec(".".join(parts[: depth + 1]), place)
-        if spec is None:
-            return None
-        place = spec.submodule_search_locations
-        if place is None and depth + 1 < len(parts):
-            return None
-    origin = Path(spec.origin) if spec.origin and spec.has_location else None
-    return origin.resolve() if origin and origin.suffix == ".py" else None
+    top, *inner = name.split(".")
+    spec = None if top == OURS else _spec(top)
+    folders = [_PACKAGE] if top == OURS else (spec and spec.submodule_search_locations) or ()
+    paths = [Path(folder, *inner) for folder in folders]
+    files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
+    if spec and spec.has_location and not inner:
+        files = [Path(spec.origin)]
+    return next((file.resolve() for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
-def _spec(name: str, place: Iterable[str] | None) -> ModuleSpec | None:
+def _spec(name: str) -> ModuleSpec | None:
     for finder in sys.meta_path:
-        spec = finder.find_spec(name, place)
+        spec = finder.find_spec(name, None)
         if spec is not None:
             return spec
-    return PathFinder.find_spec(name, [os.getcwd()]) if place is None else None
+    return PathFinder.find_spec(name, [os.getcwd()])
 
 
 def program_digest(path: Path) -> str:
@@ -245,16 +237,19 @@ def _resolved(imports: Iterable[str], module: str, path: Path) -> Iterator[str]:
 
 
 def _data(path: Path) -> dict[str, Path]:
-    """The files that a file of ours names in quotation marks, in config/ or beside it, and those
+    """The files that a module of ours names in quotation marks, in config/ or beside it, and those
     that they name."""
-    quoted = (
-        _source(*file_version(path)).quoted
-        if path.suffix == ".py"
-        else _QUOTED_FILE.findall(path.read_text(errors="replace"))
-    )
-    found = {}
-    for name in quoted:
-        for file in (definition_path(name), path.parent / name):
-            if file.is_file() and file != path:
-                found |= {name: file, **_data(file)}
+    found, waiting = {}, [path]
+    while waiting:
+        file = waiting.pop()
+        quoted = (
+            _source(*file_version(file)).quoted
+            if file.suffix == ".py"
+            else _QUOTED_FILE.findall(file.read_text(errors="replace"))
+        )
+        for name in quoted:
+            for named in (definition_path(name), file.parent / name):
+                if name not in found and named.is_file():
+                    found[name] = named
+                    waiting.append(named)
     return found
