@@ -2,7 +2,6 @@
 
 python benchmarks/simulated_statistics.py intervals
 python benchmarks/simulated_statistics.py gaps
-python benchmarks/simulated_statistics.py orders
 git show 8d853e7:src/diagvib/uncertainty.py > before.py
 python benchmarks/simulated_statistics.py intervals --before before.py     # that code compared with today's
 """
@@ -16,22 +15,16 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 # Threads for matrices this small cost far more than they save.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from collections.abc import Iterable, Iterator  # noqa: E402
 from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402
 from itertools import product  # noqa: E402
 from types import ModuleType  # noqa: E402
 from typing import Annotated  # noqa: E402
 
-import numpy as np  # noqa: E402
 import typer  # noqa: E402
-from scipy.stats import spearmanr  # noqa: E402
 
 import simulated_designs as designs  # noqa: E402
 from diagvib.bench.results import save_result  # noqa: E402
-from diagvib.results import orders as ours  # noqa: E402
 from diagvib.results import uncertainty  # noqa: E402
-from diagvib.results.paper import read_paper_tables  # noqa: E402
-from diagvib.results.verdicts import MARGIN, PAPER_SAMPLES, assumed_uncertainty  # noqa: E402
 
 SAMPLES = (2, 3, 5, 6, 20)
 ALIKE, UNLIKE = designs.normal_runs(designs.ALIKE), designs.normal_runs(designs.UNLIKE)
@@ -74,9 +67,6 @@ COMPARISONS = [
 # Mean gap of a method and of ERM: both follow the cue equally; the method twice as much; ERM hardly
 # at all.
 GAP_MEANS = ((-0.3, -0.3), (-0.4, -0.2), (-0.1, -0.05))
-
-# How alike both sides of a rank correlation are, by Pearson's.
-ALIKE_ORDERS = (0, 0.5, 0.8, 0.95, 0.99)
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.callback()(lambda: None)  # so that a command must be named even while there is only one
@@ -152,184 +142,6 @@ def gaps(
             )
             print(*rows[-1].values(), sep=" | ", flush=True)
     save_result("statistics-gaps", "cpu", rows, out, times=times)
-
-
-@app.command()
-def orders(
-    times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 400,
-    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
-    / "benchmarks/results",
-) -> None:
-    """Coverage of the intervals of rank correlations, false alarms of their tests, and how far
-    cells are told apart."""
-    rows = [
-        *_factor_orders(times),
-        *_pair_orders(times),
-        *_resampled_factors(times),
-        *_sample_intervals(times),
-        *_won_pairs(times),
-        *_close_cells(times),
-    ]
-    for row in rows:
-        print(
-            *(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()),
-            sep=" | ",
-        )
-    save_result("statistics-orders", "cpu", rows, out, times=times)
-
-
-def _factor_orders(times: int) -> Iterator[dict]:
-    """Mean over the studies, for six factors, drawn again each time. The truth is the value for
-    20,000 factors."""
-    for studies, own, alike in product((1, 2, 8), (0.1, 0.5), ALIKE_ORDERS):
-        generator = np.random.default_rng(studies)
-        many = designs.alike_factors(generator, alike, own, studies, 20_000)
-        truth = float(np.mean([spearmanr(*both).statistic for both in zip(*many, strict=True)]))
-        drawn = (
-            designs.scored_factors(designs.alike_factors(generator, alike, own, studies, 6))
-            for _ in range(times)
-        )
-        yield {
-            "what": "target factors",
-            "studies": studies,
-            "own": own,
-            **_told(drawn, truth, alike),
-        }
-
-
-def _pair_orders(times: int) -> Iterator[dict]:
-    """The 30 ordered pairs of six factors, drawn again each time. The truth is the mean of six
-    draws of 250 factors' pairs."""
-    for own, noise, alike in product((0.0, 0.5), (0.3, 1.0), ALIKE_ORDERS):
-        generator = np.random.default_rng(6)
-        many = [
-            designs.scored_pairs(designs.alike_pairs(generator, alike, own, noise, 250))
-            for _ in range(6)
-        ]
-        truth = float(np.mean([(first * second).sum() for [(first, second)] in many]))
-        drawn = (
-            designs.scored_pairs(designs.alike_pairs(generator, alike, own, noise, 6))
-            for _ in range(times)
-        )
-        yield {"what": "pairs", "own": own, "noise": noise, **_told(drawn, truth, alike)}
-
-
-def _told(drawn: Iterable[list], truth: float, alike: float) -> dict:
-    """Coverage and width of the interval; where the two sides are unrelated, how often p is below
-    0.05 as well."""
-    drawn = [scored for scored in drawn if scored]
-    found = [np.mean([(first * second).sum() for first, second in scored]) for scored in drawn]
-    ends = np.array([ours.order_interval(spearman, 6) for spearman in found])
-    alarms = (
-        {}
-        if alike
-        else {"false_alarms": float(np.mean([ours.order(scored)["p"] <= 0.05 for scored in drawn]))}
-    )
-    return {
-        "truth": truth,
-        "coverage": float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()),
-        "width": float(np.diff(ends).mean()),
-        **alarms,
-    }
-
-
-def _resampled_factors(times: int) -> Iterator[dict]:
-    """Other intervals of the mean over studies, for a quarter of the datasets."""
-    for studies, own, alike in product((1, 2, 8), (0.1, 0.5), ALIKE_ORDERS):
-        generator = np.random.default_rng(studies)
-        truth = float(
-            designs.mean_spearman(designs.alike_factors(generator, alike, own, studies, 20_000))
-        )
-        drawn = [
-            designs.alike_factors(generator, alike, own, studies, 6) for _ in range(times // 4)
-        ]
-        for interval in (designs.bootstrap_over_factors, designs.jackknife_over_factors):
-            ends = np.array([interval(one) for one in drawn if designs.scored_factors(one)])
-            yield {
-                "what": f"target factors, {interval.__name__}",
-                "studies": studies,
-                "own": own,
-                "truth": truth,
-                "coverage": float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()),
-                "width": float(np.diff(ends).mean()),
-            }
-
-
-def _sample_intervals(times: int) -> Iterator[dict]:
-    """Another one, t over dataset samples, each compared with the paper's order. The truth, the
-    paper's resnet18 with half its spread, all of it, or three times as much, is the mean over all
-    that are drawn."""
-    paper = read_paper_tables().query("baseline == 'resnet18' and metric == 'faavg'")
-    means, spreads = (
-        paper.pivot(index="study", columns="target", values=f"paper_{name}").to_numpy()
-        for name in ("mean", "spread")
-    )
-    for scale, n in product((0.5, 1, 3), (2, 3, 5)):
-        generator, spread = (
-            np.random.default_rng(n),
-            scale * np.maximum(spreads, 0.005) * PAPER_SAMPLES**0.5,
-        )
-        drawn = np.clip(means + spread * generator.standard_normal((n * times, *means.shape)), 0, 1)
-        found = np.array(
-            [
-                np.mean([(a * b).sum() for a, b in designs.scored_factors(np.stack([one, means]))])
-                for one in drawn
-            ]
-        ).reshape(-1, n)
-        ends = np.array([uncertainty.sample_interval(values, within=(-1, 1)) for values in found])
-        truth = float(found.mean())
-        yield {
-            "what": "target factors, t over samples",
-            "spread": scale,
-            "samples": n,
-            "truth": truth,
-            "coverage": float(((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean()),
-            "width": float(np.diff(ends).mean()),
-        }
-
-
-def _won_pairs(times: int) -> Iterator[dict]:
-    """Pairs that neither factor wins: how often the interval over the samples misses 1/2. Normal,
-    with a spread of 0.1 for a sample; and Beta(1/2, 1/2), where one factor wins in one sample and
-    the other in the next."""
-    for n in (2, 3, 5):
-        generator = np.random.default_rng(n)
-        for design, drawn in (
-            ("normal", generator.normal(0.5, 0.1, (20 * times, n))),
-            ("a factor wins by sample", generator.beta(0.5, 0.5, (20 * times, n))),
-        ):
-            ends = np.array([uncertainty.sample_interval(values) for values in drawn])
-            yield {
-                "what": "pairs that neither wins",
-                "design": design,
-                "samples": n,
-                "false_alarms": float(((ends[:, 0] > 0.5) | (ends[:, 1] < 0.5)).mean()),
-            }
-
-
-def _close_cells(times: int) -> Iterator[dict]:
-    """Cells of resnet18 with the same distribution as the paper's, and fewer samples than a verdict
-    needs: how many are close and, falsely, apart if our spread is the paper's, or larger."""
-    paper = read_paper_tables().query("baseline == 'resnet18' and spread_kind == 'stderr'")
-    means = paper["paper_mean"].to_numpy()
-    spread = np.maximum(paper["paper_spread"].to_numpy(), 0.0025) * PAPER_SAMPLES**0.5
-    for scale, n in product((1, 1.5, 2), (1, 2)):
-        generator = np.random.default_rng(n)
-        theirs = np.clip(
-            means + spread * generator.standard_normal((times, PAPER_SAMPLES, len(means))), 0, 1
-        )
-        mine = np.clip(
-            means + scale * spread * generator.standard_normal((times, n, len(means))), 0, 1
-        ).mean(axis=1)
-        half = assumed_uncertainty((theirs.std(axis=1, ddof=1) / PAPER_SAMPLES**0.5).round(2), n)
-        off = np.abs(mine - theirs.mean(axis=1).round(2))
-        yield {
-            "what": "cells of equal distributions",
-            "spread": scale,
-            "samples": n,
-            "close": float((off + half <= MARGIN).mean()),
-            "apart": float(((off + half > MARGIN) & (off > half)).mean()),
-        }
 
 
 def _load(path: Path) -> ModuleType:

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from itertools import starmap
 
 import numpy as np
-from scipy.stats import beta, norm, rankdata, t
+from scipy.stats import beta, norm
 
 from diagvib.results.gaps import judge_gap, ratio_interval
-from diagvib.results.orders import rank_scores
 
 SAMPLE_SPREAD, RUN_SPREAD, BINDINGS = 0.03, 0.02, 30
 # The accuracy of every pair, with mean 0.5: pairs that are alike, and pairs as hard and easy as the
@@ -132,90 +131,3 @@ def ratio(pair: np.ndarray) -> tuple[float, float]:
     """The 95 % interval of the ratio of means, `gaps.ratio_interval`, which may be unbounded."""
     low, high = ratio_interval(*pair)
     return (low, high) if low == low else (-np.inf, np.inf)
-
-
-def _two_sides(generator: np.random.Generator, alike: float, shape: tuple[int, ...]) -> np.ndarray:
-    """float[2, *shape]: standard normal, both sides correlated by `alike`."""
-    first, other = generator.standard_normal((2, *shape))
-    return np.stack([first, alike * first + (1 - alike**2) ** 0.5 * other])
-
-
-def alike_factors(
-    generator: np.random.Generator, alike: float, own: float, studies: int, factors: int
-) -> np.ndarray:
-    """float[2, studies, factors]: FAAvg as two papers would print it, of newly drawn factors.
-
-    A factor's level counts in all studies, a share `own` of the variance in one alone; from study
-    to study the accuracies rise, up to 1 where many are the same. Whole percents.
-    """
-    level = (1 - own) ** 0.5 * _two_sides(generator, alike, (1, factors))
-    level = level + own**0.5 * _two_sides(generator, alike, (studies, factors))
-    return np.clip(0.55 + 0.35 * level + np.linspace(0, 0.35, studies)[:, None], 0, 1).round(2)
-
-
-def alike_pairs(
-    generator: np.random.Generator, alike: float, own: float, noise: float, factors: int
-) -> np.ndarray:
-    """float[2, factors, factors]: P_ij of two models. A factor's strength as target is its strength
-    as cue, except for a share `own` of the variance; noise: standard deviation of a pair's own
-    part, where that of a strength is 1."""
-    target = _two_sides(generator, alike, (factors,))
-    cue = (1 - own) ** 0.5 * target + own**0.5 * _two_sides(generator, alike, (factors,))
-    pairs = (
-        target[:, :, None] - cue[:, None] + noise * _two_sides(generator, alike, (factors, factors))
-    )
-    return (1 / (1 + np.exp(-2 * pairs))).round(2)
-
-
-def scored_factors(drawn: np.ndarray) -> list[np.ndarray]:
-    """The studies of `alike_factors` as `orders.rank_scores` gives them, without those where all
-    are the same."""
-    where = np.eye(drawn.shape[-1], dtype=bool)
-    scored = (
-        rank_scores(np.diag(first), np.diag(second), where)
-        for first, second in zip(*drawn, strict=True)
-    )
-    return [both for both in scored if both is not None]
-
-
-def scored_pairs(drawn: np.ndarray) -> list[np.ndarray]:
-    """The same for `alike_pairs`, which is one study."""
-    both = rank_scores(*drawn, ~np.eye(drawn.shape[-1], dtype=bool))
-    return [] if both is None else [both]
-
-
-def mean_spearman(drawn: np.ndarray) -> np.ndarray:
-    """float[...], from float[2, ..., studies, factors]: the mean over the studies that have an
-    order."""
-    ranks = rankdata(drawn, axis=-1) - (drawn.shape[-1] + 1) / 2
-    lengths = np.sqrt((ranks**2).sum(axis=-1).prod(axis=0))
-    there = lengths > 0
-    return (ranks.prod(axis=0).sum(axis=-1) / np.where(there, lengths, 1)).sum(axis=-1) / there.sum(
-        axis=-1
-    )
-
-
-def bootstrap_over_factors(drawn: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of `mean_spearman` over factors drawn with replacement. drawn: from
-    `alike_factors`."""
-    picks = np.random.default_rng(0).integers(0, drawn.shape[-1], (200, drawn.shape[-1]))
-    return tuple(
-        np.nanquantile(mean_spearman(np.moveaxis(drawn[..., picks], 2, 1)), [0.025, 0.975])
-    )
-
-
-def jackknife_over_factors(drawn: np.ndarray) -> tuple[float, float]:
-    """Fisher's z of `mean_spearman`, its spread from leaving out each factor in turn, t."""
-    n = drawn.shape[-1]
-    z = np.arctanh(
-        np.clip(
-            [
-                mean_spearman(drawn),
-                *(mean_spearman(np.delete(drawn, i, axis=-1)) for i in range(n)),
-            ],
-            -0.97,
-            0.97,
-        )
-    )
-    half = t.ppf(0.975, n - 1) * np.sqrt((n - 1) * z[1:].var())
-    return np.tanh(z[0] - half), np.tanh(z[0] + half)

@@ -26,7 +26,6 @@ from diagvib.report.page_tables import (
     comparison_rows,
     folded_tables,
     gap_rows,
-    order_rows,
     rank_tables,
     reference_rows,
     result_tables,
@@ -37,7 +36,7 @@ from diagvib.results.agreement import agreement_sentence, marks_sentence, simula
 from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.paper import PAPER_CUES, describe_missing
-from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.reference import reference_note
 from diagvib.results.tables import read_tables, scratch_note, source_note
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
@@ -99,7 +98,6 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         ),
         "verdict": verdict(frames, figures, known),
         "reference": reference(frames, known),
-        "orders": order_rows(frames, known),
         "simulated": simulated_rows(),
         "false_alarms": simulated_sentence(),
         "overviews": _overviews(figures, runs, headline.shortcut if headline else "", known),
@@ -357,6 +355,5 @@ def reference(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | No
         return None
     return {
         "note": reference_note(table),
-        "sentences": list(reference_sentences(table, frames["likeness"], known)),
         "table": reference_rows(table, known),
     }

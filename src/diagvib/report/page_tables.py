@@ -18,7 +18,6 @@ from diagvib.results.formats import (
 )
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_lines
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.order_texts import ORDERS_NOTE, ORDERS_TITLE, order_texts
 from diagvib.results.paper import interval, metric_titles, paper_percent, percent, points
 from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
 from diagvib.results.uncertainty import FEWEST_FOR_P
@@ -159,7 +158,6 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
             _cell(line[4], row.ours),
             _cell(line[5], row.paper_low),
             _cell(line[6], row.paper_resnet18),
-            _cell(line[7], row.rank),
         ]
         for place, (line, row) in enumerate(
             zip(lines, reference.itertuples(index=False), strict=True)
@@ -170,35 +168,6 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
         "heads": heads,
         "rows": rows,
     }
-
-
-def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
-    """What can be said about orders: sentences and tables; None where nothing applies."""
-    found = list(order_texts(frames, known))
-    tables = [
-        {
-            "title": title,
-            "heads": heads,
-            "rows": [
-                [
-                    _cell(text, _first_number(text) if text == "-" or " to " in text else None)
-                    for text in row
-                ]
-                for row in rows
-            ],
-        }
-        for title, heads, rows, _ in found
-    ]
-    return (
-        {
-            "title": ORDERS_TITLE,
-            "note": ORDERS_NOTE,
-            "tables": tables,
-            "sentences": [sentence for *_, told in found for sentence in told],
-        }
-        if found
-        else None
-    )
 
 
 def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:

@@ -14,11 +14,8 @@ from diagvib.foundation.progress import print_wide
 from diagvib.results.formats import markdown_table
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
-from diagvib.results.order_texts import pair_sentence
-from diagvib.results.orders import pair_matrices, pair_orders
 from diagvib.results.paper import describe_missing, percent, points
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.shortcut import p_matrix
 from diagvib.results.uncertainty import LEVEL, corrected, half_width
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import read_binding
@@ -40,8 +37,8 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     to be tested against: one sample, or the same change in each. Verdict: same (equal in every
     common sample) | differs (p below 0.05; on average at most one in twenty of these is wrong) |
     cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no
-    common sample. `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how
-    alike both order the pairs of target and cue. DiagvibError for folders without runs.
+    common sample. `attrs["damaged"]` names runs that could not be read. DiagvibError for folders
+    without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
@@ -64,25 +61,7 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
         for name, frame in zip("AB", found, strict=True)
         for line in describe_missing(frame[frame["status"] != "missing"])
     ]
-    table.attrs["orders"] = _orders(*found)
     return table
-
-
-def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
-    """How alike A and B order the pairs of each study: each baseline with itself, or with all of
-    B's if B lacks it."""
-    a, b = (
-        pair_matrices(
-            p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))])
-        )
-        for frame in (first, second)
-    )
-    rows = [
-        row
-        for row in pair_orders(a, b).itertuples(index=False)
-        if row.like == row.baseline or (row.study, row.baseline) not in b
-    ]
-    return [f"A compared with B, {pair_sentence(row, SHIPPED)}" for row in rows]
 
 
 def runs_folder(path: Path) -> Path:
@@ -194,7 +173,6 @@ def compare_sentence(table: pd.DataFrame) -> str:
     return " ".join(
         [
             text,
-            *table.attrs.get("orders", []),
             *(f"Left out, {line}." for line in table.attrs.get("damaged", [])),
         ]
     )

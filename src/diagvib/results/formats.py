@@ -24,7 +24,7 @@ from diagvib.results.paper import (
     percent,
     points,
 )
-from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.reference import reference_note
 from diagvib.results.sections import sections
 from diagvib.results.selection import AS_RUN, rule_name
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
@@ -277,8 +277,6 @@ def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str
         "",
         reference_note(reference),
         "",
-        *(f"- {line}" for line in reference_sentences(reference, tables["likeness"], known)),
-        "",
         *markdown_table(heads, rows),
         "",
         "## Verdicts",
@@ -299,7 +297,6 @@ def reference_lines(
             f"{100 * r.ours:.1f}",
             f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}",
             f"{100 * r.paper_resnet18:.0f}",
-            f"{r.rank} of {r.of}",
         ]
         for r in reference.itertuples(index=False)
     ]
@@ -311,7 +308,6 @@ def reference_lines(
         "ours",
         "paper's nine",
         "paper's resnet18",
-        "rank",
     ], rows
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.order_texts import ORDERS_NOTE, ORDERS_TITLE, order_texts
 from diagvib.results.paper import with_paper
 from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
 
@@ -35,9 +34,6 @@ def sections(
         heads, lines, notes = average_table(tables["average_methods"], known)
         rows = [row for line in lines for row in with_paper(*line)]
         yield AVERAGE_TITLE, AVERAGE_NOTE, [Block("All studies", heads, rows, notes)]
-    orders = [Block(*texts) for texts in order_texts(tables, known)]
-    if orders:
-        yield ORDERS_TITLE, ORDERS_NOTE, orders
     ranks = [
         _ranks(title, own, known)
         for over, title in OVER.items()

@@ -19,10 +19,9 @@ from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import metric_tables
-from diagvib.results.orders import order_tables
 from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
-from diagvib.results.reference import likeness_table, reference_table
+from diagvib.results.reference import reference_table
 from diagvib.results.selection import selection_table
 from diagvib.results.selection_ranks import read_searches, selection_ranks
 from diagvib.results.shortcut import is_comparable
@@ -49,8 +48,6 @@ _MAYBE_EMPTY = {
     "note",
     "cue_1_verdict",
     "cue_2_verdict",
-    "winner",
-    "expected",
 }
 
 
@@ -108,14 +105,11 @@ def make_tables(
     uniform = {name: own for name, own in baselines.items() if name not in mixed}
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
-    reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
     made |= {
         "comparison": comparison,
         "summary": summary_table(comparison),
         "agreement": agreement_table(comparison),
-        "reference": reference,
-        "likeness": likeness_table(reference),
-        **order_tables(frame, made, comparison, known),
+        "reference": reference_table(made["metrics"], made["contrasts"], comparison, judged),
         "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
         "average_methods": average_methods(made["average"], frame, known, uniform),
         "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),

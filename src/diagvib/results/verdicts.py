@@ -129,13 +129,6 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
     return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
 
 
-def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The same if ours are too few to show a spread: n samples assumed to spread as the paper's
-    five do, with their four degrees of freedom."""
-    theirs = paper_stderr**2 + _ROUNDING_VARIANCE
-    return half_width(PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
-
-
 def _cells(row) -> list[tuple[str, str, str]]:
     """The (baseline, study, target) combinations whose runs a number is made of."""
     contrast = SHIPPED.contrasts.get(row.metric)
