@@ -1,9 +1,7 @@
-"""How far the statistics can be trusted, by simulation: see benchmarks/README.md.
+"""Coverage of every interval that the tables print, and false alarms of every verdict, under a law
+fitted to the published runs: see benchmarks/README.md.
 
-python benchmarks/simulated_statistics.py intervals
-python benchmarks/simulated_statistics.py gaps
-git show 8d853e7:src/diagvib/uncertainty.py > before.py
-python benchmarks/simulated_statistics.py intervals --before before.py     # that code compared with today's
+python benchmarks/simulated_statistics.py
 """
 
 import os
@@ -15,173 +13,136 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 # Threads for matrices this small cost far more than they save.
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402
-from itertools import product  # noqa: E402
-from types import ModuleType  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from typing import Annotated  # noqa: E402
 
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
 import typer  # noqa: E402
+from scipy.special import expit, logit  # noqa: E402
 
-import simulated_designs as designs  # noqa: E402
 from diagvib.bench.results import save_result  # noqa: E402
-from diagvib.results import uncertainty  # noqa: E402
+from diagvib.results.gaps import judge_gap  # noqa: E402
+from diagvib.results.uncertainty import sample_interval  # noqa: E402
+from diagvib.results.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
+from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
 
-SAMPLES = (2, 3, 5, 6, 20)
-ALIKE, UNLIKE = designs.normal_runs(designs.ALIKE), designs.normal_runs(designs.UNLIKE)
-# Function, quantity drawn, distribution, truth.
-INTERVALS = [
-    ("sample_interval", "normal", designs.normal_samples, 0.5),
-    ("sample_interval", "skewed", designs.skewed_samples(*designs.SKEWED), designs.SKEWED[0]),
-    (
-        "sample_interval",
-        "very skewed",
-        designs.skewed_samples(*designs.VERY_SKEWED),
-        designs.VERY_SKEWED[0],
-    ),
-    ("crossed_interval", "normal, pairs alike", ALIKE, 0.5),
-    ("crossed_interval", "normal", UNLIKE, 0.5),
-    ("crossed_interval", "normal, 10 % missing", designs.with_gaps(UNLIKE, 0.1), 0.5),
-    ("crossed_interval", "normal, 50 % missing", designs.with_gaps(UNLIKE, 0.5), 0.5),
-    ("crossed_interval", "skewed", designs.skewed_runs(*designs.SKEWED), designs.SKEWED[0]),
-    (
-        "crossed_interval",
-        "very skewed",
-        designs.skewed_runs(*designs.VERY_SKEWED),
-        designs.VERY_SKEWED[0],
-    ),
-]
-COMPARISONS = [
-    ("normal", UNLIKE, UNLIKE),
-    (
-        "skewed, both alike",
-        designs.skewed_runs(*designs.SKEWED),
-        designs.skewed_runs(*designs.SKEWED),
-    ),
-    (
-        "skewed, one narrower",
-        designs.skewed_runs(*designs.SKEWED),
-        designs.skewed_runs(*designs.NARROW),
-    ),
-]
-
-# Mean gap of a method and of ERM: both follow the cue equally; the method twice as much; ERM hardly
-# at all.
-GAP_MEANS = ((-0.3, -0.3), (-0.4, -0.2), (-0.1, -0.05))
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.callback()(lambda: None)  # so that a command must be named even while there is only one
+SAMPLES = (3, 5, 10)
+MEANS = (0.001, 0.003, 0.01, 0.05, 0.1, 0.2, 0.5, 0.7, 0.9, 0.97, 0.997)
+# The means of a target's five cues, from the middle one, in logits.
+CUES = np.array([-1.4, -0.7, 0, 0.7, 1.4])
+DIFFERENCES = (
+    (0.003, 0.05), (0.05, 0.3), (0.4, 0.5), (0.5, 0.5), (0.3, 0.99), (0.7, 0.97), (0.85, 0.97),
+    (0.97, 0.97), (0.97, 0.99), (0.99, 0.997), (0.997, 0.997),
+)  # fmt: skip
+# Accuracy where the cue misleads and in distribution, of a method and of ERM.
+GAPS = (
+    (0.6, 0.97, 0.6, 0.97), (0.6, 0.97, 0.8, 0.97), (0.9, 0.97, 0.9, 0.97), (0.9, 0.97, 0.6, 0.95),
+    (0.97, 0.99, 0.97, 0.99), (0.99, 0.997, 0.9, 0.99), (0.997, 0.997, 0.997, 0.997),
+)  # fmt: skip
+# How far ours are from the paper's mean, in points; more than MARGIN must not be called agreement.
+OFF = (0, 0.06)
 
 
-@app.command()
-def intervals(
-    times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 2000,
-    before: Annotated[
-        Path | None, typer.Option(help="Another uncertainty.py to measure as well.")
-    ] = None,
+def main(
+    times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 1500,
     out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
     / "benchmarks/results",
 ) -> None:
-    """Coverage of the 95 % intervals, and false alarms of comparisons, for baselines that are truly
-    equal."""
-    codes = {"today": uncertainty, **({before.stem: _load(before)} if before else {})}
-    rows = [row for name, code in codes.items() for row in _measure(name, code, times)]
+    rows = []
+    for n in SAMPLES:
+        for simulate in (_accuracies, _differences, _gaps, _cells):
+            for row in simulate(n, times):
+                rows.append({"samples": n, **row})
+                print(*rows[-1].values(), sep=" | ", flush=True)
     save_result(
-        "statistics-intervals",
-        "cpu",
-        rows,
-        out,
-        times=times,
-        bindings=designs.BINDINGS,
-        sample_spread=designs.SAMPLE_SPREAD,
-        run_spread=designs.RUN_SPREAD,
+        "statistics", "cpu", rows, out, times=times, worth=FITTED, shared=SHARED, images=IMAGES
     )
 
 
-@app.command()
-def gaps(
-    times: Annotated[int, typer.Option(min=1, help="Simulated datasets per figure.")] = 4000,
-    out: Annotated[Path, typer.Option(help="Folder of the JSON result.")] = REPOSITORY
-    / "benchmarks/results",
-) -> None:
-    """How often intervals for a method's gap compared with ERM's contain the truth: of the
-    difference or of the ratio.
-
-    With 4000 simulations each, normal and skewed, for equal gaps, one twice as wide, and narrow
-    ones (3, 5, 10 samples): t interval of the paired differences 0.95, 0.95 to 0.96, 0.95 to 0.96;
-    percentile bootstrap of the same
-    0.75 to 0.76, 0.81 to 0.84, 0.88 to 0.90; Fieller's interval of the ratio 0.95 to 1.00, 0.94 to 1.00, 0.95 to 0.98,
-    but unbounded in 0.04 to 0.98, 0.00 to 0.97, 0.00 to 0.79 of them, more often the narrower ERM's gap. Hence verdicts
-    rest on the t interval, and Fieller's is given if it is bounded.
-    """
-    rows = []
-    for skewed, (mean, reference), n in product((False, True), GAP_MEANS, (3, 5, 10)):
-        draw = designs.paired_gaps(mean, reference, skewed)
-        for name, interval, truth in (
-            ("t, difference", designs.paired_t, mean - reference),
-            ("bootstrap, difference", designs.paired_bootstrap, mean - reference),
-            ("Fieller, ratio", designs.ratio, mean / reference),
+def _accuracies(n: int, times: int) -> Iterator[dict]:
+    """P_ij; FAAvg and FAMin over five cues; a mean over thirty bindings as different as these."""
+    for mean in MEANS:
+        generator = np.random.default_rng(n)
+        five, thirty = expit(logit(mean) + CUES), expit(logit(mean) + np.tile(CUES, 6))
+        many = accuracies(generator, five, (200_000,)).min(axis=0).mean()
+        cues = accuracies(generator, five, (n, times))
+        for what, values, truth in (
+            ("P_ij", accuracies(generator, [mean], (n, times))[0], mean),
+            ("FAAvg", cues.mean(axis=0), five.mean()),
+            ("FAMin", cues.min(axis=0), many),
+            (
+                "mean over bindings",
+                accuracies(generator, thirty, (n, times)).mean(0),
+                thirty.mean(),
+            ),
         ):
-            widths = []
+            yield {
+                "what": what,
+                "mean": round(float(truth), 4),
+                "coverage": share(sample_interval, values, truth),
+            }
 
-            def kept(pair, interval=interval, widths=widths):
-                low, high = interval(pair)
-                widths.append(high - low)
-                return low, high
 
-            covered = designs.coverage(kept, draw, truth, n, times)
-            rows.append(
+def _differences(n: int, times: int) -> Iterator[dict]:
+    """Two baselines, or two studies, on the same dataset samples."""
+    for means in DIFFERENCES:
+        drawn = accuracies(np.random.default_rng(n), means, (n, times))
+        covered = share(lambda pair: sample_interval(*pair), drawn, means[0] - means[1])
+        yield {"what": "paired difference", "means": means, "coverage": covered}
+
+
+def _gaps(n: int, times: int) -> Iterator[dict]:
+    for means in GAPS:
+        drawn = accuracies(np.random.default_rng(n), means, (n, times))
+        gap, reference = means[0] - means[1], means[2] - means[3]
+        judged = [judge_gap(drawn[:2, :, at], drawn[2:, :, at]) for at in range(times)]
+        ends = {"gap": share(lambda four: sample_interval(*four[:2]), drawn, gap)}
+        ends["gap minus ERM's"] = share(
+            lambda four: sample_interval([four[0], four[3]], [four[1], four[2]]),
+            drawn,
+            gap - reference,
+        )
+        for what, covered in ends.items():
+            yield {"what": what, "means": means, "coverage": covered}
+        wrong = {"worse"} if gap > reference else {"better"} if gap < reference else set()
+        wrong = wrong or {"worse", "better"}
+        yield {
+            "what": "verdict on a gap",
+            "means": means,
+            "false_alarms": float(np.mean([one["verdict"] in wrong for one in judged])),
+        }
+
+
+def _cells(n: int, times: int) -> Iterator[dict]:
+    """FAAvg beside a paper's of five other samples, printed in whole percents: how often equal
+    means differ, and how often means that are more than MARGIN apart agree."""
+    for mean in MEANS:
+        for off in OFF:
+            generator, ours = np.random.default_rng(n), mean + off if mean < 0.5 else mean - off
+            mine, theirs = (
+                accuracies(generator, [one], (samples, times))[0]
+                for one, samples in ((ours, n), (mean, PAPER_SAMPLES))
+            )
+            rows = pd.DataFrame(
                 {
-                    "interval": name,
-                    "design": "skewed" if skewed else "normal",
-                    "gap": mean,
-                    "reference": reference,
-                    "samples": n,
-                    "coverage": covered,
-                    "unbounded": widths.count(float("inf")) / times,
+                    "ours": mine.mean(axis=0),
+                    "stderr": mine.std(axis=0, ddof=1) / n**0.5,
+                    "n": n,
+                    "paper_mean": theirs.mean(axis=0).round(2),
+                    "paper_spread": (theirs.std(axis=0, ddof=1) / PAPER_SAMPLES**0.5).round(2),
+                    "spread_kind": "stderr",
                 }
             )
-            print(*rows[-1].values(), sep=" | ", flush=True)
-    save_result("statistics-gaps", "cpu", rows, out, times=times)
-
-
-def _load(path: Path) -> ModuleType:
-    spec = spec_from_file_location(path.stem, path)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _measure(name: str, code: ModuleType, times: int) -> list[dict]:
-    rows = [
-        {
-            "code": name,
-            "what": what,
-            "design": design,
-            "samples": n,
-            "coverage": designs.coverage(getattr(code, what), draw, truth, n, times),
-        }
-        for what, design, draw, truth in INTERVALS
-        for n in SAMPLES
-    ]
-    rows += [
-        {
-            "code": name,
-            "what": "paired_difference",
-            "design": design,
-            "samples": n,
-            **designs.null_comparisons(code.paired_difference, first, second, n, times),
-        }
-        for design, first, second in COMPARISONS
-        for n in SAMPLES
-    ]
-    for row in rows:
-        print(
-            *(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()),
-            sep=" | ",
-            flush=True,
-        )
-    return rows
+            cells = zip(rows["ours"] - rows["paper_mean"], _uncertainty(rows), strict=True)
+            told = [_tell(("", ""), n, *cell, n)[0] for cell in cells]
+            wrong = "agrees" if off > MARGIN else "differs"
+            yield {
+                "what": f"cell {wrong}, means {100 * off:.0f} points apart",
+                "mean": mean,
+                "false_alarms": float(np.mean([verdict == wrong for verdict in told])),
+            }
 
 
 if __name__ == "__main__":
-    app()
+    typer.run(main)

@@ -253,7 +253,7 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
             "gap_methods": [],
             "average": [],
             "average_methods": [],
-            "selection_ranks": [],
+            "selection_average": [],
             "run_times": ["baseline", "study", "binding", "sample"],
         }
         return {

@@ -26,9 +26,9 @@ from diagvib.report.page_tables import (
     comparison_rows,
     folded_tables,
     gap_rows,
-    rank_tables,
     reference_rows,
     result_tables,
+    rule_tables,
     simulated_rows,
 )
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
@@ -116,7 +116,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "moles": gap_section(frames, figures, known, inline_svg),
         "average": average_rows(frames["average_methods"], known),
         "confusion": _confusion(figures, runs, known),
-        "ranks": rank_tables(frames["selection_ranks"], known),
+        "rules": rule_tables(frames["selection_average"], known),
         "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0,
         "paper_cues": PAPER_CUES,
@@ -208,7 +208,7 @@ def inline_svg(path: Path, title: str, tips: Mapping[str, str] | None = None) ->
 def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudies) -> list[dict]:
     """Dominance and symmetry in a study, training curves and cue preferences, if they were
     drawn."""
-    title = f"Factors ranked by how they do against the others ({known.title(study)})"
+    title = f"Factors by how they do against the others ({known.title(study)})"
     wanted = [(f"dominance/{study}", title, 3, False)]
     for name in runs["baseline"].unique():
         wanted += [

@@ -20,7 +20,7 @@ TIDY = (
     "gap_methods",
     "average",
     "average_methods",
-    "selection_ranks",
+    "selection_average",
     "run_times",
 )
 

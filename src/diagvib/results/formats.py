@@ -17,6 +17,7 @@ from diagvib.results.agreement import (
 from diagvib.results.comparability import NOT_TUNED
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import (
+    METRIC_TITLES,
     PAPER_CUES,
     describe_missing,
     metric_titles,
@@ -33,7 +34,8 @@ MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}  # next to compare
 UNTUNED = "†"
 _NUMBERS = (
     "Percent: mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
-    "shown if it is 1 or smaller than configured; `-` is a missing run."
+    "shown if it is 1 or smaller than configured; `-` is a missing run. A spread below 0.05 says little about other "
+    "samples and is not printed; near 0 and 100, the 95 % bound follows in brackets."
 )
 LEGEND = (
     f"{_NUMBERS} Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor "
@@ -107,7 +109,8 @@ def _lines(
             if known
             else ""
         )
-        text = "" if row is None else percent(*row[["mean", "stderr", "n", "expected"]])
+        numbers = ["mean", "stderr", "n", "expected"]
+        text = "" if row is None else percent(*row[numbers], row["metric"] not in METRIC_TITLES)
         ours.append(f"{text} {mark}".strip())
         theirs.append(paper_percent(*row[["paper_mean", "paper_stderr"]]) if known else "")
     name = f"{baseline} {UNTUNED}" if untuned else baseline
@@ -511,6 +514,8 @@ def _latex(text: str) -> str:
         ("%", r"\%"),
         ("&", r"\&"),
         ("±", r"$\pm$"),
+        ("≤", r"$\leq$"),
+        ("≥", r"$\geq$"),
         ("≠", r"$\neq$"),
         (UNTUNED, r"$\dagger$"),
         ("=", "$=$"),

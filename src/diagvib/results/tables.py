@@ -23,7 +23,7 @@ from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
 from diagvib.results.reference import reference_table
 from diagvib.results.selection import selection_table
-from diagvib.results.selection_ranks import read_searches, selection_ranks
+from diagvib.results.selection_average import read_searches, selection_average
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
@@ -113,7 +113,7 @@ def make_tables(
         "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, uniform),
         "average_methods": average_methods(made["average"], frame, known, uniform),
         "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
-        "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines),
+        "selection_average": selection_average(collected, read_searches(tuned), known, baselines),
     }
     return {
         "runs": frame,
