@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.report.page_tables import folded_tables
+from diagvib.report.page_tables import _first_number, folded_tables
 from diagvib.results.paper import interval, percent
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.shortcut import metrics_table
@@ -159,6 +159,12 @@ def test_intervals_are_printed_as_what_they_are():
     assert interval(0.412, 0.43) == "41.2 to 43.0"
     assert interval(-0.031, 0.004, change=True) == "-3.1 to +0.4"
     assert interval(np.nan, np.nan) == interval(0.0, 1.0) == "n too small"
+
+
+def test_the_page_sorts_intervals_by_their_first_number():
+    texts = ["≥ 88.4", "41.2 to 43.0", "-3.1 to +0.4"]
+    assert [_first_number(text) for text in texts] == [88.4, 41.2, -3.1]
+    assert np.isnan([_first_number(text) for text in ("n too small", "-", "")]).all()
 
 
 def test_no_spread_is_not_printed_as_certainty():

@@ -1,6 +1,7 @@
 """The page's sortable tables: heads, and rows of cells with text, sort key, small print and
 kind."""
 
+import re
 from collections.abc import Iterator
 
 import pandas as pd
@@ -272,7 +273,8 @@ def rule_tables(rules: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def _first_number(text: str) -> float:
-    return float("nan") if text in ("", "-") else float(text.split()[0])
+    found = re.search(r"-?\d+(\.\d+)?", text)
+    return float(found[0]) if found else float("nan")
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
