@@ -377,9 +377,9 @@ def test_a_cell_that_is_never_trained_has_an_image_all_the_same(tmp_path):
 
 
 SAID = {
-    "plain": (settings(), losing(0.4, 0.3)),
-    "first": (settings("group_dro", "cue-1"), losing(0.05, 0.55)),
-    "all": (settings("group_dro", "cues"), losing(0.1, 0.1)),
+    "plain": (settings(), (0.4, 0.3)),
+    "first": (settings("group_dro", "cue-1"), (0.05, 0.55)),
+    "all": (settings("group_dro", "cues"), (0.1, 0.1)),
 }
 
 
@@ -388,7 +388,10 @@ def page_of(root, runs: dict, bindings, noted: bool = True) -> str:
     predictions follow."""
     wanted = expected(runs, STUDY, bindings)
     for run in wanted if noted else ():
-        write(root / "runs", run, runs[run["baseline"]][1], runs[run["baseline"]][0])
+        made, (first, second) = runs[run["baseline"]]
+        # Methods differ a little from sample to sample, unlike ERM.
+        more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
+        write(root / "runs", run, losing(first + more, second + more), made)
         path = run_folder(root / "runs", run) / "history.jsonl"
         rows = [
             json.loads(line)
