@@ -29,10 +29,9 @@ from diagvib.report.page_tables import (
     reference_rows,
     result_tables,
     rule_tables,
-    simulated_rows,
 )
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
-from diagvib.results.agreement import agreement_sentence, marks_sentence, simulated_sentence
+from diagvib.results.agreement import agreement_sentence, rule_sentence, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.paper import PAPER_CUES, describe_missing
@@ -98,7 +97,6 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         ),
         "verdict": verdict(frames, figures, known),
         "reference": reference(frames, known),
-        "simulated": simulated_rows(),
         "false_alarms": simulated_sentence(),
         "overviews": _overviews(figures, runs, headline.shortcut if headline else "", known),
         "overviews_title": "Which factors win" if headline else "Training",
@@ -320,7 +318,7 @@ def verdict(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies)
     return {
         "sentence": verdict_sentence(comparison),
         "joint": agreement_sentence(frames["agreement"]),
-        "marks": marks_sentence(),
+        "test": rule_sentence(),
         "margin": 100 * MARGIN,
         "least_samples": LEAST_SAMPLES,
         "untuned": untuned,

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
-from diagvib.results.agreement import SIMULATED, simulated_lines
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.formats import (
     UNTUNED,
@@ -129,32 +128,17 @@ def comparison_rows(comparison: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def agreement_rows(agreement: pd.DataFrame) -> dict:
-    """The joint statements, with the numbers that they rest on."""
+    """The joint statement, and the groups of cells behind it."""
     heads, lines = agreement_lines(agreement)
-    values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
     rows = [
         [
             *map(_cell, line[:2]),
-            *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
-            _cell(
-                row["statement"],
-                small=row["reason"],
-                kind="missing" if row["statement"] == "not reproduced" else "",
-            ),
+            *(_cell(text, float(text)) for text in line[2:7]),
+            _cell(line[7], kind="missing" if line[7] == "differs" else ""),
         ]
-        for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)
+        for line in lines
     ]
-    return {"title": "Joint statements", "heads": heads, "rows": rows}
-
-
-def simulated_rows() -> dict:
-    heads, lines = simulated_lines()
-    return {
-        "title": "Simulated reproductions",
-        "note": SIMULATED,
-        "heads": heads,
-        "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)],
-    }
+    return {"title": "Joint statement", "heads": heads, "rows": rows}
 
 
 def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:

@@ -8,10 +8,8 @@ import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import (
-    SIMULATED,
     agreement_sentence,
-    marks_sentence,
-    simulated_lines,
+    rule_sentence,
     simulated_sentence,
 )
 from diagvib.results.comparability import NOT_TUNED
@@ -170,10 +168,7 @@ def markdown_tables(
         "",
         *([f"- {line}" for line in missing] or ["None: every configured run is complete."]),
     ]
-    return (
-        "\n".join([*parts, *_run_times(tables["run_times"]), *(_simulated() if paper else [])])
-        + "\n"
-    )
+    return "\n".join([*parts, *_run_times(tables["run_times"])]) + "\n"
 
 
 def _verdicts(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
@@ -228,7 +223,7 @@ def _agreement(agreement: pd.DataFrame) -> list[str]:
     return [
         agreement_sentence(agreement),
         "",
-        marks_sentence(),
+        rule_sentence(),
         "",
         *markdown_table(heads, rows),
         "",
@@ -236,36 +231,31 @@ def _agreement(agreement: pd.DataFrame) -> list[str]:
 
 
 def agreement_lines(agreement: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Heads and texts of `agreement.agreement_table`."""
+    """Heads and texts of `agreement.agreement_table`; of the smallest groups, those that differ."""
+    shown = agreement[~agreement["by"].str.contains(",") | (agreement["statement"] == "differs")]
     rows = [
         [
             r.by,
             r.name,
             str(r.cells),
-            str(r.decided),
             points(r.mean_difference),
-            f"{r.rms_z:.2f}",
-            share(r.agreeing),
-            share(r.order),
-            f"{r.statement}{f' ({r.reason})' if r.reason else ''}",
+            f"{r.score:.2f}",
+            f"{r.usual:.2f}",
+            f"{r.p:.3f}",
+            r.statement,
         ]
-        for r in agreement.itertuples(index=False)
+        for r in shown.itertuples(index=False)
     ]
     return [
         "by",
         "name",
         "compared",
-        "decided",
         "mean difference",
         "RMS z",
-        "agree",
-        "same order",
+        "90 % of honest below",
+        "p",
         "statement",
     ], rows
-
-
-def share(value: float) -> str:
-    return "-" if value != value else f"{100 * value:.0f} %"
 
 
 def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
@@ -377,18 +367,6 @@ def _run_times(times: pd.DataFrame) -> list[str]:
         "runs",
     ]
     return ["", "## Run times, mean over runs", "", *markdown_table(heads, rows)]
-
-
-def _simulated() -> list[str]:
-    heads, rows = simulated_lines()
-    return [
-        "",
-        "## Simulated scores of equal distributions and of wrong reproductions",
-        "",
-        SIMULATED,
-        "",
-        *markdown_table(heads, rows),
-    ]
 
 
 def markdown_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPED) -> str:

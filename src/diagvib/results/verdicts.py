@@ -1,4 +1,4 @@
-"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: our number, the difference, its
+"""Do our numbers agree with the paper's? For every cell of Tables 2 and A2-A9: our number, the difference, its
 uncertainty, a verdict.
 
 The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
