@@ -340,8 +340,10 @@ def test_every_form_of_the_tables_is_written_and_tells_the_same(papers_own, tmp_
     assert all(
         "Of 864 compared cells" in text and "are undecided" in text for text in (markdown, latex)
     )
-    assert "All compared cells together: p = 1.000, furthest off: " in markdown
-    assert "; no evidence against the paper's numbers." in markdown
+    assert re.search(
+        r"together: p = 0\.[1-9]\d+, furthest off: .*; no evidence against the paper's numbers\.",
+        markdown,
+    )
     assert "| resnet50 † |" in markdown and "| resnet18 |" in markdown
     assert "| *paper* | 100 ± 0 | 88 ± 2 |" in markdown or "| *paper* |" in markdown
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 9 + 8 + 8 + 1
