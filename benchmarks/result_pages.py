@@ -64,8 +64,8 @@ def claims(folder: str) -> pd.DataFrame:
     for study, reference, target, other in pairs:
         if study not in ours.index:
             continue
-        each = (ours.loc[(study, target)] - ours.loc[(reference, other)]).to_numpy()
-        low, high = sample_interval(each, (-1, 1))
+        both = [ours.loc[key].to_numpy() for key in ((study, target), (reference, other))]
+        each, (low, high) = both[0] - both[1], sample_interval(*both)
         if study == "chgo":
             their, error = chgo.loc[(study, target)]
         else:
@@ -143,10 +143,13 @@ def neighbour_table(folder: str) -> list[str]:
 
 
 def claim_text(row) -> str:
-    """`-26 ± 9 / -26`; a cell whose interval lies on the other side of 0 or that differs in size
-    from the paper's is marked."""
-    half = (row.high - row.low) / 2
-    ours = f"{100 * row.difference:z.0f}" + ("" if np.isnan(half) else f" ± {100 * half:.0f}")
+    """`-26 ± 9 / -26`, or `2 (-7 to 11) / 6` near an edge; a cell whose interval lies on the other
+    side of 0 or that differs in size from the paper's is marked."""
+    half, ours = (row.high - row.low) / 2, f"{100 * row.difference:z.0f}"
+    if abs(row.high - half - row.difference) < 0.0005:
+        ours += f" ± {100 * half:.0f}"
+    elif half == half:
+        ours += f" ({100 * row.low:z.0f} to {100 * row.high:z.0f})"
     sure = {"same": f"**{ours}**", "opposite": f"**{ours}** (opposite)"}.get(row.direction, ours)
     return f"{sure} / {100 * row.paper:z.0f}" + (" ≠" if row.size == "differs" else "")
 

@@ -47,8 +47,6 @@ rule tables:
     message: f"everything is done; see {LAYOUT.tables}"
 
 rule stand_ins:
-    input:
-        code=stage_code("stand_ins"),
     output:
         STAND_INS or [f"{LAYOUT.photos}/{DIGESTS_FILE}"],
     log:
@@ -58,6 +56,7 @@ rule stand_ins:
     threads: THREADS
     params:
         settings=stage("stand_ins"),
+        code=stage_code("stand_ins").digest,
     message:
         "draw stand-ins, and train a small net on them"
     shell:
@@ -66,7 +65,6 @@ rule stand_ins:
 rule evaluate:
     input:
         STAND_INS,
-        code=stage_code("evaluate"),
     output:
         LAYOUT.model("{name}"),
     log:
@@ -78,6 +76,7 @@ rule evaluate:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("evaluate"),
+        code=stage_code("evaluate").digest,
         photos=STATE,
     message:
         "evaluate {wildcards.name}"
@@ -88,7 +87,6 @@ rule evaluate:
 rule features:
     input:
         STAND_INS,
-        code=stage_code("features"),
     output:
         FEATURES,
     log:
@@ -100,6 +98,7 @@ rule features:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("features"),
+        code=stage_code("features").digest,
         photos=STATE,
     message:
         "compute the features of all photos"
@@ -110,7 +109,6 @@ rule features:
 rule last_layer:
     input:
         FEATURES,
-        code=stage_code("last_layer"),
     output:
         LAYOUT.method("{name}"),
     log:
@@ -122,6 +120,7 @@ rule last_layer:
         gpu_share=GPU_SHARE,
     params:
         settings=stage("last_layer"),
+        code=stage_code("last_layer").digest,
     message:
         "train the last layer with {wildcards.name}"
     shell:
@@ -132,7 +131,6 @@ rule compare:
     input:
         MODELS,
         LAST_LAYERS,
-        code=stage_code("compare"),
     output:
         TABLES,
     log:
@@ -142,6 +140,7 @@ rule compare:
     threads: 1
     params:
         settings=stage("compare"),
+        code=stage_code("compare").digest,
     message:
         "compare with the paper"
     shell:

@@ -530,9 +530,9 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
     )
     assert heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and notes == []
     assert [(names[0], names[-1], ours, theirs) for names, ours, theirs in lines] == [
-        ("half", "mean of all", ["100.0 ± 0.0", "0.0 ± 0.0", "50.0 ± 0.0"], []),
-        ("cue", "mean of all", ["0.0 ± 0.0"] * 3, []),
-        ("part", "mean of all", ["100.0 ± 0.0", "", ""], []),
+        ("half", "mean of all", ["100.0 (n = 2)", "0.0 (n = 2)", "50.0 (n = 2)"], []),
+        ("cue", "mean of all", ["0.0 (n = 2)"] * 3, []),
+        ("part", "mean of all", ["100.0 (n = 2)", "", ""], []),
     ]
     markdown, latex = (
         (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")

@@ -173,7 +173,8 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_p
         folder / "domain_adaptation_ds/a.png"
     )  # the archive has such a folder, which no study reads
     DOGS.fetch(raw, mirror_of_photos)
-    lines = capsys.readouterr().err.splitlines()
+    *lines, count = capsys.readouterr().err.splitlines()
+    assert count == f"{folder}: 4 of 54 files left out"
     wanted = {
         "empty.png": "empty",
         "broken.png": "damaged",
@@ -187,7 +188,7 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_p
     DOGS.prepare(raw, prepared, "official")
     catalogue, table = DOGS.catalogue(prepared), read_table(prepared / CATALOGUE)
     assert (catalogue.sources, catalogue.comparable, len(catalogue.breed)) == (
-        "official",
+        "official (4 of 54 files left out)",
         False,
         50,
     )

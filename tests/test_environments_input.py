@@ -1,6 +1,8 @@
 """What does not fit studies with environments is refused when planning, in a line naming study,
 method or factor."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,8 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import datasets, study_of, train_jobs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import draw_recipes, split_counts
+from diagvib.studies.recipes import _quotas, draw_recipes
+from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import load_studies
 
 HUE = "bindings=[shape-hue]"
@@ -29,6 +32,18 @@ studies:
       - {splits: [train, val, test], group: id, environment: b, weight: 9, cells: [[0, 0]]}
       - {splits: [train, val, test], group: id, environment: b, weight: 1, cells: %s}
       - {splits: [test], group: ood, environment: c, cells: {cue: other}}
+"""
+RARE = """
+title: Rare
+studies:
+  rare:
+    title: Rare
+    meaning: a group of the test is rare
+    metrics: accuracy
+    roles: {target: 3, cue: 3}
+    rows:
+      - {splits: [train, val, test], group: common, weight: 0.972, cells: {cue: same}}
+      - {splits: [test], group: few, weight: 0.028, cells: {cue: other}}
 """
 
 
@@ -124,6 +139,27 @@ def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images
         (drawn["split"] == "train") & (drawn["environment"] == "b") & (drawn["shape"] == names[1])
     ]
     assert len(own) == least
+
+
+def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
+    """With the least number that works, each cell has an image, however ties are broken."""
+    (tmp_path / "rare.yaml").write_text(RARE)
+    given = [f"studies_from=[{tmp_path / 'rare.yaml'}]", "studies=[rare]", HUE]
+    with pytest.raises(DiagvibError) as error:
+        load_config(None, [*given, "counts.test=120"])
+    said = re.search(
+        r"counts.test: with 120 images of study rare, cell \[0, 1\] of the group few may have none; "
+        r"raise the number to (\d+) or more$",
+        str(error.value),
+    )
+    least = int(said[1])
+    with pytest.raises(DiagvibError, match=f"with {least - 1} images"):
+        load_config(None, [*given, f"counts.test={least - 1}"])
+    assert load_config(None, [*given, f"counts.test={least}"])
+    weights = np.array([0.972 / 3] * 3 + [0.028 / 6] * 6)
+    for count, fewest in ((120, 0), (least, 1)):
+        quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
+        assert np.min(quotas) == fewest
 
 
 def test_the_demo_of_shortcuts_trains_each_method_where_it_belongs():

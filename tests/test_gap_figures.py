@@ -52,8 +52,13 @@ def values(methods: dict = METHODS, bindings=(BINDING,), samples: int = 3) -> pd
     for run in expected(methods, STUDY, bindings, samples):
         found = methods[run["baseline"]][1]
         apart = 0.01 * (run["sample"] - (samples - 1) / 2)
-        # `same` is sometimes above, sometimes below ERM.
-        own = 0.01 * (run["sample"] % 2) if run["baseline"] == "same" else 0
+        # `same` is sometimes above, sometimes below ERM; the others differ from it by a little more
+        # or less.
+        own = (
+            0.01 * (run["sample"] % 2)
+            if run["baseline"] == "same"
+            else 0.2 * apart * (run["baseline"] != "plain")
+        )
         measured = [np.nan] * 5 if found is None else [*np.add(found, apart + own), 0.1]
         rows.append({**run, **dict(zip(MEASURES, measured, strict=True))})
     return pd.DataFrame(rows)
@@ -75,7 +80,7 @@ def texts_of(figure, panel: int) -> list[str]:
     return [text.get_text() for text in figure.axes[panel].texts]
 
 
-def test_what_got_worse_is_marked_with_its_factor():
+def test_what_got_worse_is_marked_with_its_difference():
     figure = gap_bars(*tables(), STUDY, BINDING)
     hue, texture, joint = range(3)
     assert [to_hex(bars_of(figure, hue)[name].get_facecolor()) for name in ("first", "all")] == [
@@ -84,9 +89,9 @@ def test_what_got_worse_is_marked_with_its_factor():
     ]
     worse = bars_of(figure, texture)["first"]
     assert to_hex(worse.get_facecolor()) == HELD_OUT and worse.get_width() == pytest.approx(54)
-    assert [text for text in texts_of(figure, texture) if "x" in text] == ["-54  x1.8"]
+    assert [text for text in texts_of(figure, texture) if "(" in text] == ["-54  (-24)"]
     assert not any(
-        "x" in text
+        "(" in text
         for text in [*texts_of(figure, joint), *texts_of(figure, hue)]
         if text[:1] == "-"
     )
@@ -193,8 +198,7 @@ def test_the_sentences_say_the_effect():
     assert said == [
         "plain recognises shape in 93 % of in-distribution images (WHAC-95). This changes by -40 points "
         "where hue misleads, by -30 where texture misleads and by -66 where both do.",
-        "first, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54 "
-        "(x1.8).",
+        "first, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture grows from -30 to -54.",
         "all narrows both gaps; types narrows the gap of hue alone.",
     ]
 
@@ -204,7 +208,7 @@ def test_the_sentences_say_where_nothing_got_worse_or_cannot_be_told():
     said = list(
         gap_sentences(judged_methods(*tables(honest), STUDY, BINDING), STUDY, BINDING, SHIPPED)
     )
-    assert said[-1] == "No method is certain to widen a gap compared with ERM."
+    assert said[-1] == "For no method does the 95 % interval show a wider gap than ERM's."
     said = list(
         gap_sentences(judged_methods(*tables(samples=2), STUDY, BINDING), STUDY, BINDING, SHIPPED)
     )
@@ -225,7 +229,7 @@ def test_the_sentences_say_where_nothing_got_worse_or_cannot_be_told():
     said = list(
         gap_sentences(judged_methods(*tables(wide), STUDY, BINDING), STUDY, BINDING, SHIPPED)
     )
-    assert said[1:] == ["bad widens both gaps (x2.0)."]
+    assert said[1:] == ["bad widens both gaps."]
 
 
 def history(
@@ -373,9 +377,9 @@ def test_a_cell_that_is_never_trained_has_an_image_all_the_same(tmp_path):
 
 
 SAID = {
-    "plain": (settings(), losing(0.4, 0.3)),
-    "first": (settings("group_dro", "cue-1"), losing(0.05, 0.55)),
-    "all": (settings("group_dro", "cues"), losing(0.1, 0.1)),
+    "plain": (settings(), (0.4, 0.3)),
+    "first": (settings("group_dro", "cue-1"), (0.05, 0.55)),
+    "all": (settings("group_dro", "cues"), (0.1, 0.1)),
 }
 
 
@@ -384,7 +388,10 @@ def page_of(root, runs: dict, bindings, noted: bool = True) -> str:
     predictions follow."""
     wanted = expected(runs, STUDY, bindings)
     for run in wanted if noted else ():
-        write(root / "runs", run, runs[run["baseline"]][1], runs[run["baseline"]][0])
+        made, (first, second) = runs[run["baseline"]]
+        # Methods differ a little from sample to sample, unlike ERM.
+        more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
+        write(root / "runs", run, losing(first + more, second + more), made)
         path = run_folder(root / "runs", run) / "history.jsonl"
         rows = [
             json.loads(line)

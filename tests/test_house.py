@@ -11,13 +11,13 @@ import yaml
 
 from diagvib import stages
 from diagvib.cli import app
-from diagvib.foundation.code import code_of
-from diagvib.operations.stage_code import stage_code
+from diagvib.foundation.code import code_of, imported_in
+from diagvib.methods.registry import METHODS
+from diagvib.models.registry import MODELS
 from diagvib.scenes import SCENES
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import STAGE_KEYS, load_config
-from diagvib.studies.study import load_studies
-from diagvib.training.code_digest import PLUG_INS
+from diagvib.settings.config import STAGE_KEYS
+from diagvib.studies.study import load_studies, study_files
 
 REPOSITORY = Path(__file__).parent.parent
 PACKAGE = REPOSITORY / "src" / "diagvib"
@@ -44,6 +44,8 @@ ROOMS = (
 # Public names for other programs: these modules only re-export names from rooms.
 PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(STAGE_KEYS)
+SCENE_MODULES = [where.partition(":")[0] for where in SCENES.values()]
+PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
 
 
 @cache
@@ -182,28 +184,23 @@ def test_rules_are_alike(stage):
     assert "src/" not in rule and not re.search(r"^(if|for|run)\b", rule, re.M)
 
 
-@cache
-def paper() -> dict:
-    return load_config(REPOSITORY / "config/config.yaml")
-
-
 def dependencies(stage: str) -> list[str]:
     """A stage's dependencies in dvc.yaml; plotting is part of its stage tabulate."""
     known = yaml.safe_load((REPOSITORY / "dvc.yaml").read_text())["stages"]
     return known["tabulate" if stage == "plot" else stage]["deps"]
 
 
-def derived(stage: str) -> set[str]:
-    """The code and definitions that a stage's jobs depend on, whatever their scene, model or
-    method."""
-    plug_ins = PLUG_INS if stage in ("train", "tune") else []
-    files = code_of(plug_ins, SCENES.values(), [f"diagvib.stages:{stage}"]).files()
-    return {*files, *(stage_code(paper(), stage) if stage in ("tabulate", "plot") else [])}
+def derived(stage: str, plug_ins: list[str] | None = None) -> set[str]:
+    """The files of code and definitions that a stage's jobs depend on, with all scenes and these
+    models and methods, by default all."""
+    named = plug_ins if plug_ins is not None else PLUG_INS if stage in ("train", "tune") else []
+    entries = [*named, *SCENE_MODULES, *imported_in("diagvib.stages", stage)]
+    found = code_of([*entries, *(study_files() if stage in ("tabulate", "plot") else [])])
+    return {str(path.relative_to(REPOSITORY)) for path in found.files.values()}
 
 
 @pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != "tune"])
-def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
+def test_dvc_yaml_names_the_folders_that_the_imports_say(stage):
     together = [
         name for name in STAGES if name != "tune" and dependencies(name) == dependencies(stage)
     ]
@@ -214,29 +211,24 @@ def test_dvc_yaml_names_the_folders_that_the_imports_say(stage, monkeypatch):
         file for file in files if not any(Path(file).is_relative_to(dep) for dep in declared)
     ]
     assert not outside, "files that no folder of dvc.yaml holds"
-    # What `draw` reads of the dataset samples is in its jobs' settings; DVC accepts no list as
-    # parameters.
-    files |= {"config/dataset_samples.yaml"} if stage == "draw" else set()
     idle = [dep for dep in declared if not any(Path(file).is_relative_to(dep) for file in files)]
     assert not idle, "folders in dvc.yaml that nothing depends on"
 
 
-def test_every_plug_in_depends_on_its_own_files(monkeypatch):
+def path_of(module: str) -> str:
+    return f"src/{module.replace('.', '/')}.py"
+
+
+def test_every_plug_in_depends_on_its_own_files():
     """What strings name is found: the files of the project's scenes, models and methods, and only
     for what uses them."""
-    monkeypatch.chdir(REPOSITORY)
     for module in PLUG_INS:
         others = [other for other in PLUG_INS if other != module]
-        path = f"src/{module.replace('.', '/')}.py"
-        assert path in code_of([module], (), ["diagvib.stages:train"]).files()
+        assert path_of(module) in derived("train", [module])
         extended = any(module in imported_by(other) for other in others)
-        without = code_of(others, (), ["diagvib.stages:train"]).files()
-        assert extended or path not in without, f"{path} counts for baselines that do not use it"
-    for scene in SCENES.values():
-        path = f"src/{scene.partition(':')[0].replace('.', '/')}.py"
-        assert all(
-            path in derived(stage) for stage in ("fetch", "prepare", "draw", "render", "plot")
-        )
+        assert extended or path_of(module) not in derived("train", others)
+    for module in SCENE_MODULES:
+        assert path_of(module) in derived("prepare")
 
 
 def imported_by(module: str) -> list[str]:
@@ -246,27 +238,8 @@ def imported_by(module: str) -> list[str]:
     ]
 
 
-def test_only_what_a_stage_calls_of_a_scene_counts_for_it(monkeypatch):
-    """Stages use a scene through its interface; of the digits, only rendering and showing them
-    needs the renderer."""
-    monkeypatch.chdir(REPOSITORY)
-    needing = {
-        name: {
-            stage for stage in STAGES if f"src/diagvib/scenes/digits/{name}.py" in derived(stage)
-        }
-        for name in ("renderer", "embedded", "fetch")
-    }
-    assert needing["renderer"] & {"fetch", "prepare", "draw", "tabulate"} == set()
-    assert {"render", "train", "tune", "plot"} <= needing["renderer"]
-    assert "prepare" in needing["embedded"] and "fetch" not in needing["embedded"]
-
-
-def test_what_decides_no_content_is_no_dependency(monkeypatch):
-    monkeypatch.chdir(REPOSITORY)
-    for stage in STAGES:
-        for file in derived(stage):
-            if not file.startswith("src/"):
-                continue
-            module = Path(file).relative_to("src/diagvib")
-            assert room(module) not in ("settings", "operations", "stages"), file
-            assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file
+def test_what_decides_no_content_is_no_dependency():
+    for file in set().union(*map(derived, STAGES)):
+        module = Path(file).relative_to("src/diagvib" if file.startswith("src/") else ".")
+        assert room(module) not in ("settings", "operations", "stages"), file
+        assert room(module) != "foundation" or module.name in ("seeding.py", "columns.py"), file

@@ -45,10 +45,12 @@ focal:
 both:
   model: lab.models:tiny
   method: lab.methods:Focal
+  depends: [lab/table.csv]
   optimiser: {name: adam, lr: 1.0e-3}
   batch_size: 16
   origin: mine
 """,
+    "lab/table.csv": "1\n",
     "mine.yaml": """
 root: toy
 sources: embedded
@@ -106,6 +108,7 @@ def test_runs_and_tables_name_them(folder):
     [
         ("lab/methods.py", ".mean()", ".sum()", {"focal", "both"}),
         ("lab/models.py", "nn.ReLU()", "nn.Tanh()", {"tiny", "both"}),
+        ("lab/table.csv", "1", "2", {"both"}),
         ("lab/baselines.yaml", "gamma: 1.0", "gamma: 3.0", {"focal"}),
     ],
 )
@@ -122,3 +125,15 @@ def test_a_change_trains_again_what_uses_it_and_nothing_else(folder, file, old, 
 
 def test_nothing_is_done_twice(folder):
     assert planned(folder) == set()
+
+
+def test_forced_is_forced_and_touched_only_touched(folder):
+    log = folder / "toy/logs/train/tiny/zgo/hue-shape.log"
+    mark = folder / "toy/results/runs/tiny/zgo/hue-shape/0/run.json"
+    target = ("--forcerun", "train", "--", str(mark.relative_to(folder)))
+    for arguments, forced in ((("--touch", *target), False), (target, True)):
+        before = mark.read_bytes()
+        run(folder, *arguments)
+        assert (mark.read_bytes() != before) == forced
+    assert "accuracy" in log.read_text() and "kept" not in log.read_text()
+    assert planned(folder) <= {"tabulate", "plot"}

@@ -1,17 +1,26 @@
 """The page in a real browser: it loads without errors, shows something, and its matrix reacts to
 mouse and keyboard."""
 
+import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
-from diagvib.report.figures import draw_figures
+from diagvib.report.examples import example_addresses
+from diagvib.report.figures import _draw_examples, draw_figures
+from diagvib.report.matrix import matrix_data
 from diagvib.report.page import write_report
+from diagvib.report.sheets import shown_classes
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.tables import tabulate
+from diagvib.scenes import load_scene
+from diagvib.studies.binding import Binding
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
 pytestmark = pytest.mark.skipif(
@@ -135,3 +144,64 @@ def test_tables_sort_by_a_click_on_their_heads(opened):
     found = opened.run(sort)
     assert len(found) > 2 and found == sorted(found)
     assert opened.run(sort) == sorted(found, reverse=True)
+
+
+FIVE = """
+title: Five
+studies:
+  five:
+    title: Five
+    meaning: five classes of the target, four of the cue
+    roles: {target: 5, cue: 4}
+    rows:
+      - {splits: [train, val, test], group: id, cells: [[0, 0], [1, 1], [2, 2], [3, 3], [4, 0]]}
+      - {splits: [test], group: ood, cells: others}
+"""
+
+
+def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path):
+    """Each picture looks most like the example of the cell that its label names."""
+    (tmp_path / "five.yaml").write_text(FIVE)
+    known, digits = KnownStudies((str(tmp_path / "five.yaml"),)), load_scene("digits")
+    digits.prepare(tmp_path, tmp_path, "embedded")
+    binding = Binding(("position", "hue"))
+    _draw_examples(
+        "digits",
+        tmp_path,
+        [shown_classes(study, binding, 0, known) for study in ("zgo", "five")],
+        tmp_path / "examples",
+    )
+    row = {"study": "five", "baseline": "x", "target": "position", "cue": "hue", "group": "ood"}
+    p = pd.DataFrame([row | {"mean": 0.5, "stderr": 0.1, "n": 3, "expected": 3}])
+    p = pd.concat([p, p.assign(group="id")])
+    frames = {"p_matrix": p, "runs": pd.DataFrame({"status": []}), "comparison": pd.DataFrame()}
+    data = matrix_data(frames, example_addresses(tmp_path / "examples"), known)
+    package = Path(matrix_data.__code__.co_filename).parent
+    (tmp_path / "page.html").write_text(
+        f"<!DOCTYPE html><meta charset=utf-8><style>{(package / 'page.css').read_text()}</style>"
+        "<select id=matrix-study><option>five</select><select id=matrix-baseline><option>x</select>"
+        "<table id=matrix></table><div id=matrix-detail></div>"
+        f"<script id=matrix-data type=application/json>{json.dumps(data)}</script>"
+        f"<script>{(package / 'matrix.js').read_text()}</script>"
+    )
+    chromium.errors.clear()
+    chromium.open(tmp_path / "page.html", height=2000)
+    shown = chromium.run("""[...document.querySelectorAll('.examples i')].map(e => {
+        const r = e.getBoundingClientRect();
+        return [e.title, e.ariaLabel, r.x + 3, r.y + 3, r.right - 3, r.bottom - 3]; })""")
+    chromium.screenshot(tmp_path / "page.png")
+    screen, cells = Image.open(tmp_path / "page.png").convert("RGB"), {}
+    for target in shown_classes("five", binding, 0, known)[0][1]:
+        for cue in shown_classes("five", binding, 0, known)[1][1]:
+            cells[f"position {target}, hue {cue}"] = {"position": target, "hue": cue}
+    examples = list(digits.examples(tmp_path, list(cells.values())))
+    assert len(shown) == len(cells) == 20 and chromium.errors == []
+    for words, label, *box in shown:
+        found = np.asarray(screen.crop(tuple(map(round, box))).resize((32, 32)), float)
+        unlike = [
+            np.abs(np.asarray(Image.fromarray(each).resize((32, 32)), float) - found).mean()
+            for each in examples
+        ]
+        assert label == f"{list(cells)[int(np.argmin(unlike))]}: {words}"
+    # the training cells are marked, and no others
+    assert [words for words, *_ in shown].count("never trained, tested as ood") == 15

@@ -11,6 +11,7 @@ from diagvib.foundation.files import file_sha256
 from diagvib.scenes.photos.decoding import MOST_PIXELS, open_photo
 from diagvib.scenes.photos.listing import (
     list_photos,
+    listed_sources,
     read_listed,
     read_listing,
     state,
@@ -95,6 +96,30 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     for name, why in wanted.items():
         (line,) = (line for line in lines if name in line)
         assert line.startswith(str(folder)) and "left out" in line and why in line
+
+
+def test_a_folder_that_links_to_itself_is_named(folder):
+    (folder / "cars" / "again").symlink_to(folder)
+    for use in (state, lambda where: list_photos(where, PLACES)):
+        with pytest.raises(DiagvibError, match="again: Too many levels of symbolic links; remove"):
+            use(folder)
+    (folder / "cars" / "again").unlink()
+    (folder / "cars" / "again").symlink_to("again")
+    with pytest.raises(DiagvibError, match="cars/again: Too many levels of symbolic links; remove"):
+        state(folder)
+
+
+def test_the_number_of_files_left_out_is_said_and_kept(folder, tmp_path, capsys):
+    raw = tmp_path / "raw"
+    write_listing(raw, list_photos(folder, PLACES), folder)
+    assert listed_sources(raw) == "official" and capsys.readouterr().err == ""
+    for name in ("urban/text.jpg", "notes.txt"):
+        (folder / "cars" / name).write_text("no photo")
+    listing = (raw / "files.parquet").read_bytes()
+    write_listing(raw, list_photos(folder, PLACES), folder)
+    assert (raw / "files.parquet").read_bytes() == listing
+    assert listed_sources(raw) == "official (2 of 5 files left out)"
+    assert capsys.readouterr().err.endswith(f"{folder}: 2 of 5 files left out\n")
 
 
 def test_a_place_without_photos_is_an_error(folder):

@@ -100,7 +100,9 @@ def test_a_photo_less_runs_again_what_it_must(tmp_path):
     cars = make_photos(folder / "photos" / "cars", 50) / "cars" / "urban"
     (cars / "notes.txt").write_text("no photo")
     assert planned(folder) == {"fetch", "prepare", "draw"}
-    toy(folder, "--", "recipes", cores=1)
+    said = toy(folder, "--", "recipes", cores=1)
+    count = len([path for path in (folder / "photos").rglob("*") if path.is_file()])
+    assert f"cars: made from official (1 of {count} files left out) sources" in said
     assert (
         "photos/cars/cars/urban/notes.txt: left out"
         in (folder / "out/logs/fetch/cars.log").read_text()

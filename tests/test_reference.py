@@ -1,17 +1,11 @@
-"""A model next to the paper's nine: ranges, ranks and correlations of known numbers, and said to be
-a reference."""
+"""A model next to the paper's nine: ranges of known numbers, and said to be a reference."""
 
 import pandas as pd
 import pytest
 
 from diagvib.report.curves import shown_routes, study_curves
 from diagvib.results.comparability import judge_runs
-from diagvib.results.reference import (
-    likeness_table,
-    reference_note,
-    reference_sentences,
-    reference_table,
-)
+from diagvib.results.reference import reference_note, reference_table
 from diagvib.results.shortcut import contrasts_table
 from diagvib.results.verdicts import comparison_table
 from diagvib.scenes.digits.factors import FACTORS
@@ -37,49 +31,26 @@ def metrics(baseline: str = "small_cnn", cues: int = 5) -> pd.DataFrame:
     )
 
 
-def referred(table: pd.DataFrame, sources: str = "official") -> tuple[pd.DataFrame, pd.DataFrame]:
+def referred(table: pd.DataFrame, sources: str = "official") -> pd.DataFrame:
     frame = table[["study", "baseline", "target"]].assign(
         cue="x", status="ok", comparable=sources == "official"
     )
     chgo = contrasts_table(frame.assign(ood_accuracy=0.5, sample=0))
     judged = judge_runs(frame, [None] * len(frame), SETTINGS)
     comparison = comparison_table(table, chgo, frame, SETTINGS, judged)
-    reference = reference_table(table, chgo, comparison, judged).assign(sources=sources)
-    return reference, likeness_table(reference)
+    return reference_table(table, chgo, comparison, judged).assign(sources=sources)
 
 
 def test_a_model_of_our_own_stands_beside_the_papers_nine():
-    reference, likeness = referred(metrics())
+    reference = referred(metrics())
     row = reference[(reference["study"] == "zgo") & (reference["target"] == "hue")].iloc[0]
-    assert (
-        row["ours"] == 0.78
-        and row["paper_resnet18"] == 0.74
-        and 1 <= row["rank"] <= row["of"] == 10
-    )
+    assert row["ours"] == 0.78 and row["paper_resnet18"] == 0.74
     assert row["paper_low"] <= 0.74 <= row["paper_high"]
-    assert set(likeness["like"]) == {
-        "resnet18",
-        "resnet50",
-        "resnet50_in",
-        "wide_resnet50_2",
-        "densenet161",
-        "alexnet",
-        "asr",
-        "vae",
-        "factor_vae",
-    }
-    sentence = next(line for line in reference_sentences(reference, likeness) if "ZGO" in line)
-    assert (
-        "100/78/48/24/35/5 for position, hue" in sentence
-        and "/41/2 for the paper's resnet18" in sentence
-    )
-    assert "100/74/57/33/41/2 for" in sentence
-    assert "the order of the factors is the same, Pearson 0.99, over 6 factors" in sentence
 
 
 @pytest.mark.parametrize("baseline", ["small_cnn", "resnet18"])
 def test_a_reference_says_that_it_is_one_and_what_was_reduced(baseline):
-    note = reference_note(referred(metrics(baseline))[0])
+    note = reference_note(referred(metrics(baseline)))
     assert (
         "not a reproduction" in note
         and "4,374 training images (paper: 43,740)" in note
@@ -87,38 +58,20 @@ def test_a_reference_says_that_it_is_one_and_what_was_reduced(baseline):
     )
     assert "embedded" not in note
     words = "From embedded sources, so the images are not the paper's"
-    assert words in reference_note(referred(metrics(baseline), "embedded")[0])
+    assert words in reference_note(referred(metrics(baseline), "embedded"))
 
 
 def test_averages_over_fewer_cues_are_no_reference():
-    reference, likeness = referred(metrics(cues=2))
-    assert set(reference["study"]) == {"zso"} and set(likeness["study"]) == {"zso"}
+    assert set(referred(metrics(cues=2))["study"]) == {"zso"}
 
 
 def test_curves_show_the_range_and_draw_each_route_once():
     table = metrics()
     assert list(shown_routes(table)) == ["cgo"]
-    reference, _ = referred(table)
+    reference = referred(table)
     labels = [
         text.get_text()
         for text in study_curves(table, "faavg", "cgo", reference).legends[0].get_texts()
     ]
     assert any("nine" in label and "reference" in label for label in labels)
     assert len(study_curves(table, "faavg", "cgo", reference[:0]).legends[0].get_texts()) == 1
-
-
-def test_numbers_that_differ_by_rounding_alone_are_ties():
-    def spearman(other: float) -> float:
-        own = pd.DataFrame(
-            {
-                "study": "zgo",
-                "baseline": "net",
-                "metric": "faavg",
-                "target": FACTORS,
-                "ours": [0.9, 0.3, other, 0.2, 0.1, 0.0],
-            }
-        )
-        found = likeness_table(own)
-        return found.set_index("like").loc["resnet18", "spearman"]
-
-    assert 0.1 + 0.2 != 0.3 and spearman(0.1 + 0.2) == spearman(0.3)

@@ -228,6 +228,19 @@ def test_code_that_changes_while_it_is_loaded_makes_no_run(root, monkeypatch):
     train(root, "runs", samples=[0], settings=settings)
 
 
+def test_another_version_of_a_package_is_named_and_trains_nothing(root, capsys):
+    mark = train(root, "runs", samples=[0]) / "0/run.json"
+    made = read_json(mark)
+    now, made["versions"]["torch"] = made["versions"]["torch"], "1.0"
+    mark.write_text(json.dumps(made))
+    train(root, "runs", samples=[0])
+    said = capsys.readouterr().out
+    assert (
+        f"0: kept, because it was made with the same settings, images and code, but with torch 1.0 (now {now})\n"
+        in said
+    )
+
+
 def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
     out = train(root, "runs")
 

@@ -11,15 +11,19 @@ import pyarrow as pa
 import pytest
 import torch
 
+import squares
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.own_scenes import CheckedScene
 from diagvib.foundation.seeding import named_generator
+from diagvib.images.files import BATCH, render_batches
 from diagvib.scenes import SCENES, load_scene
 from diagvib.scenes.scene import RESERVED
 from diagvib.settings.grid import Layout
+from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import check_recipes
+from diagvib.studies.recipes import check_recipes, draw_recipes
 from diagvib.studies.rows import SPLITS
+from diagvib.studies.study import load_studies
 
 NAMES = [*SCENES, "squares:Squares"]
 # Of the recipe columns, those that say which source an image is made from.
@@ -366,6 +370,10 @@ def test_objects_lie_in_their_boxes(name, scene, prepared):
         ),
         ({"renderer": lambda images: images.permute(0, 3, 1, 2)}, "and shape [9, 3, 64, 64]"),
         ({"renderer": lambda images: 1 / 0}, "line "),
+        (
+            {"renderer": lambda images: torch.randint_like(images, 256)},
+            "renderer gives other images when the same recipes are rendered again",
+        ),
         ({}, None),
     ],
 )
@@ -393,3 +401,55 @@ def test_a_scene_of_ones_own_that_makes_something_else_is_named(
         use()
     assert str(error.value).startswith("scene: own_scene:Broken: ")
     assert says.format(tmp_path) in str(error.value)
+
+
+def test_a_renderer_may_draw_all_batches_into_the_same_memory(tmp_path):
+    class Reusing(squares.Squares):
+        def renderer(self, prepared, size, device):
+            render = super().renderer(prepared, size, device)
+            room = torch.empty(0, dtype=torch.uint8)
+
+            class Renderer(squares.Renderer):
+                def __call__(self, rows):
+                    room.resize_(len(rows), size, size, 3)
+                    return room.copy_(render(rows))
+
+            return Renderer(size, device)
+
+    plain, scene = squares.Squares(), CheckedScene(Reusing(), "scene: Reusing")
+    plain.prepare(tmp_path, tmp_path, "embedded")
+    rows = recipes(plain, tmp_path, "train", 3 * BATCH)
+    render = [one.renderer(tmp_path, 16, torch.device("cpu")) for one in (plain, scene)]
+    wanted, found = (torch.cat(list(render_batches(rows, one))) for one in render)
+    assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("kind", ["a column", "the mapping", "environment", "recipes"])
+def test_a_scene_cannot_change_the_classes_of_images(tmp_path, kind):
+    """Otherwise all images could be red, and recorded as green."""
+
+    class Painting(squares.Squares):
+        def realize(self, classes, split, catalogue, generator, environment=None):
+            if kind == "a column":
+                classes["colour"][:] = "red"
+            elif kind == "the mapping":
+                classes["colour"] = np.full(len(classes["extent"]), "red")
+            else:
+                environment[:] = "north"
+            return super().realize(classes, split, catalogue, generator)
+
+    if kind == "recipes":
+        Painting.share_out = lambda self, rows, *_: rows.update({"colour": ["red"] * len(rows)})
+    scene = CheckedScene(Painting(), "scene: Painting")
+    scene.prepare(tmp_path, tmp_path, "embedded")
+    study = load_studies([Path(__file__).with_name("square_studies.yaml")])["two-places"]
+    says = r"realize failed \(.*test_scenes.py, line|Squares: share_out must not change"
+    with pytest.raises(DiagvibError, match=says):
+        draw_recipes(
+            study,
+            bind(study, "corner-colour", scene.factors),
+            [dataset_sample(0, scene.factors)],
+            {"train": 90, "val": 90, "new": 90},
+            scene,
+            scene.catalogue(tmp_path),
+        )

@@ -11,9 +11,10 @@ import pytest
 
 from diagvib import stages
 from diagvib.results import TABLE_FILES
+from diagvib.results.comparability import mixed_note
 from diagvib.results.paper import describe_missing, missing_runs, percent, read_paper_tables
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import read_tables, source_note, tabulate
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config, stage_settings
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -243,11 +244,6 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
             "summary": [],
             "agreement": [],
             "reference": ["baseline", "target"],
-            "likeness": ["study", "baseline"],
-            "factor_orders": ["baseline"],
-            "pair_orders": [],
-            "pair_winners": ["baseline"],
-            "closeness": ["baseline", "target"],
             "overall": ["study", "baseline"],
             "baselines": ["study"],
             "selection": ["study", "baseline", "target"],
@@ -257,7 +253,7 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
             "gap_methods": [],
             "average": [],
             "average_methods": [],
-            "selection_ranks": [],
+            "selection_average": [],
             "run_times": ["baseline", "study", "binding", "sample"],
         }
         return {
@@ -295,6 +291,14 @@ def test_the_same_runs_give_the_same_bytes(runs):
     first = {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
     tables_of(runs)
     assert first == {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
+
+
+def test_several_versions_of_a_package_are_named():
+    made = [{"versions": {"torch": version, "numpy": "2.0"}} for version in ("2.4", "2.5", "2.4")]
+    assert mixed_note([*made, None]) == (
+        "The runs were made with several versions of packages: torch 2.4, 2.5."
+    )
+    assert mixed_note([made[0], made[2]]) == ""
 
 
 def test_predictions_of_another_run_are_damage(runs):
@@ -356,3 +360,20 @@ def test_tabulate_and_plot_say_that_runs_are_missing(tmp_path, capsys):
         in capsys.readouterr().err
     )
     assert "small_cnn, zgo: all 2 runs: missing" in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("sources", "comparable", "note"),
+    [
+        ("official", True, ""),
+        ("official", False, "Made from official sources: not comparable to the paper."),
+        (
+            "official (6 of 90 files left out)",
+            True,
+            "Made from official (6 of 90 files left out) sources.",
+        ),
+    ],
+)
+def test_the_note_names_sources_and_what_was_left_out(sources, comparable, note):
+    runs = pd.DataFrame({"status": ["ok"], "sources": [sources], "comparable": [comparable]})
+    assert source_note(runs, {}) == note

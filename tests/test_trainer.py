@@ -230,6 +230,9 @@ def test_loss_that_is_no_number(tmp_path, data, value):
     ):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
+    model.settings = model.settings | {"method": {"name": "mine:Diverging"}}
+    with pytest.raises(DiagvibError, match="epoch 1; check mine:Diverging, or lower the lr of"):
+        fit(model, data)
 
 
 def test_batch_larger_than_the_data(data):

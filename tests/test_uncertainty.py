@@ -1,33 +1,27 @@
-"""Intervals, paired comparisons and corrections: known answers."""
+"""Intervals and paired comparisons: known answers, and simulations under the published law."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.report.page_tables import folded_tables
+from diagvib.report.page_tables import _first_number, folded_tables
+from diagvib.results.paper import interval, percent
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.shortcut import metrics_table
 from diagvib.results.uncertainty import (
     baseline_comparisons,
-    crossed_interval,
-    holm,
     overall_table,
     paired_difference,
     sample_interval,
     sample_means,
-    sign_flip_p,
 )
 from simulated_designs import (
-    ALIKE,
-    SKEWED,
-    UNLIKE,
-    coverage,
-    normal_runs,
-    normal_samples,
-    null_comparisons,
-    skewed_runs,
-    skewed_samples,
-    with_gaps,
+    FITTED,
+    accuracies,
+    fitted_worth,
+    published_cells,
+    share,
+    student,
 )
 from synthetic_grid import BASELINES, BINDINGS, STUDIES, effects, level, right_per_class, write_grid
 from synthetic_runs import expected_runs
@@ -98,90 +92,90 @@ def test_aggregates_equal_the_closed_form_within_their_intervals():
 
 
 TIMES = 1000
-# Three standard errors of a share of 0.95 or 0.05 over this many simulations.
-MARGIN = 3 * (0.05 * 0.95 / TIMES) ** 0.5
+# Three standard errors of a share of 0.95 over this many simulations, below 0.95.
+LEAST = 0.95 - 3 * (0.05 * 0.95 / TIMES) ** 0.5
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 20])
-def test_intervals_cover_the_truth_as_often_as_they_say(n):
-    assert coverage(sample_interval, normal_samples, 0.5, n, TIMES) == pytest.approx(
-        0.95, abs=MARGIN
-    )
-    assert coverage(crossed_interval, normal_runs(ALIKE), 0.5, n, TIMES) == pytest.approx(
-        0.95, abs=MARGIN
-    )
-    assert coverage(crossed_interval, normal_runs(UNLIKE), 0.5, n, TIMES) == pytest.approx(
-        0.95, abs=MARGIN
-    )
+@pytest.mark.parametrize("mean", [0.003, 0.05, 0.5, 0.97])
+def test_intervals_contain_the_truth_though_hardly_any_sample_shows_it(mean):
+    drawn = accuracies(np.random.default_rng(3), [mean], (3, TIMES))[0]
+    assert share(sample_interval, drawn, mean) > LEAST
+    # Student's interval fails where most samples are alike, at 0 or 100 %.
+    assert (share(student, drawn, mean) < 0.9) == (mean != 0.5)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_intervals_cover_the_truth_though_runs_are_missing(n):
-    assert coverage(
-        crossed_interval, with_gaps(normal_runs(UNLIKE), 0.1), 0.5, n, TIMES
-    ) == pytest.approx(0.95, abs=MARGIN)
+def test_the_worst_of_five_cues_is_covered_too():
+    means, generator = [0.01, 0.02, 0.04, 0.08, 0.15], np.random.default_rng(5)
+    truth = accuracies(generator, means, (100_000,)).min(axis=0).mean()
+    worst = accuracies(generator, means, (5, TIMES)).min(axis=0)
+    assert truth < 0.01 and share(sample_interval, worst, truth) > LEAST
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 20])
-def test_skewed_accuracies_close_to_one_are_covered_less_often_but_never_left_out_of_range(n):
-    intervals = []
-
-    def kept(values):
-        intervals.append(sample_interval(values))
-        return intervals[-1]
-
-    assert coverage(kept, skewed_samples(*SKEWED), SKEWED[0], n, TIMES) > 0.85
-    assert coverage(crossed_interval, skewed_runs(*SKEWED), SKEWED[0], n, TIMES) > 0.85
-    assert np.min(intervals) >= 0 and np.max(intervals) <= 1
+@pytest.mark.parametrize("means", [(0.97, 0.99), (0.5, 0.5), (0.3, 0.99)])
+def test_paired_differences_are_covered(means):
+    drawn = accuracies(np.random.default_rng(4), means, (3, TIMES))
+    covered = share(lambda pair: sample_interval(*pair), drawn, means[0] - means[1])
+    assert covered > LEAST
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-def test_fewer_than_six_samples_give_no_p_and_an_interval_that_covers(n):
-    found = null_comparisons(paired_difference, normal_runs(UNLIKE), normal_runs(UNLIKE), n, TIMES)
-    assert found["coverage"] == pytest.approx(0.95, abs=MARGIN) and found["without_p"] == 1
-
-
-@pytest.mark.parametrize(("n", "times"), [(6, 1000), (20, 200)])
-def test_baselines_that_do_not_differ_are_seldom_found_to_differ(n, times):
-    margin = 3 * (0.05 * 0.95 / times) ** 0.5
-    found = null_comparisons(paired_difference, normal_runs(UNLIKE), normal_runs(UNLIKE), n, times)
-    assert found["coverage"] == pytest.approx(0.95, abs=margin)
-    # Of six samples only 2 of 64 ways are as extreme as the most extreme one.
-    assert found["false_alarms"] == pytest.approx(2 / 64 if n == 6 else 0.05, abs=margin)
-    assert found["without_p"] == 0
-
-
-def test_two_samples_of_one_pair_prove_nothing():
-    result = paired_difference(np.array([[0.62], [0.61]]), np.array([[0.55], [0.55]]))
-    assert np.isnan(result["p"]) and result["low"] < 0.065 < result["high"]
-
-
-def test_a_real_difference_is_found():
-    generator = np.random.default_rng(6)
-    first, second = (normal_runs(UNLIKE)(generator, 20) + gain for gain in (0.06, 0))
-    result = paired_difference(first, second)
-    assert result["p"] < 0.001 and result["low"] > 0 and abs(result["difference"] - 0.06) < 0.04
+def test_the_law_is_that_of_the_published_runs():
+    cells = published_cells()
+    assert len(cells) == 240 and fitted_worth(cells.to_numpy()) == pytest.approx(FITTED, abs=0.05)
+    drawn = accuracies(np.random.default_rng(1), np.linspace(0.1, 0.9, 9), (500, 3))
+    assert fitted_worth(drawn.reshape(-1, 3)) == pytest.approx(FITTED, rel=0.1)
 
 
 def test_the_interval_is_students_over_the_samples_means():
     low, high = sample_interval(np.array([0.4, 0.5, np.nan, 0.6]))
-    assert (low, high) == pytest.approx(
-        (0.5 - 4.3027 * 0.1 / 3**0.5, 0.5 + 4.3027 * 0.1 / 3**0.5), abs=1e-5
-    )
-    # Thirty pairs do not make two samples sixty observations.
-    assert (
-        crossed_interval(np.tile([[0.4], [0.6]], 30))
-        == sample_interval(np.array([0.4, 0.6]))
-        == (0, 1)
-    )
-    assert sample_interval(np.array([-0.5, 0.5]), within=(-1, 1)) == (-1, 1)
+    half = 4.3027 * 0.1 / 3**0.5
+    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), abs=1e-5)
+    assert sample_interval(np.array([0.1, 0.5, 0.9])) == (0, 1)
+    # Of differences too, which may be as low as -1; a common sample effect cancels.
+    first, second = np.array([0.3, 0.5, 0.7]), np.array([0.51, 0.7, 0.89])
+    half = 4.3027 * 0.01 / 3**0.5
+    assert sample_interval(first, second) == pytest.approx((-0.2 - half, -0.2 + half), abs=1e-5)
+    assert sample_interval([0.0, 0.0, 1.0], [1.0, 0.9, 0.3])[0] == -1
 
 
-def test_constant_values_have_an_interval_of_no_width_and_one_sample_has_none():
-    assert sample_interval(np.full(5, 0.4)) == pytest.approx((0.4, 0.4))
-    assert crossed_interval(np.full((5, 30), 0.4)) == pytest.approx((0.4, 0.4))
-    assert np.isnan(sample_interval(np.array([0.4, np.nan]))).all()
-    assert np.isnan(crossed_interval(np.array([[0.1, 0.9], [np.nan, np.nan]]))).all()
+def test_samples_that_are_all_alike_give_a_bound_at_the_edge_and_nothing_elsewhere():
+    # Thirty images without a hit, two-sided: 1 - 0.025 ** (1 / 30).
+    most = 1 - 0.025 ** (1 / 30)
+    assert sample_interval(np.zeros(3)) == pytest.approx((0, most))
+    assert sample_interval(np.ones(3)) == pytest.approx((1 - most, 1))
+    assert sample_interval(np.zeros(10))[1] < sample_interval(np.zeros(5))[1] < most
+    assert np.isnan(sample_interval(np.full(5, 0.4))).all()
+    low, high = sample_interval(np.ones(3), np.ones(3))
+    assert (low, high) == pytest.approx((-most, most))
+
+
+@pytest.mark.parametrize("values", [[], [0.4], [0.0, 0.0], [0.1, 0.9, np.nan], [np.nan] * 3])
+def test_fewer_than_three_samples_have_no_interval(values, recwarn):
+    assert np.isnan(sample_interval(np.array(values))).all() and not recwarn
+
+
+def test_intervals_are_printed_as_what_they_are():
+    assert interval(*sample_interval(np.zeros(3))) == "≤ 11.6"
+    assert interval(*sample_interval(np.ones(10))) == "≥ 96.4"
+    assert interval(0.412, 0.43) == "41.2 to 43.0"
+    assert interval(-0.031, 0.004, change=True) == "-3.1 to +0.4"
+    assert interval(np.nan, np.nan) == interval(0.0, 1.0) == "n too small"
+
+
+def test_the_page_sorts_intervals_by_their_first_number():
+    texts = ["≥ 88.4", "41.2 to 43.0", "-3.1 to +0.4"]
+    assert [_first_number(text) for text in texts] == [88.4, 41.2, -3.1]
+    assert np.isnan([_first_number(text) for text in ("n too small", "-", "")]).all()
+
+
+def test_no_spread_is_not_printed_as_certainty():
+    assert percent(0.412, 0.02, 3, 3) == "41.2 ± 2.0"
+    assert percent(1.0, 0.0, 3, 3) == "100.0 (≥ 88.4)"
+    assert percent(0.0, 0.0004, 3, 5) == "0.0 (≤ 11.6; n = 3 of 5)"
+    assert percent(0.5, 0.0, 3, 3) == "50.0 (n = 3)"
+    assert percent(1.0, 0.0, 2, 2) == "100.0 (n = 2)"
+    assert percent(0.0, 0.0, 3, 3, change=True) == "0.0 (n = 3)"
+    assert percent(0.5, np.nan, 1, 5) == "50.0 (n = 1 of 5)"
+    assert percent(np.nan, np.nan, 0, 5) == "-"
 
 
 def test_a_sample_without_the_hard_pair_is_not_taken_for_a_better_one():
@@ -195,82 +189,35 @@ def test_a_sample_without_the_hard_pair_is_not_taken_for_a_better_one():
 
 
 def test_samples_without_a_common_pair_cannot_be_compared():
-    values = np.array([[0.5, 0.6, np.nan, np.nan], [np.nan, np.nan, 0.7, 0.8]])
-    assert np.isnan(sample_means(values)).all() and np.isnan(crossed_interval(values)).all()
-    result = paired_difference(values, np.zeros((2, 4)))
-    assert (
-        result["difference"] == pytest.approx(0.65) and np.isnan([result["low"], result["p"]]).all()
-    )
-
-
-def test_the_same_runs_give_the_same_answers():
-    values = np.random.default_rng(2).normal(0, 0.1, 20)
-    assert sign_flip_p(values) == sign_flip_p(values.copy())
-
-
-def test_sign_flips_of_a_worked_example():
-    # Of 64 sign patterns, those with equal signs, and with only the smallest one changed, have a
-    # mean as far from zero.
-    assert sign_flip_p(np.array([0.1, 0.2, 0.3, 0.4, 0.5, -0.01])) == pytest.approx(2 * 2 / 64)
-    assert sign_flip_p(np.full(6, 0.05)) == pytest.approx(2 / 64)
-    assert sign_flip_p(np.zeros(6)) == 1
-    assert np.isnan(sign_flip_p(np.full(5, 0.05)))
-
-
-def test_holm_of_a_worked_example():
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.5, np.nan, 0.4]) == pytest.approx([0.8, np.nan, 0.8], nan_ok=True)
-    assert len(holm([])) == 0
+    values = np.full((3, 6), np.nan)
+    values[[0, 0, 1, 1, 2, 2], range(6)] = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+    assert np.isnan(sample_means(values)).all()
+    result = paired_difference(values, np.zeros((3, 6)))
+    assert result["difference"] == pytest.approx(0.75) and np.isnan(result["low"])
 
 
 def test_a_baseline_that_is_always_five_points_better():
     second = np.random.default_rng(3).random((12, 30)) * 0.9
-    result = paired_difference(second + 0.05, second)
-    assert result["difference"] == pytest.approx(0.05)
-    assert (result["low"], result["high"]) == pytest.approx((0.05, 0.05))
-    assert result["superiority"] == 1 and result["p"] < 0.001
+    gain = 0.05 + 0.001 * np.arange(-6, 6)[:, None]
+    result = paired_difference(second + gain, second)
+    assert result["difference"] == pytest.approx(0.0495)
+    assert 0.045 < result["low"] < 0.0495 < result["high"] < 0.055
     assert (result["samples"], result["bindings"]) == (12, 30)
 
 
-def test_effect_size_is_cohens_d_over_pairs():
-    change = np.tile([0.1, 0.2, 0.3], (2, 1))
-    assert paired_difference(change, np.zeros((2, 3)))["effect"] == pytest.approx(0.2 / 0.1)
-    assert np.isnan(paired_difference(np.zeros((2, 3)), np.zeros((2, 3)))["effect"])
-
-
 def test_every_two_baselines_are_compared_on_every_study():
-    few = baseline_comparisons(model_frame(BASELINES[:3], ["zso", "zgo"]))
-    assert (
-        len(few) == 2 * 3
-        and few[["p", "p_holm"]].isna().all(axis=None)
-        and few["low"].notna().all()
-    )
-    table = baseline_comparisons(
-        model_frame(BASELINES[:3], ["zso", "zgo"], BINDINGS[:6], samples=8)
-    )
-    assert (table["p_holm"] >= table["p"]).all()
-    assert (table["p_holm"] > 0.05).all()  # the model's baselines are alike
+    frame = model_frame(BASELINES[:3], ["zso", "zgo"])
+    table = baseline_comparisons(frame)
+    assert len(table) == 2 * 3 and table["low"].notna().all()
+    assert ((table["low"] < 0) & (table["high"] > 0)).all()  # the model's baselines are alike
     assert len(baseline_comparisons(model_frame(BASELINES[:1], ["zgo"]))) == 0
-
-
-def test_a_p_that_the_design_cannot_give_is_a_dash_with_the_reason_below():
-    frame = model_frame(studies=["zgo"])
-    tables = folded_tables(
-        {
-            "overall": overall_table(frame),
-            "baselines": baseline_comparisons(frame),
-            "selection": pd.DataFrame(columns=["metric"]),
-        }
-    )
-    table = tables[1]
-    assert table["rows"][0][table["heads"].index("p")] == {
-        "text": "-",
-        "small": "",
-        "kind": "",
-        "value": "",
+    tables = {
+        "overall": overall_table(frame),
+        "baselines": table,
+        "selection": pd.DataFrame(columns=["metric"]),
     }
-    assert "none for fewer than 6 samples" in table["note"]
-    assert not any("bootstrap" in text for own in tables for text in (own["title"], own["note"]))
+    rows = folded_tables(tables)[1]["rows"]
+    assert rows[0][4]["text"] == interval(table["low"][0], table["high"][0], change=True)
 
 
 def test_with_nothing_in_common_there_is_nothing_to_compare():
@@ -280,8 +227,5 @@ def test_with_nothing_in_common_there_is_nothing_to_compare():
 
 
 def test_where_nothing_ran_there_is_no_mean_and_no_warning(recwarn):
-    assert (
-        len(sample_means(np.full((5, 3), np.nan))) == 0
-        and np.isnan(crossed_interval(np.full((5, 3), np.nan))).all()
-    )
-    assert not recwarn
+    assert len(sample_means(np.full((5, 3), np.nan))) == 0
+    assert np.isnan(sample_interval(sample_means(np.full((5, 3), np.nan)))).all() and not recwarn

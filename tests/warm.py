@@ -74,7 +74,6 @@ PACKAGES = (
     "snakemake.cli",
     "snakemake.report.html_reporter",
     "sshfs",
-    "statsmodels.stats.multitest",
     "torch",
     "torchvision",
     "typer",

@@ -27,13 +27,12 @@ from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_json, read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
-from diagvib.foundation.program_digest import program_digest
 from diagvib.foundation.validation import Name, checked
 from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import Images, class_indices, render_batches
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
-from diagvib.scenes import SCENES, load_scene, source_state
+from diagvib.scenes import load_scene, scene_entries, source_state
 from diagvib.scenes.scene import replicates
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
@@ -323,22 +322,20 @@ def _from_files(
 
 
 # Digests of the code of scenes that this process has imported.
-_loaded: dict[str, list[str]] = {}
+_loaded: dict[str, str] = {}
 
 
 def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     """The folder of prepared data that a scene renders from, made if missing: one for each version
     of the scene's code and of the user's photos."""
-    where = SCENES.get(scene, scene)
-    code = code_of([], [where], ["diagvib.stages:fetch", "diagvib.stages:prepare"])
-    programs = sorted(map(program_digest, (*code.modules.values(), *code.data)))
-    if _loaded.setdefault(where, programs) != programs:
+    code = code_of(scene_entries(scene)).digest
+    if _loaded.setdefault(scene, code) != code:
         raise DiagvibError(
             f"scene {scene}: its code, or diagvib's, has changed since it was first used here; restart "
             "Python to use the new code"
         )
     photos = source_state(scene, mirror) if sources == "official" else ""
-    made_from = repr([where, photos, programs])
+    made_from = repr([scene, photos, code])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
     made = layout.prepared(scene)
     if not _is_whole(made):

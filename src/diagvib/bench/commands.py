@@ -18,7 +18,9 @@ Out = Annotated[Path, typer.Option(help="Folder for the JSON result.")]
 @bench.command("render")
 def bench_render(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    images: Annotated[int | None, typer.Option(min=1, help="Images per measurement.")] = None,
+    images: Annotated[
+        int | None, typer.Option(min=1, max=10_000_000, help="Images per measurement.")
+    ] = None,
     out: Out = Path("benchmarks/results"),
 ) -> None:
     """Time rendering, writing and reading images, compared with a plain implementation."""
@@ -37,7 +39,9 @@ def bench_train(
         list[int] | None,
         typer.Option(min=2, help="Batch size instead of the baseline's; repeatable."),
     ] = None,
-    images: Annotated[int | None, typer.Option(min=64, help="Images per measurement.")] = None,
+    images: Annotated[
+        int | None, typer.Option(min=64, max=10_000_000, help="Images per measurement.")
+    ] = None,
     precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
     full_run: Annotated[
         bool, typer.Option("--full-run", help="Also train two runs of the paper's size; slow.")

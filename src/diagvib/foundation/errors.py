@@ -31,7 +31,8 @@ def unknown_name(kind: str, name: str, known: Iterable[str], where: str = "") ->
     """The error for a name that does not exist, with the most similar names that do."""
     known = [str(k) for k in known]
     name = one_line(name, 120)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    folded = {k.casefold(): k for k in known}
+    near = [folded[k] for k in difflib.get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
     rest = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
     hint = (
         f"did you mean {' or '.join(near)}?"

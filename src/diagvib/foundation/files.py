@@ -5,8 +5,10 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +31,13 @@ DIGESTS_FILE = "sha256.json"
 _PACKAGE = Path(__file__).parent.parent
 _NOT_YAML = yaml.YAMLError, ValueError, OverflowError, RecursionError
 _LIBYAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # PyYAML can be built without it
+# The numbers and truth values without quotes that mean the same in YAML 1.1 and 1.2.
+_SAME_IN_ALL_YAML = re.compile(
+    r"[-+]?(0|[1-9]\d*|\.\d+|\d+\.\d*)([eE][-+]?\d+)?|0x[\da-fA-F]+"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|true|True|TRUE|false|False|FALSE"
+)
+_TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp")}
+_MOST_YAML = 10_000_000  # bytes
 # Seconds without a write after which a temporary file from another machine counts as left over.
 _ABANDONED_SECONDS = 86_400
 
@@ -160,7 +169,12 @@ def file_sha256(path: str | Path) -> str:
 def write_digests(folder: str | Path, names: Iterable[str], **made_from: object) -> None:
     """Write the sha256 of each of these files of a folder, and what they were made from, to its
     DIGESTS_FILE; to be called after they are written."""
-    digests = {name: file_sha256(Path(folder) / name) for name in names}
+    try:
+        digests = {name: file_sha256(Path(folder) / name) for name in names}
+    except OSError as error:
+        raise DiagvibError(
+            f"{error.filename}: {error.strerror}; every file that a scene lists must be written"
+        ) from None
     write_json(Path(folder) / DIGESTS_FILE, {**digests, **made_from})
 
 
@@ -188,8 +202,21 @@ def read_json(path: str | Path) -> dict:
     return value
 
 
-class _OneOfEachKey(Composer):
-    """YAML lets the later of two equal keys win by default; here they are an error."""
+class _Unambiguous(Composer):
+    """By default, the later of two equal keys wins, 010 is 8, 1:30 is 90 and `no` is false; here
+    they are errors."""
+
+    def compose_scalar_node(self, anchor):
+        plain, node = self.peek_event().implicit[0], super().compose_scalar_node(anchor)
+        if plain and node.tag in _TYPED and not _SAME_IN_ALL_YAML.fullmatch(node.value):
+            raise yaml.MarkedYAMLError(
+                None,
+                None,
+                f"{node.value} has several meanings in YAML; write true, false, a decimal number "
+                "without leading zeros, or text in quotes",
+                node.start_mark,
+            )
+        return node
 
     def compose_mapping_node(self, anchor):
         node, seen = super().compose_mapping_node(anchor), set()
@@ -203,11 +230,11 @@ class _OneOfEachKey(Composer):
         return node
 
 
-class _StrictLoader(_OneOfEachKey, yaml.SafeLoader):
+class _StrictLoader(_Unambiguous, yaml.SafeLoader):
     """Slower, with the better error messages."""
 
 
-class _FastLoader(_OneOfEachKey, _LIBYAML):
+class _FastLoader(_Unambiguous, _LIBYAML):
     """Takes a seventh of the time. libyaml's own composer is not used: very deep nesting crashes
     it."""
 
@@ -235,9 +262,12 @@ def parse_yaml(text: str, where: str):
 
 
 def read_yaml(path: str | Path):
-    """A YAML file as Python values, an empty one as {}. DiagvibError, with the line, if it is
-    missing or malformed."""
+    """A YAML file as Python values. DiagvibError, with the line, if it is missing, malformed or
+    empty."""
     try:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_YAML:
+            raise OSError(errno.EINVAL, f"not a regular file of at most {_MOST_YAML:,} bytes")
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
@@ -247,7 +277,9 @@ def read_yaml(path: str | Path):
         reason = error.strerror if isinstance(error, OSError) else error
         raise DiagvibError(f"{path}: cannot be read ({reason}); a YAML file is needed") from None
     value = parse_yaml(text, str(path))
-    return {} if value is None else value
+    if value is None:
+        raise DiagvibError(f"{path}: is empty; give at least one key")
+    return value
 
 
 def with_metadata(schema: pa.Schema, metadata: dict) -> pa.Schema:

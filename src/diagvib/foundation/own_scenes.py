@@ -4,6 +4,7 @@ images."""
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,10 @@ class CheckedScene:
             result = _called(method, where, arguments, more)
             if name == "renderer":
                 return _CheckedRenderer(
-                    result, where, more["size"] if "size" in more else arguments[1]
+                    result,
+                    where,
+                    more["size"] if "size" in more else arguments[1],
+                    partial(_called, method, where, arguments, more),
                 )
             if name == "realize":
                 _check_columns(
@@ -52,16 +56,16 @@ class CheckedScene:
 
 
 class _CheckedRenderer:
-    """All attributes of a scene's renderer, which must give an image of this size for each
-    recipe."""
+    """All attributes of a scene's renderer, which must give an image of this size for each recipe,
+    and as another renderer does. another: makes one."""
 
-    def __init__(self, renderer: Any, where: str, size: int):
+    def __init__(self, renderer: Any, where: str, size: int, another: Callable):
         _check_attributes(renderer, {"size": int, "device": object}, where)
         if renderer.size != size:
             raise DiagvibError(
                 f"{where} gives a renderer of size {renderer.size}, but {size} was asked for"
             )
-        self._renderer, self._where = renderer, where
+        self._renderer, self._where, self._another = renderer, where, another
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -69,9 +73,22 @@ class _CheckedRenderer:
         return getattr(self._renderer, name)
 
     def __call__(self, recipes: Any) -> Any:
-        images = _called(self._renderer, self._where, (recipes,), {})
+        images = self._images(self._renderer, recipes)
+        if self._another:
+            few, other, self._another = recipes.slice(0, 8), self._another(), None
+            first, *more = (self._images(renderer, few) for renderer in (other, self._renderer) * 2)
+            if any((again != first).any() for again in more):
+                raise DiagvibError(
+                    f"{self._where} gives other images when the same recipes are rendered again; "
+                    "draw what is random in realize, as columns"
+                )
+        return images
+
+    def _images(self, renderer: Callable, recipes: Any) -> Any:
+        """A copy, since the scene may draw the next images into the same memory."""
+        images = _called(renderer, self._where, (recipes,), {})
         _check_images(images, (len(recipes), self.size, self.size, 3), "torch.uint8", self._where)
-        return images.contiguous()
+        return images.contiguous().clone()
 
 
 def _called(function: Callable, where: str, arguments: tuple, more: dict) -> Any:

@@ -55,14 +55,21 @@ def unique(item: Any, least: int = 1) -> Any:
     return Annotated[
         list[item],
         Field(min_length=least, json_schema_extra={"uniqueItems": True}),
-        AfterValidator(_no_item_twice),
+        AfterValidator(no_item_twice),
     ]
 
 
-def _no_item_twice(items: list) -> list:
-    twice = next((item for item in items if items.count(item) > 1), None)
-    if twice is not None:
-        raise ValueError(f"{twice} is listed twice; list it once")
+def no_item_twice(items: list) -> list:
+    """Items, or the names of records. ValueError if two are equal, or differ only in case, which
+    some disks ignore."""
+    seen: dict[str, object] = {}
+    for name in (getattr(item, "name", item) for item in items):
+        folded = str(name).casefold()
+        if seen.get(folded) == name:
+            raise ValueError(f"{name} is listed twice; list it once")
+        if folded in seen:
+            raise ValueError(f"{seen[folded]} and {name} differ only in case; rename one")
+        seen[folded] = name
     return items
 
 

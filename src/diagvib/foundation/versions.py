@@ -14,7 +14,7 @@ def file_version(path: Path) -> tuple[Path, int, int]:
     content has another size or time of change. Zeros for these if there is no such file."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # a name may be impossible
         return path.absolute(), 0, 0
     return path.absolute(), status.st_mtime_ns, status.st_size
 

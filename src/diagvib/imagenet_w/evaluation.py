@@ -21,7 +21,7 @@ from diagvib.imagenet_w.measures import measure
 from diagvib.imagenet_w.photo_sets import CARTON, CLEAN, WATERMARKED, PhotoSet, answers
 from diagvib.imagenet_w.photos import Preprocessing, read_batches
 from diagvib.imagenet_w.watermark import Font, blend, watermark
-from diagvib.training.code_digest import code_digest
+from diagvib.training.code_digest import code_digest, package_versions
 from diagvib.training.protocol import deterministic
 
 _BATCH, _BATCH_CPU = 256, 32
@@ -58,16 +58,17 @@ def evaluate(
 
 
 def digest_of(content: dict, module: str, model: str, method: str = "erm") -> str:
-    """A digest of what affects a result: a description, and the code of a module, a model and a
-    method."""
+    """A digest of what affects a result: a description, the code of a module, a model and a method,
+    and the versions of packages."""
     return hashlib.sha256(
         json.dumps([content, _code(module, model, method)], sort_keys=True).encode()
     ).hexdigest()
 
 
 @cache
-def _code(module: str, model: str, method: str) -> str:
-    return code_digest({"model": {"name": model}, "method": {"name": method}}, module)
+def _code(module: str, model: str, method: str) -> list:
+    settings = {"model": {"name": model}, "method": {"name": method}}
+    return [code_digest(settings, module), package_versions(settings)]
 
 
 def _answers(

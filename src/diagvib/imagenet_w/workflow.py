@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from functools import cache
 
-from diagvib.foundation.code import code_of
+from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.imagenet_w.last_layer_methods import METHODS
 from diagvib.methods.registry import METHODS as ALL_METHODS
 from diagvib.models.registry import MODELS
 
 
 @cache
-def stage_code(stage: str) -> list[str]:
-    """The code files that a stage's jobs depend on, relative to the current folder."""
-    return code_of(_named(stage), (), [f"diagvib.imagenet_w.stages:{stage}"]).files()
+def stage_code(stage: str) -> Code:
+    """The code that a stage's jobs depend on."""
+    return code_of([*_named(stage), *imported_in("diagvib.imagenet_w.stages", stage)])
 
 
 def _named(stage: str) -> list[str]:

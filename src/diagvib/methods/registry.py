@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from diagvib.foundation.code import syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.plug_ins import imported, look_here, own_code
-from diagvib.foundation.source import syntax_tree
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 

@@ -5,9 +5,8 @@ import ast
 import importlib
 from typing import TYPE_CHECKING
 
-from diagvib.foundation.code import find_source
+from diagvib.foundation.code import find_source, statements, syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.source import outermost, syntax_tree
 
 if TYPE_CHECKING:
     from diagvib.models.network import Network
@@ -51,7 +50,7 @@ def check_model(model: dict | None, where: str) -> None:
     tree, wrong = syntax_tree(path)
     if wrong:
         raise DiagvibError(f"{where} read: {path} is not valid Python ({one_line(wrong)})")
-    names = {name for node in outermost(tree) for name in _bound(node)}
+    names = {name for node in statements(tree, nested=False) for name in _bound(node)}
     if function not in names and not names & {"*", "__getattr__"} and not _binds_more(tree):
         raise unknown_name("function", function, sorted(names), f"{where} found: {path}")
 

@@ -15,7 +15,7 @@ from diagvib.training.finished_runs import digest_of_images, what_makes
 def asked_for(layout: Layout, settings: dict, *names: str) -> dict[Run, dict]:
     """What makes each run of a train job, given what is on disk now; arguments as for
     `job_runs`."""
-    code = _code(json.dumps(settings["baseline"]), settings["scene"])
+    code = _code(json.dumps(settings["baseline"]), settings["scene"], settings["images"])
     return {
         run: what_makes(
             run,
@@ -43,8 +43,8 @@ def runs_asked_for(layout: Layout, config: dict) -> list[dict]:
 
 
 @cache
-def _code(settings: str, scene: str) -> str:
-    return code_digest(json.loads(settings), "diagvib.training.run", scene)
+def _code(settings: str, scene: str, images: str) -> str:
+    return code_digest(json.loads(settings), "diagvib.training.run", scene, images)
 
 
 def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] | None:

@@ -11,7 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
-from diagvib.studies.recipes import split_counts
+from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
 
 # Bytes on disk, measured on full-size datasets of the official sources with zstd (128 pixels;

@@ -9,18 +9,24 @@ import atexit
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.operations.beginning import begin, end
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve
+from diagvib.settings.grid import Layout, scenes
+from diagvib.training.finished_runs import LAST
 
 _STOPPED = threading.Event()  # by SIGTERM
 
@@ -52,9 +58,12 @@ def prepare_snakemake(workflow, config: dict) -> dict:
 
 
 def before_the_first_job(workflow, root: str) -> None:
-    """Start nothing if something else has changed recorded files; and end on SIGTERM as Snakemake
-    would."""
+    """Start nothing if something else has changed recorded files; forget what forced jobs would
+    keep; and end on SIGTERM as Snakemake would."""
     _check_recorded(root)
+    for job in () if workflow.touch else workflow.dag.needrun_jobs():
+        if workflow.dag.reason(job).forced:
+            _forget(job, Layout(Path(root)))
 
     def finish_running_jobs(*_) -> None:
         _STOPPED.set()
@@ -65,9 +74,26 @@ def before_the_first_job(workflow, root: str) -> None:
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
 
+def _forget(job, layout: Layout) -> None:
+    """Delete what a job would keep: the mark of its finished runs, and unfinished trainings or
+    trials."""
+    for file in map(Path, job.output):
+        if file.name == LAST:
+            file.unlink(missing_ok=True)
+    kept = {"train": layout.checkpoints, "tune": layout.tuned}.get(job.rule.name)
+    if kept:
+        shutil.rmtree(kept(**job.wildcards_dict), ignore_errors=True)
+
+
 def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
-    """Record the run. wanted: every file of a complete one."""
+    """Record the run, and say what was left out of it. wanted: every file of a complete one."""
     record_run(config, wanted, workflow.touch)
+    for name in scenes(config):
+        prepared = Layout(Path(config["root"])).prepared(name)
+        if (prepared / DIGESTS_FILE).exists():
+            made = load_scene(name).catalogue(prepared).sources
+            if made not in ("official", "embedded"):
+                print(f"{name}: made from {made} sources", file=sys.stderr)
 
 
 def after_failure(workflow) -> None:

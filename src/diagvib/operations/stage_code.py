@@ -1,19 +1,16 @@
-"""The files of code and definitions that a stage's jobs depend on, and their digest: a parameter of
-its rule."""
+"""The code and definitions that a stage's jobs depend on, and their digest: a parameter of its
+rule."""
 
-import hashlib
 from functools import cache
 from pathlib import Path
 
-from diagvib.foundation.code import code_of, from_here
-from diagvib.foundation.program_digest import program_digest
-from diagvib.methods.registry import declaration
-from diagvib.scenes import SCENES
+from diagvib.foundation.code import Code, code_of, imported_in
+from diagvib.scenes import scene_entries
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import scenes, study_of
 from diagvib.studies.study import study_files
-from diagvib.training.code_digest import baseline_modules
+from diagvib.training import code_digest
 
 
 def stage_code(
@@ -22,10 +19,9 @@ def stage_code(
     scene: str | None = None,
     study: str | None = None,
     baseline: str | None = None,
-) -> list[str]:
-    """The files that one job of a stage depends on, sorted, relative to the current folder: the
-    code that the function of that name in `diagvib.stages` uses, and the scenes, model and method
-    that the job's names and the configuration select.
+) -> Code:
+    """What one job of a stage depends on: what the function of that name in `diagvib.stages`
+    imports, and the scenes, model and method that the job's names and the configuration select.
 
     config: resolved; scene, study, baseline: of the job.
     """
@@ -35,48 +31,38 @@ def stage_code(
         chosen = [study_of(config, config["tuning"]["study"]).scene]
     else:
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
-    named = (
-        baseline_modules(stage_settings(config, stage, study, baseline)["baseline"])
-        if baseline
-        else []
-    )
+    entries = [entry for name in chosen for entry in scene_entries(name)]
+    if baseline:
+        entries += code_digest.baseline_entries(
+            stage_settings(config, stage, study, baseline)["baseline"]
+        )
     # A job for one study has the study's definition in its settings.
-    definitions = study_files(config["studies_from"]) if stage in ("tabulate", "plot") else []
-    return [*_files(stage, tuple(chosen), tuple(named)), *from_here(definitions)]
-
-
-def renders(config: dict, baseline: str) -> bool:
-    """Whether training jobs of a baseline render images: all do from recipes, others if the method
-    needs it."""
-    return config["images"] == "render" or _needs_to(baseline, tuple(config["baselines_from"]))
+    if stage in ("tabulate", "plot"):
+        entries += map(Path, study_files(config["studies_from"]))
+    return _code(stage, tuple(entries))
 
 
 @cache
-def _needs_to(baseline: str, further: tuple[str, ...]) -> bool:
-    return bool(declaration(load_settings(baseline, further)["method"]["name"]).needs)
+def _settings(baseline: str, further: tuple[str, ...]) -> dict:
+    return load_settings(baseline, further)
+
+
+def renders(config: dict, baseline: str) -> bool:
+    """Whether training jobs of a baseline render images."""
+    settings = _settings(baseline, tuple(config["baselines_from"]))
+    return code_digest.renders(config["images"], settings)
 
 
 def stage_digest(config: dict, stage: str, *names: str | None) -> str:
-    """One digest of `stage_code`, which takes the same names; it changes when a program changes,
+    """The digest of `stage_code`, which takes the same names; it changes when a program changes,
     appears or disappears.
 
     A rule's parameter rather than its inputs: Snakemake would keep thirty names and hashes for each
     of a run's files.
     """
-    return _digest(tuple(stage_code(config, stage, *names)))
+    return stage_code(config, stage, *names).digest
 
 
 @cache
-def _digest(files: tuple[str, ...]) -> str:
-    text = "".join(f"{_file_digest(Path(file))}  {file}\n" for file in files)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-_file_digest = cache(program_digest)
-
-
-@cache
-def _files(stage: str, scenes: tuple[str, ...], modules: tuple[str, ...]) -> list[str]:
-    return code_of(
-        modules, [SCENES.get(scene, scene) for scene in scenes], [f"diagvib.stages:{stage}"]
-    ).files()
+def _code(stage: str, entries: tuple[str | Path, ...]) -> Code:
+    return code_of([*imported_in("diagvib.stages", stage), *entries])

@@ -63,10 +63,10 @@ def factor_sheet(scene: Scene, prepared: Path) -> Figure:
 def write_examples(
     scene: Scene, prepared: Path, shown: Mapping[str, list[tuple[str, tuple[str, ...]]]], out: Path
 ) -> None:
-    """Write {out}/{binding}.webp for each binding: all combinations of its classes, rows target,
-    columns cue classes.
+    """Write {out}/{name}.webp for each name: all combinations of its classes, rows target, columns
+    cue classes.
 
-    shown: for each binding's name, the factor and classes of target and cue.
+    shown: for each name, the factor and classes of target and cue.
     """
     cells = [
         {target: row, cue: column}
@@ -90,7 +90,7 @@ def write_examples(
 
 
 def example_addresses(folder: Path) -> dict[str, str]:
-    """What `write_examples` wrote, as data addresses for a page, by binding."""
+    """What `write_examples` wrote, as data addresses for a page, by name."""
     return {
         path.stem: "data:image/webp;base64," + base64.b64encode(path.read_bytes()).decode()
         for path in sorted(folder.glob("*.webp"))

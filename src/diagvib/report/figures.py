@@ -137,19 +137,24 @@ def _examples(
             else f"sheets/factors_{folder_name(scene)}"
         )
         if is_prepared(load_scene(scene), folder := Path(prepared(scene))):
-            shown = {
-                binding: shown_classes(study, Binding(tuple(binding.split("-"))), 0, known)
-                for study, binding in own[["study", "binding"]]
-                .drop_duplicates("binding")
-                .itertuples(index=False)
-                if binding.count("-") == 1
-            }
+            pairs = own.loc[own["binding"].str.count("-") == 1, ["study", "binding"]]
+            shown = [
+                shown_classes(study, Binding(tuple(binding.split("-"))), 0, known)
+                for study, binding in pairs.drop_duplicates().itertuples(index=False)
+            ]
             yield name, partial(_draw_examples, scene, folder, shown, out / "examples")
 
 
-def _draw_examples(scene: str, prepared: Path, shown: dict, out: Path) -> Figure:
+def _draw_examples(scene: str, prepared: Path, shown: list, out: Path) -> Figure:
     """The sheet of factor classes; also writes the bindings' examples for the page."""
-    write_examples(load_scene(scene), prepared, shown, out)
+    named = {
+        f"{folder_name(scene)}-{target}-{cue}-{len(rows)}x{len(columns)}": [
+            (target, rows),
+            (cue, columns),
+        ]
+        for (target, rows), (cue, columns) in shown
+    }
+    write_examples(load_scene(scene), prepared, named, out)
     return factor_sheet(load_scene(scene), prepared)
 
 

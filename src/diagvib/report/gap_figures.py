@@ -12,7 +12,6 @@ from matplotlib.patches import Patch
 from diagvib.report.judged import (
     Judged,
     cue_names,
-    factor_words,
     judged_methods,
     told_words,
     whole_points,
@@ -43,7 +42,7 @@ _LOOKS = {
 _LEGEND = {
     "": "ERM",
     "better": "better than ERM",
-    "worse": "worse than ERM, with the factor",
+    "worse": "worse than ERM, by how much",
     "cannot tell": "cannot tell",
     "no verdict": "not judged",
 }
@@ -160,7 +159,7 @@ def _draw_gaps(axes: Axes, methods: Sequence[Judged], metric: str) -> None:
         bar.set_gid(f"{one.baseline}.{metric}")
         axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
         worse = cue is not None and one.verdict(cue) == "worse"
-        mark = f"  {factor_words(one.verdicts[cue].factor)}" if worse else ""
+        mark = f"  ({whole_points(one.verdicts[cue].difference)})" if worse else ""
         axes.annotate(
             f"{whole_points(row.mean)}{mark}",
             (_end(row), y),

@@ -11,7 +11,6 @@ from diagvib.report.judged import (
     Judged,
     bindings_of,
     cue_names,
-    factor_words,
     joined,
     judged_methods,
     told_words,
@@ -27,7 +26,7 @@ _MOST = 3
 CAPTIONS = {
     "bars": "Bars: points of accuracy that a method loses where one cue or both mislead, relative to in-distribution "
     "images. Broken lines: what ERM with the same model loses. Thin lines: 95 % intervals over the dataset "
-    "samples. Hollow bars: not certain to be wider or narrower than ERM's.",
+    "samples. Hollow bars: the interval of the difference from ERM contains zero, or there is none.",
     "pareto": "Filled: no other method is as good in both.",
     "preference": "Share of the predictions on validation images that match the target's class, or the class that a "
     "cue points to. Bands: one standard error over the dataset samples; dotted: chance.",
@@ -142,11 +141,11 @@ def bar_tips(methods: Sequence[Judged], cues: dict[int, str]) -> Iterator[tuple[
             )
             if row.n:
                 text = f"{_named(one, cues)}, {place}: {100 * row.mean:.1f} points"
-                text += f" (95 %: {interval(row.low, row.high)})" if row.low == row.low else ""
+                text += f" (95 %: {interval(row.low, row.high, change=True)})"
                 judged = one.verdicts.get(cue)
                 if judged and judged.reference_gap == judged.reference_gap:
                     text += f"; {judged.reference}: {100 * judged.reference_gap:.1f}"
-                    text += f", x{judged.factor:.2f}" if judged.factor == judged.factor else ""
+                    text += f", difference {interval(judged.low, judged.high, change=True)}"
                 if judged:
                     text += f": {judged.verdict}" + (f" ({judged.reason})" if judged.reason else "")
                 yield (
@@ -193,7 +192,7 @@ def gap_sentences(
         yield (
             f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap."
             if few
-            else "No method is certain to widen a gap compared with ERM."
+            else "For no method does the 95 % interval show a wider gap than ERM's."
         )
 
 
@@ -216,12 +215,12 @@ def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudi
 
 def _opens(one: Judged, cues: dict[int, str]) -> str:
     """`group_dro, told hue alone: the gap of hue shrinks from -40 to -5 points, that of texture
-    grows from -30 to -55 (x1.8).`"""
+    grows from -30 to -55.`"""
     mended, opened = one.verdicts[one.cues("better")[0]], one.verdicts[one.cues("worse")[0]]
     return (
         f"{_named(one, cues)}: the gap of {cues[mended.cue]} shrinks from {whole_points(mended.reference_gap)} to "
         f"{whole_points(mended.gap)} points, that of {cues[opened.cue]} grows from "
-        f"{whole_points(opened.reference_gap)} to {whole_points(opened.gap)} ({factor_words(opened.factor)})."
+        f"{whole_points(opened.reference_gap)} to {whole_points(opened.gap)}."
     )
 
 
@@ -231,8 +230,4 @@ def _one_verdict(
     """`lle and cf_f narrow both gaps`."""
     gaps = "both gaps" if len(which) > 1 else f"the gap of {cues[which[0]]} alone"
     verb = verb.removesuffix("s") if len(own) > 1 else verb
-    factors = [max(one.verdicts[cue].factor for cue in which) for one in own]
-    by = ""
-    if verb.startswith("widen"):
-        by = f" ({joined([factor_words(factor) for factor in factors])})"
-    return f"{joined([one.baseline for one in own])} {verb} {gaps}{by}"
+    return f"{joined([one.baseline for one in own])} {verb} {gaps}"

@@ -117,11 +117,6 @@ def whole_points(gap: float) -> str:
     return f"{round(100 * gap)}"
 
 
-def factor_words(factor: float) -> str:
-    """`x1.8`; `worse` where ERM has no gap to compare with."""
-    return f"x{factor:.1f}" if factor == factor else "worse"
-
-
 def joined(names: Sequence[str]) -> str:
     """`a, b and c`."""
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -114,19 +114,23 @@ function drawDetail() {
 }
 
 function drawExamples(target, cue, study) {
-  const address = data.examples[`${target}-${cue}`];
+  const {train, ood, scene, classes} = data.studies[study];
+  const [rows, columns] = [classes[0][target], classes[1]?.[cue]];
+  const address = data.examples[`${scene}-${target}-${cue}-${rows?.length}x${columns?.length}`];
   if (!address) return [];
-  const figure = element("figure"), grid = element("div", undefined, {class: "examples"}), {train, ood, classes} = data.studies[study];
-  grid.append(element("span"), ...classes[cue].map(name => element("span", name)));
-  classes[target].forEach((name, i) => {
+  const figure = element("figure"), grid = element("div", undefined, {class: "examples"});
+  grid.style.gridTemplateColumns = `max-content repeat(${columns.length}, minmax(0, 6rem))`;
+  grid.append(element("span"), ...columns.map(name => element("span", name, {class: "column"})));
+  rows.forEach((name, i) => {
     grid.append(element("span", name));
-    classes[cue].forEach((other, j) => {
-      const share = train[`${i}${j}`], tested = ood.includes(`${i}${j}`);
+    columns.forEach((other, j) => {
+      const share = train[`${i} ${j}`], tested = ood.includes(`${i} ${j}`);
       const words = `${share ? `${share} % of training` : "never trained"}${tested ? ", tested as ood" : ""}`;
       const picture = element("i", undefined, {role: "img", title: words, "aria-label": `${target} ${name}, ${cue} ${other}: ${words}`,
         class: tested ? "ood" : share ? "trained" : "unused"});
       picture.style.backgroundImage = `url("${address}")`;
-      picture.style.backgroundPosition = `${50 * j}% ${50 * i}%`;
+      picture.style.backgroundSize = `${100 * columns.length}% ${100 * rows.length}%`;
+      picture.style.backgroundPosition = `${100 * j / (columns.length - 1)}% ${100 * i / (rows.length - 1)}%`;
       grid.append(picture);
     });
   });

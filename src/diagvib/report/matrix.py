@@ -12,6 +12,8 @@ from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import paper_percent, percent
 from diagvib.results.shortcut import OOD
 from diagvib.results.verdicts import PAPER_SAMPLES
+from diagvib.scenes import load_scene
+from diagvib.settings.grid import folder_name
 from diagvib.studies.study import Study
 
 
@@ -45,7 +47,15 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
         "title": study.title,
         "meaning": study.meaning,
         "factors": factors,
-        "classes": sample.classes,
+        "scene": folder_name(study.scene),
+        "classes": [  # of the target, of the cue
+            {
+                factor: sample.chosen(factor, study.roles[role], classes)
+                for factor, classes in load_scene(study.scene).factors.items()
+                if len(classes) >= study.roles[role]
+            }
+            for role in study.bound
+        ],
         "cues": matrix_columns(own["cue"], factors) if len(own) else [],
         "alone": alone["study"].iloc[0] if len(alone) else "",
         "train": {},
@@ -54,11 +64,11 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
     if len(study.cues) == 1:
         train, test = (study.cells(split, sample.added_cue) for split in ("train", "test"))
         found["train"] = {
-            f"{target}{cue}": round(100 * weight, 1)
+            f"{target} {cue}": round(100 * weight, 1)
             for target, cue, weight in train[[*_roles(study), "weight"]].itertuples(index=False)
         }
         found["ood"] = [
-            f"{target}{cue}"
+            f"{target} {cue}"
             for target, cue in test.loc[test["group"] == OOD, _roles(study)].itertuples(index=False)
         ]
     return found

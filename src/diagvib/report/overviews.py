@@ -1,6 +1,8 @@
 """Figures over many cells at once: ours against the paper's, symmetry, dominance of factors,
 training curves."""
 
+from itertools import permutations
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,7 +23,6 @@ from diagvib.report.style import (
     styled,
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.orders import pair_wins
 from diagvib.results.uncertainty import sample_interval
 from diagvib.results.verdicts import COMPARED, DECIDED
 
@@ -175,6 +176,23 @@ def asymmetry(
             title=f"{known.title(study)}, {baseline}: wins and losses of pairs",
         )
     return figure
+
+
+def pair_wins(runs: pd.DataFrame, factors: list[str]) -> dict[tuple[str, str], np.ndarray]:
+    """For each pair (i, j) that ran both ways, (acc_ij + 1 - acc_ji) / 2, float[samples], NaN where
+    a run is missing.
+
+    1: i is always recognised though j misleads, and always misleads where j is the target. runs: of
+    one study and baseline.
+    """
+    acc = runs.pivot(index="sample", columns=["target", "cue"], values="ood_accuracy").astype(
+        np.float64
+    )
+    return {
+        (i, j): ((acc[i, j] + 1 - acc[j, i]) / 2).to_numpy()
+        for i, j in permutations(factors, 2)
+        if (i, j) in acc and (j, i) in acc
+    }
 
 
 def dominance_table(runs: pd.DataFrame, study: str, known: KnownStudies = SHIPPED) -> pd.DataFrame:

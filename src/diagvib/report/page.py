@@ -26,18 +26,16 @@ from diagvib.report.page_tables import (
     comparison_rows,
     folded_tables,
     gap_rows,
-    order_rows,
-    rank_tables,
     reference_rows,
     result_tables,
-    simulated_rows,
+    rule_tables,
 )
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
-from diagvib.results.agreement import agreement_sentence, marks_sentence, simulated_sentence
+from diagvib.results.agreement import agreement_sentence, rule_sentence, simulated_sentence
 from diagvib.results.comparability import NOT_TUNED, protocol_differences
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.paper import PAPER_CUES, describe_missing
-from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.reference import reference_note
 from diagvib.results.tables import read_tables, scratch_note, source_note
 from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
 
@@ -83,7 +81,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "runs": runs_summary(runs),
         "note": source_note(runs, settings),
         "paper": paper,
-        "remarks": scratch_note(runs, settings),
+        "remarks": " ".join(filter(None, [made.get("mixed", ""), scratch_note(runs, settings)])),
         "differences": protocol_differences(settings) if paper else [],
         "headlines": headlines(p, known),
         "headline": headline,
@@ -99,8 +97,6 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         ),
         "verdict": verdict(frames, figures, known),
         "reference": reference(frames, known),
-        "orders": order_rows(frames, known),
-        "simulated": simulated_rows(),
         "false_alarms": simulated_sentence(),
         "overviews": _overviews(figures, runs, headline.shortcut if headline else "", known),
         "overviews_title": "Which factors win" if headline else "Training",
@@ -118,7 +114,7 @@ def _context(tables: Path, figures: Path, settings: dict) -> dict:
         "moles": gap_section(frames, figures, known, inline_svg),
         "average": average_rows(frames["average_methods"], known),
         "confusion": _confusion(figures, runs, known),
-        "ranks": rank_tables(frames["selection_ranks"], known),
+        "rules": rule_tables(frames["selection_average"], known),
         "missing": describe_missing(runs),
         "cues": int(metrics["cues"].max()) if len(metrics) else 0,
         "paper_cues": PAPER_CUES,
@@ -210,7 +206,7 @@ def inline_svg(path: Path, title: str, tips: Mapping[str, str] | None = None) ->
 def _overviews(figures: Path, runs: pd.DataFrame, study: str, known: KnownStudies) -> list[dict]:
     """Dominance and symmetry in a study, training curves and cue preferences, if they were
     drawn."""
-    title = f"Factors ranked by how they do against the others ({known.title(study)})"
+    title = f"Factors by how they do against the others ({known.title(study)})"
     wanted = [(f"dominance/{study}", title, 3, False)]
     for name in runs["baseline"].unique():
         wanted += [
@@ -322,7 +318,7 @@ def verdict(frames: dict[str, pd.DataFrame], figures: Path, known: KnownStudies)
     return {
         "sentence": verdict_sentence(comparison),
         "joint": agreement_sentence(frames["agreement"]),
-        "marks": marks_sentence(),
+        "test": rule_sentence(),
         "margin": 100 * MARGIN,
         "least_samples": LEAST_SAMPLES,
         "untuned": untuned,
@@ -357,6 +353,5 @@ def reference(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | No
         return None
     return {
         "note": reference_note(table),
-        "sentences": list(reference_sentences(table, frames["likeness"], known)),
         "table": reference_rows(table, known),
     }

@@ -1,12 +1,12 @@
 """The page's sortable tables: heads, and rows of cells with text, sort key, small print and
 kind."""
 
+import re
 from collections.abc import Iterator
 
 import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
-from diagvib.results.agreement import SIMULATED, simulated_lines
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.formats import (
     UNTUNED,
@@ -18,10 +18,16 @@ from diagvib.results.formats import (
 )
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_lines
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.order_texts import ORDERS_NOTE, ORDERS_TITLE, order_texts
-from diagvib.results.paper import interval, metric_titles, paper_percent, percent, points
-from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
-from diagvib.results.uncertainty import FEWEST_FOR_P
+from diagvib.results.paper import (
+    METRIC_TITLES,
+    interval,
+    metric_titles,
+    paper_percent,
+    percent,
+    points,
+)
+from diagvib.results.selection_average import OVER, RULES_NOTE, RULES_TITLE, rule_lines, rule_text
+from diagvib.results.uncertainty import FEWEST
 
 
 def _cell(text: str, value: float | int | None = None, small: str = "", kind: str = "") -> dict:
@@ -74,7 +80,7 @@ def _result(rows: pd.DataFrame, factor: str) -> dict:
         paper = f"paper {paper_percent(row['paper_mean'], row['paper_stderr'])}"
         paper += f", {points(row['difference'])}" if row["n"] else ""
     return _cell(
-        percent(row["mean"], row["stderr"], row["n"], row["expected"]),
+        percent(*row[["mean", "stderr", "n", "expected"]], row["metric"] not in METRIC_TITLES),
         row["mean"] if row["n"] else float("nan"),
         paper,
         "missing" if row["n"] == 0 else "",
@@ -122,32 +128,17 @@ def comparison_rows(comparison: pd.DataFrame, known: KnownStudies) -> dict:
 
 
 def agreement_rows(agreement: pd.DataFrame) -> dict:
-    """The joint statements, with the numbers that they rest on."""
+    """The joint statement, and the groups of cells behind it."""
     heads, lines = agreement_lines(agreement)
-    values = ["cells", "decided", "mean_difference", "rms_z", "agreeing", "order"]
     rows = [
         [
             *map(_cell, line[:2]),
-            *(_cell(text, row[name]) for text, name in zip(line[2:8], values, strict=True)),
-            _cell(
-                row["statement"],
-                small=row["reason"],
-                kind="missing" if row["statement"] == "not reproduced" else "",
-            ),
+            *(_cell(text, float(text)) for text in line[2:7]),
+            _cell(line[7], kind="missing" if line[7] == "differs" else ""),
         ]
-        for line, (_, row) in zip(lines, agreement.iterrows(), strict=True)
+        for line in lines
     ]
-    return {"title": "Joint statements", "heads": heads, "rows": rows}
-
-
-def simulated_rows() -> dict:
-    heads, lines = simulated_lines()
-    return {
-        "title": "Simulated reproductions",
-        "note": SIMULATED,
-        "heads": heads,
-        "rows": [[_cell(text, place) for text in line] for place, line in enumerate(lines)],
-    }
+    return {"title": "Joint statement", "heads": heads, "rows": rows}
 
 
 def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
@@ -159,7 +150,6 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
             _cell(line[4], row.ours),
             _cell(line[5], row.paper_low),
             _cell(line[6], row.paper_resnet18),
-            _cell(line[7], row.rank),
         ]
         for place, (line, row) in enumerate(
             zip(lines, reference.itertuples(index=False), strict=True)
@@ -170,35 +160,6 @@ def reference_rows(reference: pd.DataFrame, known: KnownStudies) -> dict:
         "heads": heads,
         "rows": rows,
     }
-
-
-def order_rows(frames: dict[str, pd.DataFrame], known: KnownStudies) -> dict | None:
-    """What can be said about orders: sentences and tables; None where nothing applies."""
-    found = list(order_texts(frames, known))
-    tables = [
-        {
-            "title": title,
-            "heads": heads,
-            "rows": [
-                [
-                    _cell(text, _first_number(text) if text == "-" or " to " in text else None)
-                    for text in row
-                ]
-                for row in rows
-            ],
-        }
-        for title, heads, rows, _ in found
-    ]
-    return (
-        {
-            "title": ORDERS_TITLE,
-            "note": ORDERS_NOTE,
-            "tables": tables,
-            "sentences": [sentence for *_, told in found for sentence in told],
-        }
-        if found
-        else None
-    )
 
 
 def accuracy_rows(accuracy: pd.DataFrame, known: KnownStudies) -> dict:
@@ -268,13 +229,13 @@ def average_rows(methods: pd.DataFrame, known: KnownStudies) -> dict:
     }
 
 
-def rank_tables(ranks: pd.DataFrame, known: KnownStudies) -> dict:
-    """Title, note, and a table of runs and one of random searches if there are any; ranks in small
-    print."""
+def rule_tables(rules: pd.DataFrame, known: KnownStudies) -> dict:
+    """Title, note, and a table of runs and one of random searches if there are any; the trial in
+    small print."""
     found = []
     for over, title in OVER.items():
-        if len(own := ranks[ranks["over"] == over]):
-            heads, lines = rank_lines(own, known)
+        if len(own := rules[rules["over"] == over]):
+            heads, lines = rule_lines(own, known)
             rows = [
                 [
                     _cell(names[0], place),
@@ -283,20 +244,21 @@ def rank_tables(ranks: pd.DataFrame, known: KnownStudies) -> dict:
                         _cell(
                             text,
                             row.get("mean"),
-                            f"rank {rank}" if rank else "",
+                            trial,
                             "missing" if text == "-" else "",
                         )
-                        for row, (text, rank) in ((row, rank_text(row)) for row in cells)
+                        for row, (text, trial) in ((row, rule_text(row)) for row in cells)
                     ),
                 ]
                 for place, (names, cells) in enumerate(lines)
             ]
             found.append({"title": title, "heads": heads, "rows": rows})
-    return {"title": RANKS_TITLE, "note": RANKS_NOTE, "tables": found}
+    return {"title": RULES_TITLE, "note": RULES_NOTE, "tables": found}
 
 
 def _first_number(text: str) -> float:
-    return float("nan") if text in ("", "-") else float(text.split()[0])
+    found = re.search(r"-?\d+(\.\d+)?", text)
+    return float(found[0]) if found else float("nan")
 
 
 def folded_tables(frames: dict[str, pd.DataFrame], known: KnownStudies = SHIPPED) -> list[dict]:
@@ -330,8 +292,8 @@ def _overall(overall: pd.DataFrame, known: KnownStudies) -> dict:
     return {
         "title": "Mean over all bindings and samples",
         "rows": rows,
-        "note": "95 % t interval over the means of the dataset samples, for these bindings; none for fewer than "
-        "two samples. Close to 0 or 100, intervals contain the true value less often than 95 %.",
+        "note": "95 % interval over the means of the dataset samples, for these bindings; none for fewer than "
+        f"{FEWEST} samples.",
         "heads": ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"],
     }
 
@@ -343,10 +305,7 @@ def _contrasts(contrasts: pd.DataFrame, known: KnownStudies) -> dict:
             _cell(r.first),
             _cell(r.second),
             _cell(points(r.difference), r.difference),
-            _cell(interval(r.low, r.high), r.low),
-            _cell(_number(r.p_holm, 4), r.p_holm),
-            _cell(_number(r.effect, 2), r.effect),
-            _cell(_number(r.superiority, 2), r.superiority),
+            _cell(interval(r.low, r.high, change=True), r.low),
             _cell(str(r.samples), r.samples),
             _cell(str(r.bindings), r.bindings),
         ]
@@ -355,20 +314,15 @@ def _contrasts(contrasts: pd.DataFrame, known: KnownStudies) -> dict:
     return {
         "title": "Baselines compared, paired by dataset",
         "rows": rows,
-        "note": "First minus second, in points, over all bindings and samples that both have; 95 % t "
-        "interval over the means of the dataset samples, not corrected for the number of comparisons; p: "
-        "two-sided, by sign flips over the samples, Holm-corrected over the comparisons of a study; "
-        f"none for fewer than {FEWEST_FOR_P} samples, which cannot give a p below 0.05; d: Cohen's d "
-        "over bindings, not a test; better: share of datasets on which the first is better.",
+        "note": "First minus second, in points, over all bindings and samples that both have; 95 % interval "
+        "over the means of the dataset samples, not corrected for the number of comparisons; none for "
+        f"fewer than {FEWEST} samples.",
         "heads": [
             "study",
             "first",
             "second",
             "difference",
             "95 % interval",
-            "p",
-            "d",
-            "better",
             "samples",
             "bindings",
         ],
@@ -403,7 +357,3 @@ def _selection(selection: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
 
 def _spread(value: float) -> str:
     return "-" if value != value else f"{100 * value:.1f}"
-
-
-def _number(value: float, digits: int) -> str:
-    return "-" if value != value else f"{value:.{digits}f}"

@@ -11,11 +11,6 @@ TIDY = (
     "summary",
     "agreement",
     "reference",
-    "likeness",
-    "factor_orders",
-    "pair_orders",
-    "pair_winners",
-    "closeness",
     "overall",
     "baselines",
     "selection",
@@ -25,7 +20,7 @@ TIDY = (
     "gap_methods",
     "average",
     "average_methods",
-    "selection_ranks",
+    "selection_average",
     "run_times",
 )
 

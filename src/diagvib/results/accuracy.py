@@ -16,7 +16,7 @@ _TITLES = {"mean_per_class": "mean per-class accuracy", "worst_cell": "worst cel
 ACCURACY_TITLE = "Accuracy by test group"
 ACCURACY_NOTE = (
     "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
-    "± standard error over the dataset samples, with the 95 % t interval."
+    "± standard error over the dataset samples, with the 95 % interval."
 )
 KEYS = ["study", "baseline", "binding", "target", "cue", "group", "environment"]
 COLUMNS = [*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"]
@@ -28,7 +28,7 @@ def accuracy_tables(
     """One table, `accuracy`: a row per study, baseline, binding, test group, environment (where
     named) and metric.
 
-    mean, stderr, low, high (95 % t interval) and n over the dataset samples; expected: the number
+    mean, stderr, low, high (95 %) and n over the dataset samples; expected: the number
     there should be. An empty environment means all of them together. The worst cell is determined
     within each sample.
     """

@@ -32,7 +32,7 @@ def average_tables(
         ]
         # An environment in which no run was tested has no column.
         own = own.reindex(columns=[*RUN_KEYS, *measures])
-        parts.append(measures_table(own, baselines, dict.fromkeys(measures, (0, 1))))
+        parts.append(measures_table(own, baselines, measures))
     parts.append(mean_over_studies(values, MEASURES, baselines))
     return {"average": pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)}
 
@@ -45,7 +45,7 @@ def mean_over_studies(
     studies = values["study"].nunique()
     has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
     every = values[has_all].assign(study="") if studies > 1 else values[:0]
-    return measures_table(every, baselines, dict.fromkeys(measures, (0, 1)))
+    return measures_table(every, baselines, measures)
 
 
 def run_averages(runs: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:

@@ -113,6 +113,20 @@ def baseline_settings(
     }
 
 
+def mixed_note(made: Sequence[dict | None]) -> str:
+    """A sentence that names the packages of which runs used several versions; empty if there are
+    none."""
+    seen: dict[str, set] = {}
+    for run in made:
+        for package, version in ((run or {}).get("versions") or {}).items():
+            seen.setdefault(package, set()).add(str(version))
+    several = [
+        f"{name} {', '.join(sorted(found))}" for name, found in seen.items() if len(found) > 1
+    ]
+    text = "The runs were made with several versions of packages"
+    return f"{text}: {'; '.join(several)}." if several else ""
+
+
 def is_untuned(baseline: str, settings: dict) -> bool:
     """Whether the origin of a baseline's settings says that they, or some of them, are starting
     points."""

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.table import Table
-from scipy.special import stdtr
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
@@ -14,19 +13,14 @@ from diagvib.foundation.progress import print_wide
 from diagvib.results.formats import markdown_table
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
-from diagvib.results.order_texts import pair_sentence
-from diagvib.results.orders import pair_matrices, pair_orders
-from diagvib.results.paper import describe_missing, percent, points
+from diagvib.results.paper import describe_missing, interval, percent, points
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.shortcut import p_matrix
-from diagvib.results.uncertainty import LEVEL, corrected, half_width
+from diagvib.results.uncertainty import FEWEST, sample_interval
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import read_binding
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
-HEADS = ["study", "baseline", "target", "cue", "group", "A", "B", "B - A", "±", "n", "p", "verdict"]
-# Standard errors below this are rounding errors.
-_NO_SPREAD = 1e-12
+HEADS = [*KEYS, "A", "B", "B - A", "95 % interval", "n", "verdict"]
 
 
 def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
@@ -34,14 +28,11 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
     a) and verdict.
 
     first, second: results folders (or their `runs`); threads: the most processes that read. Where
-    both folders have the same dataset samples, the difference is paired by sample, and so is its
-    uncertainty: half of a 95 % t interval, over n common samples. p: paired t test, corrected over
-    all cells that changed (Benjamini and Hochberg 1995). Both are NaN where a change has no spread
-    to be tested against: one sample, or the same change in each. Verdict: same (equal in every
-    common sample) | differs (p below 0.05; on average at most one in twenty of these is wrong) |
-    cannot tell (no p, or a larger one, which does not make the cells equal) | only A | only B | no
-    common sample. `attrs["damaged"]` names runs that could not be read, `attrs["orders"]` says how
-    alike both order the pairs of target and cue. DiagvibError for folders without runs.
+    both folders have the same dataset samples, the difference is paired by sample, over n common
+    samples; low, high: its `sample_interval`. Verdict: same (equal in every common sample) |
+    differs (the interval excludes zero, as in about one in twenty cells that do not differ) |
+    cannot tell (it does not, or there is none) | only A | only B | no common sample.
+    `attrs["damaged"]` names runs that could not be read. DiagvibError for folders without runs.
     """
     folders = [runs_folder(Path(path)) for path in (first, second)]
     expected = {tuple(run.values()): run for folder in folders for run in find_runs(folder)}
@@ -64,25 +55,7 @@ def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame
         for name, frame in zip("AB", found, strict=True)
         for line in describe_missing(frame[frame["status"] != "missing"])
     ]
-    table.attrs["orders"] = _orders(*found)
     return table
-
-
-def _orders(first: pd.DataFrame, second: pd.DataFrame) -> list[str]:
-    """How alike A and B order the pairs of each study: each baseline with itself, or with all of
-    B's if B lacks it."""
-    a, b = (
-        pair_matrices(
-            p_matrix(frame[frame["study"].isin(SHIPPED.judged_by("shortcut", frame["study"]))])
-        )
-        for frame in (first, second)
-    )
-    rows = [
-        row
-        for row in pair_orders(a, b).itertuples(index=False)
-        if row.like == row.baseline or (row.study, row.baseline) not in b
-    ]
-    return [f"A compared with B, {pair_sentence(row, SHIPPED)}" for row in rows]
 
 
 def runs_folder(path: Path) -> Path:
@@ -144,7 +117,7 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         ):
             continue
         ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
-        stderr = change.stderr if change.stderr > _NO_SPREAD else np.nan
+        low, high = sample_interval(second, first)
         same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
         rows.append(
             {
@@ -156,19 +129,20 @@ def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
                 "b_stderr": theirs.stderr,
                 "b_n": theirs.n,
                 "difference": change.mean,
-                "uncertainty": half_width(change.n - 1) * stderr,
+                "low": low,
+                "high": high,
                 "n": change.n,
-                "p": 2 * stdtr(change.n - 1, -abs(change.mean) / stderr),
-                "verdict": "same" if same else _without_test(ours, theirs, change),
+                "verdict": "same"
+                if same
+                else "differs"
+                if low > 0 or high < 0
+                else _undecided(ours, theirs, change),
             }
         )
-    table = pd.DataFrame(rows)
-    table["p"] = corrected(table["p"], "fdr_bh")
-    table.loc[table["p"] < 1 - LEVEL, "verdict"] = "differs"
-    return table
+    return pd.DataFrame(rows)
 
 
-def _without_test(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
+def _undecided(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
     if change.n:
         return "cannot tell"
     return (
@@ -190,11 +164,15 @@ def compare_sentence(table: pd.DataFrame) -> str:
         + "."
     )
     if "cannot tell" in counts:
-        text += " Cannot tell: the difference is no larger than chance explains; the cells need not be equal."
+        text += (
+            " Cannot tell: the 95 % interval of the difference contains zero, or there are fewer than "
+            f"{FEWEST} common samples; the cells need not be equal."
+        )
+    if "differs" in counts:
+        text += " Differs: it does not contain zero, which happens by chance in one cell of twenty."
     return " ".join(
         [
             text,
-            *table.attrs.get("orders", []),
             *(f"Left out, {line}." for line in table.attrs.get("damaged", [])),
         ]
     )
@@ -206,7 +184,7 @@ def print_comparison(table: pd.DataFrame) -> None:
     for head in HEADS:
         shown.add_column(
             head,
-            justify="right" if head in ("A", "B", "B - A", "±", "n", "p") else "left",
+            justify="right" if head in HEADS[len(KEYS) : -1] else "left",
             no_wrap=True,
         )
     for row in _texts(table):
@@ -239,9 +217,8 @@ def _texts(table: pd.DataFrame) -> list[list[str]]:
             percent(r.a, r.a_stderr, r.a_n, r.a_n),
             percent(r.b, r.b_stderr, r.b_n, r.b_n),
             points(r.difference),
-            "-" if np.isnan(r.uncertainty) else f"{100 * r.uncertainty:.1f}",
+            interval(r.low, r.high, change=True),
             str(r.n),
-            "-" if np.isnan(r.p) else f"{r.p:.4f}",
             r.verdict,
         ]
         for r in table.itertuples(index=False)

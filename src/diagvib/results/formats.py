@@ -8,15 +8,14 @@ import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.agreement import (
-    SIMULATED,
     agreement_sentence,
-    marks_sentence,
-    simulated_lines,
+    rule_sentence,
     simulated_sentence,
 )
 from diagvib.results.comparability import NOT_TUNED
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import (
+    METRIC_TITLES,
     PAPER_CUES,
     describe_missing,
     metric_titles,
@@ -24,7 +23,7 @@ from diagvib.results.paper import (
     percent,
     points,
 )
-from diagvib.results.reference import reference_note, reference_sentences
+from diagvib.results.reference import reference_note
 from diagvib.results.sections import sections
 from diagvib.results.selection import AS_RUN, rule_name
 from diagvib.results.verdicts import KEYS, LEAST_SAMPLES, MARGIN, VERDICTS, verdict_sentence
@@ -33,7 +32,8 @@ MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}  # next to compare
 UNTUNED = "†"
 _NUMBERS = (
     "Percent: mean ± standard error over the dataset samples (CHGO minus ZGO: ± standard deviation). n is "
-    "shown if it is 1 or smaller than configured; `-` is a missing run."
+    "shown if it is 1 or smaller than configured; `-` is a missing run. A spread below 0.05 says little about other "
+    "samples and is not printed; near 0 and 100, the 95 % bound follows in brackets."
 )
 LEGEND = (
     f"{_NUMBERS} Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor "
@@ -107,7 +107,8 @@ def _lines(
             if known
             else ""
         )
-        text = "" if row is None else percent(*row[["mean", "stderr", "n", "expected"]])
+        numbers = ["mean", "stderr", "n", "expected"]
+        text = "" if row is None else percent(*row[numbers], row["metric"] not in METRIC_TITLES)
         ours.append(f"{text} {mark}".strip())
         theirs.append(paper_percent(*row[["paper_mean", "paper_stderr"]]) if known else "")
     name = f"{baseline} {UNTUNED}" if untuned else baseline
@@ -167,10 +168,7 @@ def markdown_tables(
         "",
         *([f"- {line}" for line in missing] or ["None: every configured run is complete."]),
     ]
-    return (
-        "\n".join([*parts, *_run_times(tables["run_times"]), *(_simulated() if paper else [])])
-        + "\n"
-    )
+    return "\n".join([*parts, *_run_times(tables["run_times"])]) + "\n"
 
 
 def _verdicts(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
@@ -225,7 +223,7 @@ def _agreement(agreement: pd.DataFrame) -> list[str]:
     return [
         agreement_sentence(agreement),
         "",
-        marks_sentence(),
+        rule_sentence(),
         "",
         *markdown_table(heads, rows),
         "",
@@ -233,36 +231,31 @@ def _agreement(agreement: pd.DataFrame) -> list[str]:
 
 
 def agreement_lines(agreement: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Heads and texts of `agreement.agreement_table`."""
+    """Heads and texts of `agreement.agreement_table`; of the smallest groups, those that differ."""
+    shown = agreement[~agreement["by"].str.contains(",") | (agreement["statement"] == "differs")]
     rows = [
         [
             r.by,
             r.name,
             str(r.cells),
-            str(r.decided),
             points(r.mean_difference),
-            f"{r.rms_z:.2f}",
-            share(r.agreeing),
-            share(r.order),
-            f"{r.statement}{f' ({r.reason})' if r.reason else ''}",
+            f"{r.score:.2f}",
+            f"{r.usual:.2f}",
+            f"{r.p:.3f}",
+            r.statement,
         ]
-        for r in agreement.itertuples(index=False)
+        for r in shown.itertuples(index=False)
     ]
     return [
         "by",
         "name",
         "compared",
-        "decided",
         "mean difference",
         "RMS z",
-        "agree",
-        "same order",
+        "90 % of honest below",
+        "p",
         "statement",
     ], rows
-
-
-def share(value: float) -> str:
-    return "-" if value != value else f"{100 * value:.0f} %"
 
 
 def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str]:
@@ -276,8 +269,6 @@ def _reference(tables: dict[str, pd.DataFrame], known: KnownStudies) -> list[str
         "## Compared with the paper's nine models",
         "",
         reference_note(reference),
-        "",
-        *(f"- {line}" for line in reference_sentences(reference, tables["likeness"], known)),
         "",
         *markdown_table(heads, rows),
         "",
@@ -299,7 +290,6 @@ def reference_lines(
             f"{100 * r.ours:.1f}",
             f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}",
             f"{100 * r.paper_resnet18:.0f}",
-            f"{r.rank} of {r.of}",
         ]
         for r in reference.itertuples(index=False)
     ]
@@ -311,7 +301,6 @@ def reference_lines(
         "ours",
         "paper's nine",
         "paper's resnet18",
-        "rank",
     ], rows
 
 
@@ -378,18 +367,6 @@ def _run_times(times: pd.DataFrame) -> list[str]:
         "runs",
     ]
     return ["", "## Run times, mean over runs", "", *markdown_table(heads, rows)]
-
-
-def _simulated() -> list[str]:
-    heads, rows = simulated_lines()
-    return [
-        "",
-        "## Simulated scores of equal distributions and of wrong reproductions",
-        "",
-        SIMULATED,
-        "",
-        *markdown_table(heads, rows),
-    ]
 
 
 def markdown_matrices(p: pd.DataFrame, note: str = "", known: KnownStudies = SHIPPED) -> str:
@@ -515,6 +492,8 @@ def _latex(text: str) -> str:
         ("%", r"\%"),
         ("&", r"\&"),
         ("±", r"$\pm$"),
+        ("≤", r"$\leq$"),
+        ("≥", r"$\geq$"),
         ("≠", r"$\neq$"),
         (UNTUNED, r"$\dagger$"),
         ("=", "$=$"),

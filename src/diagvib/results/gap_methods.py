@@ -20,7 +20,7 @@ from diagvib.results.gaps import (
     training_shares,
 )
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.paper import percent, points, with_paper
+from diagvib.results.paper import interval, percent, points, with_paper
 from diagvib.results.shortcut import is_comparable
 from diagvib.settings.baselines import changed
 
@@ -35,9 +35,8 @@ GAPS_TITLE = "Whac-A-Mole: accuracy lost where a cue misleads"
 GAPS_NOTE = (
     "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four test "
     "groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. Acc. In "
-    "brackets: the factor by which a cue's gap is wider than that of ERM with the same model; ? where the 95 % "
-    f"interval of the paired difference, or that of the gap itself, contains zero, or with fewer than {FEWEST} "
-    "samples. The intervals are not corrected for the number of methods."
+    "brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample; none with fewer "
+    f"than {FEWEST} samples. The intervals are not corrected for the number of methods."
 )
 HEADS = [*BASELINE, "binding", *SHOWN.values()]
 # Shares of the paper's training images: both cues agree with the target, cue 1 misleads, cue 2
@@ -50,11 +49,7 @@ _COLUMNS = [
     *BASELINE,
     "binding",
     *(f"{metric}{part}" for metric in SHOWN for part in ("", "_stderr")),
-    *(
-        f"cue_{cue}_{part}"
-        for cue in CUE_GAPS
-        for part in ("factor", "factor_low", "factor_high", "verdict")
-    ),
+    *(f"cue_{cue}_{part}" for cue in CUE_GAPS for part in ("difference", "low", "high", "verdict")),
     "n",
     "expected",
     *(f"paper_{metric}" for metric in SHOWN),
@@ -88,8 +83,8 @@ def gap_methods(
     """A row per study, table (3, 5), baseline and binding (empty: mean over several); ERM is in
     both tables.
 
-    gaps, whac: of `gaps.gaps_tables`. Columns: mean and {metric}_stderr of SHOWN, each cue's factor
-    with its interval and verdict, n, expected, paper_{metric} where the paper has this method,
+    gaps, whac: of `gaps.gaps_tables`. Columns: mean and {metric}_stderr of SHOWN, each cue's
+    difference from ERM with its interval and verdict, n, expected, paper_{metric} where the paper has this method,
     setting and scene; all as fractions.
     """
     judged = {(r.study, r.baseline, r.binding, r.cue): r for r in whac.itertuples(index=False)}
@@ -110,7 +105,7 @@ def gap_methods(
             one = judged.get((about["study"], about["baseline"], about["binding"], cue))
             row |= {
                 f"cue_{cue}_{part}": getattr(one, part, np.nan)
-                for part in ("factor", "factor_low", "factor_high")
+                for part in ("difference", "low", "high")
             }
             row[f"cue_{cue}_verdict"] = getattr(one, "verdict", "")
         labels = knows_groups(about["told"])
@@ -197,16 +192,12 @@ def gap_lines(
 
 
 def _text(row: Mapping, metric: str) -> str:
-    """`-24.7 ± 1.2 (x2.1)`; `(x1.3?)` if the gap or its being wider is not certain; `(worse)` if
-    ERM has no gap."""
-    text = percent(row[metric], row[f"{metric}_stderr"], row["n"], row["expected"])
+    """`-24.7 ± 1.2 (-18.1 to -6.5)`: in brackets, the interval of the difference from ERM's gap."""
+    numbers = (row[key] for key in (metric, f"{metric}_stderr", "n", "expected"))
+    text = percent(*numbers, change=metric != "id_accuracy")
     cue = next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
-    factor, verdict = (
-        (row[f"cue_{cue}_{part}"] for part in ("factor", "verdict")) if cue else (np.nan, "")
-    )
-    if factor > 1:
-        return f"{text} (x{factor:.1f}{'' if verdict == 'worse' else '?'})"
-    return f"{text} (worse)" if verdict == "worse" else text
+    low, high = (row[f"cue_{cue}_{end}"] if cue else np.nan for end in ("low", "high"))
+    return text if low != low else f"{text} ({interval(low, high, change=True)})"
 
 
 def gap_blocks(methods: pd.DataFrame, known: KnownStudies) -> Iterator[tuple[str, list[list[str]]]]:

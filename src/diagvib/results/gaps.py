@@ -1,7 +1,7 @@
 """The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two
 misleads, or both."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from diagvib.results.cells import RUN_KEYS, worst_cell
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metrics import estimate
-from diagvib.results.uncertainty import half_width, sample_interval
+from diagvib.results.uncertainty import FEWEST, sample_interval
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
 
@@ -21,8 +21,6 @@ MEASURES = ("id_accuracy", *GAPS, "worst_group")
 # The description of a baseline in every table.
 BASELINE = ["baseline", "model", "method", "told", "selection"]
 KEYS = ["study", *BASELINE, "binding", "target", "cue"]
-# With two dataset samples, an interval is hardly ever useful.
-FEWEST = 3
 REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
@@ -93,31 +91,28 @@ def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd
 
 
 def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 % t interval), n,
-    expected.
+    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
 
     values: from `run_gaps`; baselines: name -> settings. The unit is the dataset sample. If a
     baseline has several bindings, rows with an empty binding are the mean over them: within each
     sample first (it counts only if it has them all), then over the samples.
     """
-    return measures_table(
-        values, baselines, {metric: (-1, 1) if metric in GAPS else (0, 1) for metric in MEASURES}
-    )
+    return measures_table(values, baselines, MEASURES)
 
 
 def measures_table(
-    values: pd.DataFrame, baselines: Mapping[str, dict], measures: Mapping[str, tuple[float, float]]
+    values: pd.DataFrame, baselines: Mapping[str, dict], measures: Iterable[str]
 ) -> pd.DataFrame:
-    """`gaps_table` of any measures of runs. measures: column of the values -> the least and the
-    most it can be."""
+    """`gaps_table` of any measures of runs, columns of the values: accuracies, or GAPS from the
+    column `id_accuracy`."""
     rows = []
     for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
         about = {"study": study, **describe(baseline, baselines)}
         for (binding, target, cue), part in _by_binding(own):
-            for metric, within in measures.items():
+            for metric in measures:
                 found = _by_sample(part, metric)
                 mean, stderr, n = estimate(found)
-                low, high = sample_interval(found, within)
+                low, high = sample_interval(*_terms(part, metric))
                 rows.append(
                     {
                         **about,
@@ -143,6 +138,15 @@ def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.Da
     yield from own.groupby(["binding", "target", "cue"], sort=False)
     if own["binding"].nunique() > 1:
         yield ("", "", ""), own
+
+
+def _terms(own: pd.DataFrame, metric: str) -> list[pd.Series]:
+    """The accuracies by sample whose difference a gap is; of another measure, itself."""
+    found = _by_sample(own, metric)
+    if metric not in GAPS:
+        return [found]
+    inside = _by_sample(own, "id_accuracy")
+    return [found + inside, inside]
 
 
 def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
@@ -243,9 +247,9 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
             for (binding, *_), part in _by_binding(both):
                 beside = other[other["binding"] == binding] if binding else other
                 for cue, metric in CUE_GAPS.items():
-                    pair = [_by_sample(runs_of, metric).rename(None) for runs_of in (part, beside)]
-                    mine, its = pair[0].align(pair[1])
-                    judged = judge_gap(mine.to_numpy(), its.to_numpy()) if reference else NO_VERDICT
+                    terms = [*_terms(part, metric), *_terms(beside, metric)]
+                    four = pd.concat(terms, axis=1).astype(float).to_numpy().T
+                    judged = judge_gap(four[:2], four[2:]) if reference else NO_VERDICT
                     why = "; ".join(filter(None, (reason, judged["reason"])))
                     rows.append({**about, "binding": binding, "cue": cue, **judged, "reason": why})
     columns = [
@@ -256,9 +260,6 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
         "gap",
         "reference",
         "reference_gap",
-        "factor",
-        "factor_low",
-        "factor_high",
         "difference",
         "low",
         "high",
@@ -305,73 +306,38 @@ def reference_of(
 
 
 NO_VERDICT = {
-    **dict.fromkeys(
-        [
-            "gap",
-            "reference_gap",
-            "factor",
-            "factor_low",
-            "factor_high",
-            "difference",
-            "low",
-            "high",
-        ],
-        np.nan,
-    ),
+    **dict.fromkeys(["gap", "reference_gap", "difference", "low", "high"], np.nan),
     "n": 0,
     "verdict": VERDICTS[3],
     "reason": "",
 }
 
 
-def judge_gap(gap: np.ndarray, reference: np.ndarray) -> dict:
-    """A method's gap compared with ERM's, paired by sample: float[samples] each, NaN where a run is
-    missing.
+def judge_gap(own: np.ndarray, reference: np.ndarray) -> dict:
+    """A method's gap compared with ERM's, paired by sample.
 
-    difference = mean gap - mean reference gap, with the t interval of the paired differences, from
-    FEWEST samples on. worse: the interval lies below zero, and so does that of the gap itself
-    (where no accuracy is lost, no shortcut is taken); better: the interval lies above zero. factor
-    = |gap| / |reference gap| if both are below zero, and its interval, if bounded. How often these
-    contain the true value: `python benchmarks/simulated_statistics.py gaps`.
+    own, reference: float[2, samples], NaN where a run is missing: the accuracy where the cue
+    misleads, and in distribution. difference = mean gap - mean reference gap, with its
+    `sample_interval`. worse: the interval lies below zero, and so does that of the gap itself
+    (where no accuracy is lost, no shortcut is taken); better: the interval lies above zero. How
+    often these contain the true value: `python benchmarks/simulated_statistics.py`.
     """
-    there = ~np.isnan(gap - reference)
-    n = int(there.sum())
+    four = np.concatenate([own, reference])
+    four = four[:, ~np.isnan(four).any(axis=0)]
+    n = four.shape[1]
     if not n:
         return NO_VERDICT | {"verdict": VERDICTS[2], "reason": "no dataset sample has runs of both"}
-    gap, reference = gap[there], reference[there]
-    mine, its, enough = float(gap.mean()), float(reference.mean()), n >= FEWEST
-    factor = mine / its if mine < 0 and its < 0 else np.nan
-    # Each ranges from -1 to 1, so they are at most 2 apart.
-    low, high = sample_interval(gap - reference, (-2, 2)) if enough else (np.nan, np.nan)
-    loses = enough and sample_interval(gap, (-1, 1))[1] < 0
-    factor_low, factor_high = (
-        ratio_interval(gap, reference) if enough and factor == factor else (np.nan, np.nan)
-    )
+    misled, inside, its_misled, its_inside = four
+    mine, its = float((misled - inside).mean()), float((its_misled - its_inside).mean())
+    low, high = sample_interval([misled, its_inside], [inside, its_misled])
+    loses = sample_interval(misled, inside)[1] < 0
     return {
         "gap": mine,
         "reference_gap": its,
-        "factor": factor,
-        "factor_low": factor_low,
-        "factor_high": factor_high,
         "difference": mine - its,
         "low": low,
         "high": high,
         "n": n,
         "verdict": VERDICTS[0] if high < 0 and loses else VERDICTS[1] if low > 0 else VERDICTS[2],
-        "reason": "" if enough else f"fewer than {FEWEST} dataset samples",
+        "reason": "" if n >= FEWEST else f"fewer than {FEWEST} dataset samples",
     }
-
-
-def ratio_interval(first: np.ndarray, second: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the ratio of two paired means, float[samples] each (Fieller, 1954).
-
-    (nan, nan) if it is unbounded, since the second mean may be zero.
-    """
-    n, mine, its = len(first), first.mean(), second.mean()
-    (var, both), (_, var_its) = np.cov(first, second) / n
-    squared = half_width(n - 1) ** 2
-    a, b, c = its**2 - squared * var_its, mine * its - squared * both, mine**2 - squared * var
-    if a <= 0:
-        return np.nan, np.nan
-    half = max(b**2 - a * c, 0) ** 0.5  # below zero only by rounding
-    return float((b - half) / a), float((b + half) / a)

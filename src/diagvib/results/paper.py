@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from diagvib.foundation.files import definition_path
 from diagvib.results.known_studies import KnownStudies
+from diagvib.results.uncertainty import sample_interval
 
 # The number of possible cues for a target in the paper: all other factors. FAAvg over fewer cues is
 # a different number.
@@ -68,14 +70,23 @@ def of_paper(studies: Iterable[str]) -> bool:
     return not set(read_paper_tables()["study"]).isdisjoint(studies)
 
 
-def percent(mean: float, spread: float, n: int, expected: int) -> str:
-    """`41.2 ± 2.0`, with n where it matters: `(n = 1)`, `(n = 4 of 5)`. `-` if nothing ran."""
+def percent(mean: float, spread: float, n: int, expected: int, change: bool = False) -> str:
+    """`41.2 ± 2.0`, with n where it matters: `(n = 1)`, `(n = 4 of 5)`. `-` if nothing ran.
+
+    A spread that would be printed as 0.0 is left out, since samples that are all alike do not show
+    that others are; of an accuracy near 0 or 100 %, the bound is given: `100.0 (≥ 88.4)`. change:
+    the mean is a difference of accuracies.
+    """
     if n == 0:
         return "-"
-    text = f"{100 * mean:.1f}" + ("" if math.isnan(spread) else f" ± {100 * spread:.1f}")
-    if n < expected:
-        return f"{text} (n = {n:.0f} of {expected:.0f})"
-    return text if n > 1 else f"{text} (n = 1)"
+    text, notes = f"{100 * mean:.1f}", [f"n = {n:.0f} of {expected:.0f}"] if n < expected else []
+    if spread >= 0.0005:
+        text += f" ± {100 * spread:.1f}"
+    else:
+        low, high = (math.nan, math.nan) if change else sample_interval(np.full(int(n), mean))
+        bound = [] if math.isnan(low) else [interval(low, high)]
+        notes = bound + (notes or ([] if bound else [f"n = {n:.0f}"]))
+    return f"{text} ({'; '.join(notes)})" if notes else text
 
 
 def points(change: float) -> str:
@@ -83,9 +94,17 @@ def points(change: float) -> str:
     return "-" if math.isnan(change) else f"{100 * change:+z.1f}"
 
 
-def interval(low: float, high: float) -> str:
-    """`41.2 to 43.0`, in percent; `-` if there is none."""
-    return "-" if math.isnan(low) else f"{100 * low:.1f} to {100 * high:.1f}"
+def interval(low: float, high: float, change: bool = False) -> str:
+    """A 95 % interval in percent: `41.2 to 43.0`, at the edge `≤ 1.9` or `≥ 98.1`; `n too small`
+    if there is none. change: of a difference of accuracies: `-3.1 to +0.4`."""
+    if math.isnan(low):
+        return "n too small"
+    if change:
+        return f"{points(low)} to {points(high)}"
+    low, high = round(low, 3), round(high, 3)
+    if low > 0 and high < 1:
+        return f"{100 * low:.1f} to {100 * high:.1f}"
+    return f"≤ {100 * high:.1f}" if high < 1 else f"≥ {100 * low:.1f}" if low > 0 else "n too small"
 
 
 def paper_percent(mean: float, spread: float) -> str:

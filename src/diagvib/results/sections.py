@@ -9,9 +9,8 @@ import pandas as pd
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_blocks
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.order_texts import ORDERS_NOTE, ORDERS_TITLE, order_texts
 from diagvib.results.paper import with_paper
-from diagvib.results.selection_ranks import OVER, RANKS_NOTE, RANKS_TITLE, rank_lines, rank_text
+from diagvib.results.selection_average import OVER, RULES_NOTE, RULES_TITLE, rule_lines, rule_text
 
 
 @dataclass(frozen=True)
@@ -35,22 +34,19 @@ def sections(
         heads, lines, notes = average_table(tables["average_methods"], known)
         rows = [row for line in lines for row in with_paper(*line)]
         yield AVERAGE_TITLE, AVERAGE_NOTE, [Block("All studies", heads, rows, notes)]
-    orders = [Block(*texts) for texts in order_texts(tables, known)]
-    if orders:
-        yield ORDERS_TITLE, ORDERS_NOTE, orders
-    ranks = [
-        _ranks(title, own, known)
+    rules = [
+        _rules(title, own, known)
         for over, title in OVER.items()
-        if len(own := tables["selection_ranks"].query("over == @over"))
+        if len(own := tables["selection_average"].query("over == @over"))
     ]
-    if ranks:
-        yield RANKS_TITLE, RANKS_NOTE, ranks
+    if rules:
+        yield RULES_TITLE, RULES_NOTE, rules
 
 
-def _ranks(title: str, ranks: pd.DataFrame, known: KnownStudies) -> Block:
-    heads, lines = rank_lines(ranks, known)
+def _rules(title: str, found: pd.DataFrame, known: KnownStudies) -> Block:
+    heads, lines = rule_lines(found, known)
     rows = [
-        [*names, *(f"{text} ({rank})" if rank else text for text, rank in map(rank_text, cells))]
+        [*names, *(f"{text} ({trial})" if trial else text for text, trial in map(rule_text, cells))]
         for names, cells in lines
     ]
     return Block(title, heads, rows)

@@ -60,7 +60,7 @@ def metrics_table(frame: pd.DataFrame) -> pd.DataFrame:
     """FAAvg, FAMin and in-distribution accuracy over the configured cues, with the paper's numbers.
 
     Columns: study, baseline, target, metric, mean, stderr, low, high, n, expected, cues,
-    paper_mean, paper_stderr, difference. low, high: 95 % t interval over the samples. Without cues
+    paper_mean, paper_stderr, difference. low, high: 95 %, `sample_interval`. Without cues
     faavg is P_i, on the only group.
     """
     rows = []

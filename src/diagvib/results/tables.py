@@ -13,18 +13,17 @@ from diagvib.foundation.files import open_parquet, read_table, write_json, write
 from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
 from diagvib.results.average_methods import average_methods
-from diagvib.results.comparability import baseline_settings, judge_runs
+from diagvib.results.comparability import baseline_settings, judge_runs, mixed_note
 from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets import metric_tables
-from diagvib.results.orders import order_tables
 from diagvib.results.paper import of_paper
 from diagvib.results.read_runs import Collected, history_table, read_runs, run_times, versions
-from diagvib.results.reference import likeness_table, reference_table
+from diagvib.results.reference import reference_table
 from diagvib.results.selection import selection_table
-from diagvib.results.selection_ranks import read_searches, selection_ranks
+from diagvib.results.selection_average import read_searches, selection_average
 from diagvib.results.shortcut import is_comparable
 from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
@@ -49,20 +48,20 @@ _MAYBE_EMPTY = {
     "note",
     "cue_1_verdict",
     "cue_2_verdict",
-    "winner",
-    "expected",
 }
 
 
 def source_note(frame: pd.DataFrame, settings: dict) -> str:
-    """The note for everything made from sources other than the paper's; empty if none is needed.
+    """The note for everything made from sources other than the paper's, or from photos of which
+    some were left out; empty if none is needed.
 
     If nothing has run yet, the configuration's `sources` decide.
     """
     ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
+    made = f"Made from {' and '.join(ran or [settings.get('sources', 'official')])} sources"
     if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
-        return ""
-    return f"Made from {' and '.join(ran or [settings['sources']])} sources: not comparable to the paper."
+        return f"{made}." if {*ran} - {"official"} else ""
+    return f"{made}: not comparable to the paper."
 
 
 def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
@@ -103,18 +102,15 @@ def make_tables(
     judged = judge_runs(frame, collected.made, settings)
     comparison = comparison_table(made["metrics"], made["contrasts"], frame, settings, judged)
     comparison = comparison if of_paper(frame["study"]) else comparison[:0]
-    reference = reference_table(made["metrics"], made["contrasts"], comparison, judged)
     made |= {
         "comparison": comparison,
         "summary": summary_table(comparison),
         "agreement": agreement_table(comparison),
-        "reference": reference,
-        "likeness": likeness_table(reference),
-        **order_tables(frame, made, comparison, known),
+        "reference": reference_table(made["metrics"], made["contrasts"], comparison, judged),
         "gap_methods": gap_methods(made["gaps"], made["whac_a_mole"], frame, known, baselines),
         "average_methods": average_methods(made["average"], frame, known, baselines),
         "selection": _selection(collected, known.judged_by("shortcut", frame["study"]), baselines),
-        "selection_ranks": selection_ranks(collected, read_searches(tuned), known, baselines),
+        "selection_average": selection_average(collected, read_searches(tuned), known, baselines),
     }
     return {
         "runs": frame,
@@ -138,7 +134,10 @@ def write_tables(
     and LaTeX."""
     tables = make_tables(collected, settings, tuned)
     frame = collected.frame
-    note = " ".join(filter(None, [source_note(frame, settings), scratch_note(frame, settings)]))
+    mixed = mixed_note(collected.made)
+    note = " ".join(
+        filter(None, [source_note(frame, settings), scratch_note(frame, settings), mixed])
+    )
     known = known_studies(settings)
     for name, table in tables.items():
         write_text(Path(out) / f"{name}.csv", table.to_csv(index=False, float_format="%.10g"))
@@ -180,6 +179,7 @@ def tabulate(
             **versions(collected),
             "sources": sorted(set(frame["sources"].dropna())),
             "comparable": is_comparable(frame),
+            "mixed": mixed_note(collected.made),
             "settings": settings,
         },
     )

@@ -1,4 +1,4 @@
-"""Is the paper reproduced? For every cell of Tables 2 and A2-A9: our number, the difference, its
+"""Do our numbers agree with the paper's? For every cell of Tables 2 and A2-A9: our number, the difference, its
 uncertainty, a verdict.
 
 The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
@@ -127,13 +127,6 @@ def _uncertainty(rows: pd.DataFrame) -> np.ndarray:
         ours**2 / np.maximum(n - 1, 1) + theirs**2 / (PAPER_SAMPLES - 1)
     )
     return half_width(freedom) * np.sqrt(ours + theirs) + _HALF_STEP
-
-
-def assumed_uncertainty(paper_stderr: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The same if ours are too few to show a spread: n samples assumed to spread as the paper's
-    five do, with their four degrees of freedom."""
-    theirs = paper_stderr**2 + _ROUNDING_VARIANCE
-    return half_width(PAPER_SAMPLES - 1) * np.sqrt(theirs * (1 + PAPER_SAMPLES / n)) + _HALF_STEP
 
 
 def _cells(row) -> list[tuple[str, str, str]]:

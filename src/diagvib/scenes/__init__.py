@@ -41,6 +41,12 @@ def load_scene(name: str) -> Scene:
     return scene if name in SCENES else CheckedScene(scene, f"scene: {name}")
 
 
+def scene_entries(name: str) -> list[str | Path]:
+    """The module of a scene, and the files that the scene `depends` on, for `foundation.code`."""
+    module = SCENES.get(name, name).partition(":")[0]
+    return [module, *map(Path, getattr(load_scene(name), "depends", ()))]
+
+
 def source_state(name: str, mirror: str | None) -> str:
     """A digest of the source folder of a scene that uses the user's own files; empty for other
     scenes."""
@@ -54,6 +60,11 @@ def _check(scene: Scene, name: str) -> None:
         raise DiagvibError(
             f"scene: {name} lacks {', '.join(lacking)}; the interface is diagvib.scenes.scene.Scene"
         )
+    absent = next(
+        (file for file in getattr(scene, "depends", ()) if not Path(file).is_file()), None
+    )
+    if absent is not None:
+        raise DiagvibError(f"scene: {name}: depends: {absent}: no such file")
     odd = next((part for part in _METHODS if not callable(getattr(scene, part))), None)
     if odd:
         raise DiagvibError(

@@ -60,8 +60,9 @@ class Scene(Protocol):
 
     A scene whose official sources are in a folder of the user's also has state(mirror) -> str, a
     digest of that folder (`photos.listing.state`): when it changes, they are fetched again. A scene
-    may also say what a replicate is, see `replicates`; and, for the plan, bytes_per_pixel of a
-    stored image and source_bytes_per_image.
+    may also say what a replicate is, see `replicates`; `depends`, paths of files besides its modules
+    whose content counts as its code; and, for the plan, bytes_per_pixel of a stored image and
+    source_bytes_per_image.
 
     A scene that uses no source twice may have share_out(recipes, catalogue, generator) -> columns,
     which replaces `realize` when a dataset is drawn: recipes is a frame of all images of a dataset,

@@ -144,6 +144,11 @@ class Baseline(Strict):
         description="Random changes to training images, in the order given. flip: half of them are mirrored; "
         "jitter: brightness, contrast, saturation and hue; grey: one in ten. Default: none.",
     )
+    depends: unique(str) | None = Field(
+        None,
+        description="Files, by their paths from the current folder, that the model or method uses besides the "
+        "modules that it imports: if one changes, the runs are made again.",
+    )
     selection: (
         text_like(
             SELECTION,
@@ -246,8 +251,8 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
     """An entry with all defaults, as plain data: model (None if the method builds its own), method
-    with all its options and what it is told, optimiser, batch_size, normalise, origin; max_epochs
-    and selection if given.
+    with all its options and what it is told, optimiser, batch_size, normalise, origin; max_epochs,
+    augment, depends and selection if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
@@ -277,6 +282,9 @@ def read_baseline(settings: object, where: str) -> dict:
 
 def _read(entry: object, name: str, where: str) -> dict:
     settings = validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
+    absent = next((file for file in settings["depends"] or () if not Path(file).is_file()), None)
+    if absent is not None:
+        raise DiagvibError(f"{where}: {name}.depends: {absent}: no such file")
     return {key: value for key, value in settings.items() if value is not None or key == "model"}
 
 

@@ -25,7 +25,7 @@ from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
 from diagvib.studies.binding import bind, read_binding
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
-from diagvib.studies.scarcity import check_training_count
+from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import Study, load_studies
 
 # The part of the configuration that each stage may know. A job gets this and no more, and is rerun
@@ -71,14 +71,21 @@ def load_config(path: str | Path | None = None, overrides: list[str] | None = No
     """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
     resolved.
 
-    A dot in a key reaches inside: `training.max_epochs=3`. DiagvibError naming file and key for
-    anything unknown.
+    A dot in a key reaches inside: `training.max_epochs=3`. A mapping is merged with the file's, as
+    by Snakemake's `--config`. DiagvibError naming the file, or --set, and the key for anything
+    unknown.
     """
     path = Path(path) if path else default_path()
-    config = _mapping(read_yaml(path), path)
-    for override in overrides or []:
-        _override(config, override)
-    return resolve(config, str(path))
+    given = config = _mapping(read_yaml(path), path)
+    if not overrides:
+        return resolve(given, str(path))
+    for override in overrides:
+        config = _merged(_override(override), config)
+    try:
+        return resolve(config, one_line(" ".join(f"--set {each}" for each in overrides), 120))
+    except DiagvibError:
+        resolve(given, str(path))  # the file's own mistakes are named first
+        raise
 
 
 def _mapping(value: object, path: str | Path) -> dict:
@@ -87,16 +94,14 @@ def _mapping(value: object, path: str | Path) -> dict:
     return value
 
 
-def _override(config: dict, override: str) -> None:
-    key, equals, value = override.partition("=")
+def _override(override: str) -> dict:
+    key, equals, text = override.partition("=")
     if not equals:
         raise DiagvibError(f"--set {override}: write it as key=value, e.g. --set samples=1")
-    *parents, last = key.strip().split(".")
-    for parent in parents:
-        config = config.setdefault(parent, {})
-        if not isinstance(config, dict):
-            raise DiagvibError(f"--set {override}: {parent} has no keys of its own")
-    config[last] = parse_yaml(value, f"--set {one_line(override, 120)}")
+    value = parse_yaml(text, f"--set {one_line(override, 120)}")
+    for part in reversed(key.strip().split(".")):
+        value = {part: value}
+    return value
 
 
 def typed(value):
@@ -116,9 +121,7 @@ def resolve(config: dict, where: str) -> dict:
 
     where: the file named in messages. DiagvibError for the first problem found.
     """
-    checked = validated(
-        Configuration, _filled(config, _mapping(read_yaml(default_path()), default_path())), where
-    )
+    checked = validated(Configuration, _merged(config, read_yaml(default_path())), where)
     config = checked.model_dump()
     config["root"] = check_root(config["root"], where)
     studies = load_studies(config["studies_from"])
@@ -134,20 +137,14 @@ def resolve(config: dict, where: str) -> dict:
     _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
     config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
     check_tuning(config, f"{where}: tuning")
-    names = [b["name"] for b in config["baselines"]]
-    for name in names:
-        if names.count(name) > 1:
-            raise DiagvibError(
-                f"{where}: baselines: {name} is listed {names.count(name)} times; list it once"
-            )
     return config
 
 
-def _filled(given: object, defaults: object) -> object:
-    """A value with defaults for missing keys, also in nested sections."""
-    if not isinstance(given, dict) or not isinstance(defaults, dict):
+def _merged(given: object, below: object) -> object:
+    """A value, with those from below for the keys that it lacks, also in nested sections."""
+    if not isinstance(given, dict) or not isinstance(below, dict):
         return given
-    return {**defaults, **{key: _filled(value, defaults.get(key)) for key, value in given.items()}}
+    return {**below, **{key: _merged(value, below.get(key)) for key, value in given.items()}}
 
 
 def check_root(root: str | Path, where: str) -> str:
@@ -183,7 +180,7 @@ def _check_scenes(studies: Sequence[Study], where: str) -> None:
             load_scene(study.scene)
         except DiagvibError as error:
             raise DiagvibError(f"{where}: study {study.name}: {error}") from None
-        first = folders.setdefault(folder_name(study.scene), study)
+        first = folders.setdefault(folder_name(study.scene).casefold(), study)
         if first.scene != study.scene:
             raise DiagvibError(
                 f"{where}: studies {first.name} and {study.name}: their scenes {first.scene} and "
@@ -218,7 +215,7 @@ def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
             )
         together += [name] if absent else []
         try:
-            check_training_count(studies[name], counts["train"])
+            check_counts(studies[name], counts)
         except DiagvibError as error:
             raise DiagvibError(f"{where}: {error}") from None
     if "test" in counts and not together:

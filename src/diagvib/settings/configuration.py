@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique
+from diagvib.foundation.validation import Misplaced, Name, Strict, no_item_twice, text_like, unique
 from diagvib.settings.search_space import RandomSearch
 
 # Keys of earlier versions -> their names now.
@@ -117,7 +117,9 @@ class Configuration(Strict):
     images: Literal["parquet", "render"] = Field(
         description="parquet: image files; render: images are rendered on the training device and never written"
     )
-    baselines: Annotated[list[Name | BaselineChoice], Field(min_length=1)] = Field(
+    baselines: Annotated[
+        list[Name | BaselineChoice], Field(min_length=1), AfterValidator(no_item_twice)
+    ] = Field(
         description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
         "change its max_epochs"
     )

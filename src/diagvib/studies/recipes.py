@@ -4,6 +4,7 @@ classes."""
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from diagvib.scenes.scene import Catalogue, Scene
 from diagvib.studies.binding import Binding
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.rows import MAIN, SPLITS, Row
+from diagvib.studies.scarcity import split_counts, whole_shares
 from diagvib.studies.study import Study
 
 
@@ -36,17 +38,6 @@ def recipe_schema(scene: Scene, environments: bool) -> pa.Schema:
             *scene.columns,
         ]
     )
-
-
-def split_counts(study: Study, counts: dict[str, int], split: str) -> dict[str | None, int]:
-    """How many images of each group a split has; key None if the groups are drawn together, by
-    their weights.
-
-    They are in train and val, and in test if `counts` names `test` instead of the study's groups.
-    """
-    if split != "test" or not set(study.groups) & counts.keys():
-        return {None: counts[split]}
-    return {group: counts[group] for group in study.groups}
 
 
 def _blocks(
@@ -103,7 +94,13 @@ def draw_split(
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
     placed = drawn[[key for key in ("group", "environment") if key in drawn]]
     environment = drawn["environment"].to_numpy() if "environment" in drawn else None
-    realized = {} if dealt else scene.realize(names, split, catalogue, generator, environment)
+    for column in (*names.values(), *([] if environment is None else [environment])):
+        column.flags.writeable = False  # a scene that changed these would change what images are
+    realized = (
+        {}
+        if dealt
+        else scene.realize(MappingProxyType(names), split, catalogue, generator, environment)
+    )
     return pd.DataFrame({**placed, **names, **realized})
 
 
@@ -147,9 +144,8 @@ def deal(
 def _quotas(count: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Whole numbers with sum count, proportional to weights; the largest remainders get the rest,
     ties at random."""
-    exact = count * weights / weights.sum()
-    quotas = np.floor(exact + 1e-9).astype(int)
-    order = np.lexsort((generator.random(len(weights)), -np.round(exact - quotas, 9)))
+    quotas, rests = whole_shares(count, weights)
+    order = np.lexsort((generator.random(len(weights)), -rests))
     quotas[order[: count - quotas.sum()]] += 1
     return quotas
 
@@ -182,7 +178,10 @@ def draw_recipes(
             ],
             ignore_index=True,
         )
-        sources = scene.share_out(dataset, catalogue, named("sources")) if shares_out else {}
+        given = dataset.copy()
+        sources = scene.share_out(given, catalogue, named("sources")) if shares_out else {}
+        if not given.filter(list(dataset)).equals(dataset):
+            raise DiagvibError(f"scene {scene.name}: share_out must not change the recipes it gets")
         drawn = dataset.assign(sample=sample.number, **sources)
         parts.append(drawn[drawn["split"].isin(splits)])
     schema = recipe_schema(scene, study.names_environments)

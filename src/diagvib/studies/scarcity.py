@@ -1,29 +1,81 @@
-"""Whether there are enough training images for every class of the target in every environment. No
-pandas needed."""
+"""Whether there are enough images: for training, of every class of the target in every environment;
+for testing, of every cell. No pandas needed."""
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.studies.rows import row_cells
 from diagvib.studies.study import Study
 
 
-def check_training_count(study: Study, images: int) -> None:
-    """DiagvibError if some environment may get no image of a class, since with several environments
-    the cells' shares are rounded down."""
-    if len(study.environments) < 2:
-        return
+def split_counts(study: Study, counts: Mapping[str, int], split: str) -> dict[str | None, int]:
+    """How many images of each group a split has; key None if the groups are drawn together, by
+    their weights.
+
+    They are in train and val, and in test if `counts` names `test` instead of the study's groups.
+    """
+    if split != "test" or not set(study.groups) & counts.keys():
+        return {None: counts[split]}
+    return {group: counts[group] for group in study.groups}
+
+
+def whole_shares(count: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each cell's exact share of the images, rounded down, and what is left of it."""
+    exact = count * weights / weights.sum()
+    floors = np.floor(exact + 1e-9).astype(int)
+    return floors, np.round(exact - floors, 9)
+
+
+def check_counts(study: Study, counts: Mapping[str, int]) -> None:
+    """DiagvibError, with the least number that works, if a class of an environment may get no
+    training image, or a cell no test image."""
+    _check_training(study, counts["train"])
+    weights = _weights(study, "test")
+    for group, images in split_counts(study, counts, "test").items():
+        own = {cell: weight for cell, weight in weights.items() if group in (None, cell[1])}
+        if empty := _empty(images, own):
+            most = math.ceil(sum(own.values()) / min(own.values()))
+            least = bisect_left(range(most), True, images, key=lambda n: not _empty(n, own))
+            raise DiagvibError(
+                f"counts.{group or 'test'}: with {images} images of study {study.name}, cell "
+                f"{list(empty[2])} of the group {empty[1]} may have none; raise the number to {least} or more"
+            )
+
+
+def _empty(images: int, weights: Mapping[tuple, float]) -> tuple | None:
+    """A cell that may get no image, in any environment, if the largest remainders are rounded up and
+    ties are random."""
+    floors, rests = whole_shares(images, np.array(list(weights.values())))
+    smaller = np.searchsorted(np.sort(rests), rests)
+    sure = (floors > 0) | (len(rests) - smaller <= images - floors.sum())
+    filled = {cell[1:] for cell, any_image in zip(weights, sure, strict=True) if any_image}
+    return next((cell for cell in weights if cell[1:] not in filled), None)
+
+
+def _weights(study: Study, split: str) -> dict[tuple[str, str, tuple[int, ...]], float]:
+    """The weight of each (environment, group, bound classes) of a split."""
     cells: dict[tuple, float] = defaultdict(float)
     bound = [list(study.roles).index(role) for role in study.bound]
-    for row in (row for row in study.rows if "train" in row.splits):
-        listed = row_cells(
-            row, study.rows, study.roles, (1, 2, 0)
-        )  # `added` is some class, whichever it is
+    for row in (row for row in study.rows if split in row.splits):
+        # `added` is some class, whichever it is
+        listed = row_cells(row, study.rows, study.roles, (1, 2, 0))
         for cell in listed:
             cells[row.environment, row.group, tuple(cell[at] for at in bound)] += row.weight / len(
                 listed
             )
+    return cells
+
+
+def _check_training(study: Study, images: int) -> None:
+    """With several environments the cells' shares are rounded down."""
+    if len(study.environments) < 2:
+        return
+    cells = _weights(study, "train")
     largest: dict[tuple[str, int], float] = defaultdict(float)
     for (environment, _, cell), weight in cells.items():
         largest[environment, cell[0]] = max(largest[environment, cell[0]], weight)

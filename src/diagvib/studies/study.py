@@ -7,8 +7,10 @@ The shipped ones are in `config/studies/*.yaml`; a configuration may name furthe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
+from math import prod
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -25,6 +27,8 @@ from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row, row_cells
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_MOST_CELLS = 50_000
 
 
 class Study(Strict):
@@ -87,6 +91,11 @@ class Study(Strict):
         first = next(iter(self.roles))
         if first != TARGET:
             raise Misplaced("roles", f"the first role must be `{TARGET}`, not {first}")
+        if prod(self.roles.values()) > _MOST_CELLS:
+            raise Misplaced(
+                "roles",
+                f"together have more than {_MOST_CELLS:,} cells; use fewer classes or roles",
+            )
         if (
             self.bound != [role for role in self.roles if role in self.bound]
             or self.bound[0] != TARGET
@@ -145,8 +154,8 @@ class Study(Strict):
                         else ""
                     ),
                 )
-            twice = next((cell for cell in cells if cells.count(cell) > 1), None)
-            if twice:
+            if len(set(cells)) < len(cells):
+                twice = Counter(cells).most_common(1)[0][0]
                 raise Misplaced(
                     where,
                     f"{list(twice)} is listed twice, or could be through `added`; list it once, "

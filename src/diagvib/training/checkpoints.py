@@ -35,7 +35,7 @@ class Checkpoint:
             saved = torch.load(self.path, map_location="cpu", weights_only=True)
             if saved["digest"] == self.digest:
                 return saved["state"]
-            reason = "made with other settings, images or code"
+            reason = "made with other settings, images, code or packages"
         except Exception as error:  # torch.load may raise anything for damaged files
             reason = f"damaged: {' '.join(str(error).split())[:100]}"
         print(

@@ -1,55 +1,65 @@
-"""A digest of the code that affects a run: unfinished or tuned work of older code does not
-count."""
+"""Hash of the code a run depends on; checkpoints and trials made by other code are ignored."""
 
-import hashlib
+import platform
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
 
-from diagvib.foundation.code import code_of, find_source
-from diagvib.foundation.errors import DiagvibError
+from diagvib import __version__
+from diagvib.foundation.code import code_of
 from diagvib.foundation.files import checkout_path
-from diagvib.foundation.program_digest import program_digest
-from diagvib.methods.registry import METHODS
+from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
-from diagvib.scenes import SCENES
+from diagvib.scenes import scene_entries
 
-# Every module that one of our baselines may name; a user's own modules come from the settings.
-PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
+_ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
 
 
-def code_digest(settings: dict, stage: str, scene: str | None = None) -> str:
+def code_digest(
+    settings: dict, stage: str, scene: str | None = None, images: str = "render"
+) -> str:
     """sha256, as hex, of the code by which the module `stage` trains a baseline of these settings
-    on images of a scene.
+    on images of a scene, and of the files that the baseline `depends` on.
 
-    Our files and the user's count by their `program_digest`, as `foundation.code` finds them; other
-    packages by the versions of those that the baseline's modules import. DiagvibError if a user's
-    `package.module:function` does not exist.
+    The scene's code counts only if training renders images: of image files, the digests count.
     """
-    modules = baseline_modules(settings)
-    absent = next((module for module in modules if find_source(module) is None), None)
-    if absent:
-        raise DiagvibError(
-            f"model or method: there is no module {absent}; it must read package.module:name, from an "
-            "installed package or from the current folder"
-        )
-    code = code_of([*modules, stage], [SCENES.get(scene, scene)] if scene else [], strict=True)
-    return hashlib.sha256(
-        repr(
-            [
-                sorted((name, program_digest(path)) for name, path in code.modules.items()),
-                sorted((name, _version(name)) for name in code_of(modules).packages),
-            ]
-        ).encode()
-    ).hexdigest()
+    rendered = scene_entries(scene) if scene and renders(images, settings) else []
+    return code_of([*baseline_entries(settings), stage, *rendered]).digest
 
 
-def baseline_modules(settings: dict) -> list[str]:
-    """The modules of a baseline's model and method, including the user's own."""
+def renders(images: str, settings: dict) -> bool:
+    """Whether training renders images, given the configuration's `images` and a baseline's
+    settings: with `render` all do, otherwise if the method needs it."""
+    return images == "render" or bool(declaration(settings["method"]["name"]).needs)
+
+
+def baseline_entries(settings: dict) -> list[str | Path]:
+    """The modules of a baseline's model and method, including the user's own, and the files that it
+    depends on."""
     method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
     wheres = [METHODS.get(method, method)]
     if model:
         wheres += [MODELS[family(model)], *([model] if family(model) == "own" else [])]
-    return [where.partition(":")[0] for where in wheres]
+    depends = map(Path, settings.get("depends", []))
+    return [*(where.partition(":")[0] for where in wheres), *depends]
+
+
+def package_versions(settings: dict) -> dict[str, str]:
+    """The versions of Python, of this package, and of the installed packages that training always
+    uses or that the code of a baseline imports."""
+    packages = {*_ALWAYS, *code_of(baseline_entries(settings)).packages}
+    return {
+        "diagvib": __version__,
+        "python": platform.python_version(),
+        **{package: _version(package) for package in sorted(packages)},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # its distribution has another name, which takes long to find
+        return " ".join(map(version, packages_distributions().get(package, [])))
 
 
 def git_state() -> dict | None:
@@ -71,10 +81,3 @@ def git_state() -> dict | None:
     ):  # no git, or a checkout that git does not trust
         return None
     return {"commit": commit, "changed": bool(changed)}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # its distribution has a different name
-        return ""

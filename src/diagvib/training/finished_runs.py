@@ -60,3 +60,15 @@ def is_finished(run: Path, asked: dict, with_weights: bool) -> bool:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def other_versions(run: Path, versions: dict[str, str]) -> str:
+    """For a message about a finished run: the packages that had another version than in `versions`;
+    empty if none had."""
+    noted = json.loads((run / LAST).read_text())["versions"]
+    changed = [
+        f"{name} {noted.get(name, 'none')} (now {versions.get(name, 'none')})"
+        for name in sorted({*noted, *versions})
+        if noted.get(name) != versions.get(name)
+    ]
+    return f", but with {', '.join(changed)}" if changed else ""

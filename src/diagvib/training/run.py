@@ -2,20 +2,17 @@
 (study, binding)."""
 
 import json
-import platform
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.counterfactuals import SceneCounterfactuals
@@ -32,13 +29,14 @@ from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
-from diagvib.training.code_digest import code_digest, git_state
+from diagvib.training.code_digest import code_digest, git_state, package_versions
 from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.finished_runs import (
     LAST,
     digest_of_images,
     file_digests,
     is_finished,
+    other_versions,
     what_makes,
 )
 from diagvib.training.prediction import predict
@@ -77,7 +75,8 @@ class Job:
     them. datasets: the source of the images. keep_weights: also store the selected weights with
     each run, as a state dict. cuda_graphs: whether a GPU's steps are recorded, for speed. prepared:
     the scene's prepared sources, for methods that render. weights: a folder that may contain
-    published weights. code: digest of the code that trains them, computed when training starts."""
+    published weights. code, versions: digest of the code that trains them, and the versions of
+    packages, both found when training starts."""
 
     settings: dict
     protocol: Protocol
@@ -88,12 +87,13 @@ class Job:
     prepared: Path | None = None
     weights: Path | None = None
     code: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     """Train a baseline on each run's images and write the run's folder. runs: samples, or
     replicates on one, of a (baseline, study, binding). An existing run made with the same settings,
-    images and code is kept.
+    images and code is kept, even if packages have other versions since, which is then said.
 
     DiagvibError for files that do not belong together, settings that do not fit, a loss that is not
     a number, or too little GPU memory.
@@ -103,12 +103,16 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
     checkpoints, waiting = [], []
     with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
-        job = replace(job, datasets=source)
+        job = replace(job, datasets=source, versions=package_versions(job.settings))
         job = replace(job, code=_code(job, runs[0]))
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
+            made_by, folder = _digest(own, run, made_from), folders.runs / str(run.sample)
             checkpoints.append(
-                Checkpoint(folders.checkpoints / f"{run.sample}.pt", _digest(own, run, made_from))
+                Checkpoint(
+                    folders.checkpoints / f"{run.sample}.pt",
+                    digest({"run": made_by, "versions": job.versions}),
+                )
             )
             asked = what_makes(
                 run,
@@ -117,13 +121,14 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
                 job.code,
                 {split: digest_of_images(metadata) for split, metadata in made_from.items()},
             )
-            if is_finished(folders.runs / str(run.sample), asked, job.keep_weights):
+            if is_finished(folder, asked, job.keep_weights):
                 print(
                     f"{run.name}: kept, because it was made with the same settings, images and code"
+                    + other_versions(folder, job.versions)
                 )
                 continue
             # A run that is trained again does not exist until it is complete.
-            (folders.runs / str(run.sample) / LAST).unlink(missing_ok=True)
+            (folder / LAST).unlink(missing_ok=True)
             waiting.append((own, run, folders, checkpoints[-1], asked))
         for task in waiting:
             with enough_memory(task[1], job.settings["batch_size"]):
@@ -164,14 +169,18 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     return found
 
 
+def kind_of(metadata: dict) -> str:
+    """The configuration's `images` for datasets with such metadata."""
+    return "parquet" if "sha256" in metadata else "render"
+
+
 def _code(job: Job, run: Run) -> str:
-    scene = job.datasets.metadata(run.dataset, "train")["scene"]
-    return code_digest(job.settings, __name__, scene)
+    metadata = job.datasets.metadata(run.dataset, "train")
+    return code_digest(job.settings, __name__, metadata["scene"], kind_of(metadata))
 
 
 def _digest(job: Job, run: Run, metadata: dict) -> str:
-    """A digest of everything that affects a run: a checkpoint made with anything else cannot be
-    continued."""
+    """A digest of everything that affects a run but the versions of packages."""
     return digest(
         {
             "run": asdict(run),
@@ -181,7 +190,6 @@ def _digest(job: Job, run: Run, metadata: dict) -> str:
             "precision": job.protocol.on(job.device),
             "images": metadata,
             "code": job.code,
-            "torch": torch.__version__,
         }
     )
 
@@ -205,7 +213,7 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
             "threads": job.protocol.threads,
             "device": _device_name(job.device),
             "precision": job.protocol.on(job.device),
-            "versions": _versions(),
+            "versions": job.versions,
             "git": git_state(),
             "files": file_digests(out),
             "parameters": sum(p.numel() for p in method.parameters()),
@@ -421,14 +429,6 @@ def _group_metrics(table: pa.Table, target: str) -> dict:
             "per_class": per_class_accuracy(label[at], prediction[at]),
         }
     return metrics
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "diagvib": __version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("torch", "torchvision", "numpy", "pyarrow")},
-    }
 
 
 def _device_name(device: torch.device) -> str:

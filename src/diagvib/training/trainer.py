@@ -373,12 +373,16 @@ class Trainer:
             )
 
     def _check_losses(self, row: dict) -> None:
+        named = [
+            (self.method.settings.get(part) or {}).get("name", "") for part in ("model", "method")
+        ]
+        own = [name for name in named if ":" in name]
+        advice = f"check {' and '.join(own)}, or lower" if own else "lower"
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
                 raise Diverged(
-                    f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; lower the lr "
-                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']}), "
-                    "correct a model or method of your own"
+                    f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; {advice} the lr "
+                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
                     + (
                         ", or set training.precision: fp32"
                         if self.protocol.on(self.device) != "fp32"

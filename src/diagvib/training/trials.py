@@ -23,10 +23,16 @@ from diagvib.settings.grid import Run, make_run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import training_callback
 from diagvib.training.checkpoints import Checkpoint, digest
-from diagvib.training.code_digest import code_digest
+from diagvib.training.code_digest import code_digest, package_versions
 from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Job, dataset_metadata, load_batches, make_tracker
+from diagvib.training.run import (
+    Job,
+    dataset_metadata,
+    kind_of,
+    load_batches,
+    make_tracker,
+)
 from diagvib.training.trainer import Tracker, Trainer
 
 # Keys of an entry in config/baselines, in the order in which they are written.
@@ -37,6 +43,7 @@ ENTRY_KEYS = (
     "batch_size",
     "normalise",
     "augment",
+    "depends",
     "selection",
     "max_epochs",
     "origin",
@@ -94,7 +101,9 @@ class Trials:
             for run in self.runs
         }
         self.settings = task.baseline_settings()
-        self.code = code_digest(task.settings, __name__, self.images["scene"])
+        kind = kind_of(self.images)
+        self.code = code_digest(task.settings, __name__, self.images["scene"], kind)
+        self.versions = package_versions(task.settings)
 
     @property
     def study(self) -> str:
@@ -138,7 +147,7 @@ class Trials:
                         "precision": self.task.protocol.on(self.task.device),
                         "images": self.made_from[run],
                         "code": self.code,
-                        "torch": torch.__version__,
+                        "versions": self.versions,
                     }
                 )
                 folder = self.task.kept / run.binding / str(run.sample)

@@ -24,7 +24,7 @@ from diagvib.scenes.cars.pack import write_pack
 from diagvib.scenes.cars.sources import MASK, PLACES, mask_of
 from diagvib.scenes.cars.tiles import background_tile, cut_out_tile, layers
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
-from diagvib.scenes.photos.listing import read_listed, read_listing
+from diagvib.scenes.photos.listing import listed_sources, read_listed, read_listing
 from diagvib.scenes.prepared import DESCRIPTION
 
 _KINDS = ("official", "embedded")
@@ -81,6 +81,8 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
         "catalogue_digest": catalogue_digest(table),
     }
     described["digest"] = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+    if sources == "official":
+        described["sources"] = listed_sources(raw)
     write_table(out / CATALOGUE, table, described)
     write_json(out / DESCRIPTION, described)
 

@@ -18,7 +18,7 @@ from diagvib.foundation.parallel import in_processes
 from diagvib.scenes.dogs.embedded import PHOTOS, PLACES, embedded_photo
 from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, catalogue_digest, resized
 from diagvib.scenes.photos.decoding import decode_photo, in_threads
-from diagvib.scenes.photos.listing import read_listed, read_listing
+from diagvib.scenes.photos.listing import listed_sources, read_listed, read_listing
 
 # As published: pixels per side, and photos of each breed, background and copy.
 SIZE, PUBLISHED = 224, 3168
@@ -57,7 +57,11 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     write_table(
         out / CATALOGUE,
         table,
-        {"sources": sources, "comparable": published, "digest": catalogue_digest(table)},
+        {
+            "sources": listed_sources(raw) if sources == "official" else sources,
+            "comparable": published,
+            "digest": catalogue_digest(table),
+        },
     )
 
 

@@ -63,7 +63,7 @@ class Dogs:
                 "`dogs`, as docs/spawrious.md says, and set `mirror:` to the folder that holds it, or "
                 "set `sources: embedded` for drawn ones"
             )
-        folder, found = Path(mirror) / self.name, []
+        folder, found, read = Path(mirror) / self.name, [], []
         for copy in COPIES:
             places = [
                 f"{background}/{breed}"
@@ -71,6 +71,7 @@ class Dogs:
             ]
             there = [place for place in places if (folder / copy / place).is_dir()]
             if there:  # an archive of one study has only some of them
+                read.append(copy)
                 listed = list_photos(folder / copy, there)
                 for name in ("place", "path"):
                     inside = pa.array(
@@ -83,7 +84,7 @@ class Dogs:
                 f"{folder}: no photos; it should contain the folders 0 and 1 of the published archives, "
                 "e.g. 0/desert/bulldog (docs/spawrious.md); or set `sources: embedded` for drawn ones"
             )
-        write_listing(raw, pa.concat_tables(found), folder)
+        write_listing(raw, pa.concat_tables(found), folder, read)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
         from diagvib.scenes.dogs.prepare import prepare

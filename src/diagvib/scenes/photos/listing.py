@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 
 LISTING = "files.parquet"
@@ -87,19 +87,30 @@ def check_places(
         )
 
 
-def write_listing(raw: Path, photos: pa.Table, folder: Path) -> None:
+def write_listing(
+    raw: Path, photos: pa.Table, folder: Path, subfolders: Sequence[str] = ("",)
+) -> None:
     """Write what `list_photos` found in a folder to the folder `raw`; an identical list is left
     unchanged.
 
-    The location of the photos is stored next to the list, so that moving them does not change the
-    list.
+    The location of the photos and the number of files left out are stored next to the list, so that
+    moving the photos, or a file among them, does not change the list. The number is printed.
+    subfolders: those whose files count.
     """
     if (
         not (raw / LISTING).exists()
         or read_table(raw / LISTING).replace_schema_metadata(None) != photos
     ):
         write_table(raw / LISTING, photos, {})
-    write_json(raw / _PLACE, {"folder": str(Path(folder).absolute())})
+    every = sum(len(list(_files(folder / part))) for part in subfolders)
+    missing = every - len(photos)
+    left_out = f"{missing:,} of {every:,} files left out" if missing else ""
+    write_json(
+        raw / _PLACE,
+        {"folder": str(Path(folder).absolute()), "left out": left_out},
+    )
+    if left_out:
+        print(f"{folder}: {left_out}", file=sys.stderr)
 
 
 def read_listing(raw: Path) -> tuple[pa.Table, Path]:
@@ -119,6 +130,12 @@ def read_listing(raw: Path) -> tuple[pa.Table, Path]:
             f"{raw / LISTING}: not a list of photos, or without its {_PLACE}; run `diagvib fetch` again"
         )
     return table, Path(place)
+
+
+def listed_sources(raw: Path) -> str:
+    """What a catalogue says of its sources: `official`, and how many files were left out."""
+    left_out = read_json(raw / _PLACE).get("left out")
+    return f"official ({left_out})" if left_out else "official"
 
 
 def read_listed(path: Path, sha256: str) -> bytes:
@@ -142,15 +159,21 @@ def leave_out(path: Path, why: str) -> None:
 
 
 def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_result]]:
-    """Path, relative to the folder, and status of every file in it that is not hidden."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir():
-                yield from _files(entry.path, f"{within}{entry.name}/")
-            elif entry.is_file() or entry.is_symlink():
-                yield f"{within}{entry.name}", entry.stat(follow_symlinks=entry.is_file())
+    """Path, relative to the folder, and status of every file in it that is not hidden. DiagvibError
+    for a link to itself or to a folder above, or a folder that must not be read."""
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    yield from _files(entry.path, f"{within}{entry.name}/")
+                elif entry.is_file() or entry.is_symlink():
+                    yield f"{within}{entry.name}", entry.stat(follow_symlinks=entry.is_file())
+    except OSError as error:
+        raise DiagvibError(
+            f"{one_line(error.filename, 200)}: {error.strerror}; remove it from the photos"
+        ) from None
 
 
 def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> str | None:

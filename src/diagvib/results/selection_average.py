@@ -1,5 +1,5 @@
-"""How methods rank under each selection rule: by their test accuracy, had it chosen the epoch of
-their runs, or the trial and the epoch of their random searches. Nothing is trained again."""
+"""Test accuracies under each selection rule, had it chosen the epoch of the runs, or the trial and
+the epoch of random searches. Nothing is trained again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,11 +17,11 @@ from diagvib.results.read_runs import Collected
 from diagvib.results.shortcut import OOD
 from diagvib.training.selection_rules import RULES, TESTED, kept_epochs
 
-RANKS_TITLE = "How methods rank under each selection rule"
-RANKS_NOTE = (
+RULES_TITLE = "Accuracy under each selection rule"
+RULES_NOTE = (
     "Accuracy on the test environment if the rule had chosen the epoch of each run (in random searches: the trial and "
-    "its epoch), in percent: mean ± standard error over the dataset samples, and the rank among the methods. The "
-    "oracle looks at the test images: it is not a result but an upper bound for every rule."
+    "its epoch), in percent: mean ± standard error over the dataset samples. The oracle looks at the test images: it is "
+    "not a result but an upper bound for every rule."
 )
 OVER = {"runs": "Runs", "trials": "Random searches"}
 _COLUMNS = [
@@ -36,25 +36,22 @@ _COLUMNS = [
     "high",
     "n",
     "expected",
-    "rank",
-    "of",
     "trial",
 ]
 # What is read of a random search's training runs.
 _SEARCHED = ("baseline", "study", "binding", "sample", "trial", "rule", TESTED, "chosen")
 
 
-def selection_ranks(
+def selection_average(
     collected: Collected, searched: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]
 ) -> pd.DataFrame:
     """A row per rule, study, baseline and binding, for runs on studies judged by `average` and for
     random searches.
 
     searched: from `read_searches`. Rows with an empty binding or study are means, as in `average`.
-    Columns: over (runs
-    | trials); mean, stderr, low, high, n, expected of the test accuracy; rank of the mean among this many baselines
-    with as many bindings; trial that a search would choose. Runs that recorded no test accuracies count as missing; a
-    baseline without any run that recorded them has no rows.
+    Columns: over (runs | trials); mean, stderr, low, high, n, expected of the test accuracy; trial
+    that a search would choose. Runs that recorded no test accuracies count as missing; a baseline
+    without any run that recorded them has no rows.
     """
     own = searched[
         searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)
@@ -78,20 +75,14 @@ def selection_ranks(
         values = values[noted]
         rows = pd.concat(
             [
-                measures_table(values, baselines, dict.fromkeys(rules, (0, 1))),
+                measures_table(values, baselines, rules),
                 mean_over_studies(values, rules, baselines),
             ]
         ).rename(columns={"metric": "rule"})
-        # A mean over fewer bindings is not ranked among means over all.
-        beside = rows.assign(called=binding_names(rows)).groupby(["study", "called", "rule"])[
-            "mean"
-        ]
         keys = pd.MultiIndex.from_frame(rows[["baseline", "study", "rule"]])
         parts.append(
             rows.assign(
                 over=over,
-                rank=beside.rank(ascending=False, method="min"),
-                of=beside.transform("count"),
                 trial=trial.reindex(keys).to_numpy(float) if over == "trials" else np.nan,
             )[_COLUMNS]
         )
@@ -155,10 +146,10 @@ def read_searches(folder: Path | None) -> pd.DataFrame:
     return pd.concat(parts[1:] or parts, ignore_index=True)
 
 
-def rank_lines(
+def rule_lines(
     ranks: pd.DataFrame, known: KnownStudies
 ) -> tuple[list[str], Iterator[tuple[list[str], list[dict]]]]:
-    """Heads of `selection_ranks` for runs or for trials, and lines: labels, and each rule's row, {}
+    """Heads of `selection_average` for runs or for trials, and lines: labels, and each rule's row, {}
     if it has none. With several bindings, only their mean."""
     rules = [rule for rule in RULES if rule in set(ranks["rule"])]
     ranks = ranks.assign(called=binding_names(ranks))
@@ -193,12 +184,9 @@ def rank_lines(
     ], lines()
 
 
-def rank_text(row: Mapping) -> tuple[str, str]:
-    """A cell of `rank_lines`, and its rank with the trial: `75.0 ± 1.2` and `2, trial 7`."""
+def rule_text(row: Mapping) -> tuple[str, str]:
+    """A cell of `rule_lines`, and the trial: `75.0 ± 1.2` and `trial 7`."""
     if not row:
         return "", ""
-    trial = "" if row["trial"] != row["trial"] else f", trial {int(row['trial'])}"
-    return (
-        percent(row["mean"], row["stderr"], row["n"], row["expected"]),
-        "" if row["rank"] != row["rank"] else f"{int(row['rank'])}{trial}",
-    )
+    text = percent(row["mean"], row["stderr"], row["n"], row["expected"])
+    return text, "" if row["trial"] != row["trial"] else f"trial {int(row['trial'])}"

@@ -1,4 +1,4 @@
-"""How methods rank under each selection rule: known answers, for runs and for random searches."""
+"""Accuracies under each selection rule: known answers, for runs and for random searches."""
 
 import json
 
@@ -10,7 +10,7 @@ from diagvib.foundation.files import write_text
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
-from diagvib.results.selection_ranks import read_searches
+from diagvib.results.selection_average import read_searches
 from diagvib.results.tables import read_tables, tabulate
 from test_average import expected, perfect, write
 from test_random_search import RULES, history
@@ -32,7 +32,7 @@ def shifted(more: float) -> list[dict]:
     return history(*((*own, tested + more) for *own, tested in EPOCHS))
 
 
-def ranks_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
+def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
     """The table of runs whose epochs are given by a function of the run; None: not recorded."""
     for run in wanted:
         write(folder / "runs", run, perfect(run))
@@ -51,19 +51,19 @@ def ranks_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
     tabulate(
         folder / "runs", folder / "tables", wanted, {"sources": "embedded"}, 1, folder / "tuning"
     )
-    return read_tables(folder / "tables")["selection_ranks"]
+    return read_tables(folder / "tables")["selection_average"]
 
 
 def means(
-    ranks: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean"
+    found: pd.DataFrame, baseline: str, study: str, over: str = "runs", value: str = "mean"
 ) -> dict:
-    own = ranks[
-        (ranks["baseline"] == baseline) & (ranks["study"] == study) & (ranks["over"] == over)
+    own = found[
+        (found["baseline"] == baseline) & (found["study"] == study) & (found["over"] == over)
     ]
     return own.set_index("rule")[value].to_dict()
 
 
-def test_each_rule_ranks_methods_by_what_it_would_have_got(tmp_path):
+def test_each_rule_gives_what_it_would_have_got(tmp_path):
     # `b` is better if its epoch is the last, and worse by a tenth otherwise. `c` recorded nothing.
     studies = ["o2o-easy", "m2m-hard"]
     wanted = expected(["a", "b", "c"], studies)
@@ -75,32 +75,28 @@ def test_each_rule_ranks_methods_by_what_it_would_have_got(tmp_path):
         ],
         "c": lambda run: None,
     }
-    ranks = ranks_of(tmp_path, wanted, lambda run: tables[run["baseline"]](run))
-    assert set(ranks["baseline"]) == {"a", "b"}, (
-        "a baseline without recorded test accuracies is not ranked"
+    found = found_of(tmp_path, wanted, lambda run: tables[run["baseline"]](run))
+    assert set(found["baseline"]) == {"a", "b"}, (
+        "a baseline without recorded test accuracies has no rows"
     )
     for study in (*studies, ""):
-        assert means(ranks, "a", study) == pytest.approx(
+        assert means(found, "a", study) == pytest.approx(
             {rule: value + 0.05 for rule, value in BY_RULE.items()}
         )
-        assert means(ranks, "b", study) == pytest.approx(
+        assert means(found, "b", study) == pytest.approx(
             {rule: 0.45 if rule == "last" else value - 0.05 for rule, value in BY_RULE.items()}
         )
-        assert means(ranks, "a", study, value="rank") == {
-            rule: 1 + (rule == "last") for rule in RULES
-        }
-        assert set(means(ranks, "b", study, value="of").values()) == {2}
-    row = ranks.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
+    row = found.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
     markdown, latex = (
         (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
     )
-    assert "## How methods rank under each selection rule" in markdown
-    assert "| O2O-Easy | a | erm | nothing | shape-hue | 35.0 ± 5.0 (1) |" in markdown
-    assert r"35.0 $\pm$ 5.0 (1)" in latex and {
-        "selection_ranks.csv",
-        "selection_ranks.parquet",
+    assert "## Accuracy under each selection rule" in markdown
+    assert "| O2O-Easy | a | erm | nothing | shape-hue | 35.0 ± 5.0 |" in markdown
+    assert r"35.0 $\pm$ 5.0" in latex and {
+        "selection_average.csv",
+        "selection_average.parquet",
     } <= set(TABLE_FILES)
 
 
@@ -110,13 +106,13 @@ def test_only_epochs_of_the_last_phase_can_be_kept(tmp_path):
         for row in shifted(0)[:2]
     ]
     last = [{**row, "epoch": row["epoch"] + 2} for row in shifted(0)]
-    ranks = ranks_of(tmp_path, expected(["jtt"], samples=1), lambda run: first + last)
-    assert means(ranks, "jtt", "o2o-easy") == pytest.approx(BY_RULE)
+    found = found_of(tmp_path, expected(["jtt"], samples=1), lambda run: first + last)
+    assert means(found, "jtt", "o2o-easy") == pytest.approx(BY_RULE)
 
 
 def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
     wanted = expected(["a"], bindings=("shape-hue", "hue-position"))
-    ranks = ranks_of(
+    found = found_of(
         tmp_path,
         wanted,
         lambda run: (
@@ -125,7 +121,7 @@ def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
             else shifted(-0.1 * (run["binding"] == "hue-position"))
         ),
     )
-    oracle = ranks[ranks["rule"] == "oracle"].set_index("binding")
+    oracle = found[found["rule"] == "oracle"].set_index("binding")
     assert oracle["mean"].to_dict() == pytest.approx(
         {"shape-hue": 0.7, "hue-position": 0.6, "": 0.65}
     )
@@ -136,23 +132,17 @@ def test_several_bindings_are_averaged_and_missing_runs_count(tmp_path):
     }
 
 
-def test_a_mean_over_fewer_bindings_is_called_that_and_not_ranked_with_the_others(tmp_path):
+def test_a_mean_over_fewer_bindings_is_called_that(tmp_path):
     three = ("shape-hue", "hue-position", "shape-position")
     wanted = expected(["a", "b"], bindings=three, samples=1) + expected(
         ["few"], bindings=three[:2], samples=1
     )
-    ranks = ranks_of(
+    found_of(
         tmp_path, wanted, lambda run: shifted({"a": 0, "b": -0.1, "few": 0.2}[run["baseline"]])
     )
-    rows = ranks[(ranks["rule"] == "oracle")].set_index(["baseline", "binding"])[["rank", "of"]]
-    assert rows.loc["a", ""].to_list() == [1, 2] and rows.loc["b", ""].to_list() == [2, 2]
-    assert rows.loc["few", ""].to_list() == [1, 1] and rows.loc["few", "shape-hue"].to_list() == [
-        1,
-        3,
-    ]
     text = (tmp_path / "tables/tables.md").read_text()
     assert text.count("| mean of all |") == 4 and text.count("| mean of 2 of 3 |") == 2, (
-        "accuracies and ranks"
+        "accuracies as run, and by rule"
     )
 
 
@@ -180,25 +170,20 @@ def search(folder, baseline: str, chosen: dict[str, int], samples: int = 2) -> N
     write_text(folder / "tuning" / f"{baseline}.csv", pd.DataFrame(rows).to_csv(index=False))
 
 
-def test_random_searches_are_ranked_by_the_trial_that_each_rule_would_choose(tmp_path):
+def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_path):
     search(tmp_path, "a", dict.fromkeys(RULES, 2))
     search(tmp_path, "b", {**dict.fromkeys(RULES, 1), "val_loss": 2, "oracle": 2})
     search(tmp_path, "other", dict.fromkeys(RULES, 2))
     (tmp_path / "tuning/grid.csv").write_text("baseline,batch_size,lr\nc,32,0.001\n")
-    ranks = ranks_of(
+    found = found_of(
         tmp_path, expected(["a", "b"]), lambda run: shifted(0) if run["baseline"] == "b" else None
     )
-    assert set(ranks["over"]) == {"runs", "trials"} and "other" not in set(ranks["baseline"])
-    assert means(ranks, "a", "o2o-easy", "trials") == pytest.approx(dict.fromkeys(RULES, 0.45))
-    assert means(ranks, "b", "o2o-easy", "trials", "trial") == {
+    assert set(found["over"]) == {"runs", "trials"} and "other" not in set(found["baseline"])
+    assert means(found, "a", "o2o-easy", "trials") == pytest.approx(dict.fromkeys(RULES, 0.45))
+    assert means(found, "b", "o2o-easy", "trials", "trial") == {
         **dict.fromkeys(RULES, 1),
         "val_loss": 2,
         "oracle": 2,
-    }
-    assert means(ranks, "b", "o2o-easy", "trials", "rank") == {
-        **dict.fromkeys(RULES, 2),
-        "val_loss": 1,
-        "oracle": 1,
     }
     draw_figures(
         tmp_path / "tables",
@@ -211,9 +196,9 @@ def test_random_searches_are_ranked_by_the_trial_that_each_rule_would_choose(tmp
         tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"}
     )
     page = (tmp_path / "report.html").read_text()
-    section = page[page.index('id="ranks"') : page.index("</section>", page.index('id="ranks"'))]
+    section = page[page.index('id="rules"') : page.index("</section>", page.index('id="rules"'))]
     assert "<h4>Runs</h4>" in section and "<h4>Random searches</h4>" in section
-    assert "<small>rank 2, trial 1</small>" in section and "training-domain accuracy" in section
+    assert "<small>trial 1</small>" in section and "training-domain accuracy" in section
 
 
 def test_a_search_that_cannot_be_read_is_named(tmp_path):

@@ -1,0 +1,366 @@
+"""The code of a job: whole modules, found without running them; what decides nothing is left out,
+and nothing made by other code passes for this code's."""
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conftest import REPOSITORY
+from diagvib.foundation import code
+from diagvib.foundation.code import code_of, program_digest
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import cache_folder, read_json
+from diagvib.operations.stage_code import stage_code, stage_digest
+from diagvib.scenes import load_scene
+from diagvib.settings.config import load_config
+from diagvib.training.code_digest import code_digest, package_versions
+from synthetic_images import write_dataset
+from warm import programs
+
+PROGRAM = '''"""What it does."""
+
+import os  # for the folder
+
+
+class Net:
+    """Of two layers."""
+
+    def forward(self, x):
+        """x: images."""
+        # Twice is enough.
+        text = f"""{x}
+
+        # no comment"""
+        return (x +
+                1), "#", text
+'''
+
+
+def digest(folder: Path, text: str, name: str = "net.py") -> str:
+    (folder / name).write_text(text)
+    return program_digest(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "counts"),
+    [
+        ('"""What it does."""\n', "", False),
+        ("What it does.", "What it does,\nin two lines: é.", False),
+        ("  # for the folder", "", False),
+        ("        # Twice is enough.\n", "", False),
+        ("\n\n\n", "\n", False),
+        ('    """Of two layers."""\n\n', "", False),
+        ("1)", "2)", True),
+        ('"#"', '"# "', True),
+        ("{x}\n\n", "{x}\n", True),
+        ("# no comment", "# a comment", True),
+        ("        return", "    return", True),
+        ('    """Of two layers."""\n', '    """Of two layers."""; side = 1\n', True),
+    ],
+)
+def test_what_only_readers_see_does_not_count(tmp_path, old, new, counts):
+    assert old in PROGRAM
+    changed = digest(tmp_path, PROGRAM.replace(old, new)) != digest(tmp_path, PROGRAM)
+    assert changed == counts
+
+
+@pytest.mark.parametrize("name", ["net.py", "sources.yaml"])
+def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
+    assert digest(tmp_path, "def (  # one\n", name) != digest(tmp_path, "def (  # two\n", name)
+
+
+def new_process() -> None:
+    code._source.cache_clear()
+
+
+def test_what_is_kept_is_what_the_files_say(tmp_path, monkeypatch):
+    monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "kept"))
+    files = sorted(REPOSITORY.glob("src/**/*.py"))
+    new_process()
+    found = [program_digest(path) for path in files]
+    first, *_ = (tmp_path / "kept/code").iterdir()
+    for damaged in ("", "[[]", "{}"):
+        first.write_text(damaged)
+        new_process()
+        assert [program_digest(path) for path in files] == found
+    new_process()
+    monkeypatch.setattr(ast, "parse", lambda *_: pytest.fail("analysed again"))
+    assert [program_digest(path) for path in files] == found
+    monkeypatch.undo()
+    monkeypatch.setenv("DIAGVIB_CACHE", str(first))  # a file, so that nothing can be written there
+    new_process()
+    assert [program_digest(path) for path in files] == found
+
+
+def test_where_it_is_kept(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    for variables, folder in (
+        ({"DIAGVIB_CACHE": "~/mine"}, "/home/someone/mine"),
+        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": "/scratch"}, "/scratch/diagvib"),
+        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/diagvib"),
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert str(cache_folder()) == folder
+
+
+FILES = {
+    "atelier/__init__.py": "raise SystemExit('must not run')\n",
+    "atelier/models.py": (
+        "import os\nfrom .layers import Block\nfrom typing import TYPE_CHECKING\nimport yaml, sys\n"
+        "if TYPE_CHECKING:\n    import single\nelse:\n    import late\nfrom ...above import x\n"
+        "import atelier.open.deep\n"
+    ),
+    "atelier/layers.py": "def later():\n    import shapes.round as r\n    from . import constants\n",
+    "atelier/constants.py": "from atelier import models\nfrom diagvib.methods import vae\n",
+    "atelier/unused.py": "",
+    "atelier/open/deep.py": "",  # in a folder without __init__.py
+    "shapes/round.py": "this is no Python",
+    "late.py": "",
+    "single.py": "",
+}
+
+
+def write(folder: Path, files: dict[str, str] = FILES) -> Path:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_all_that_is_imported_is_found_without_being_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(write(tmp_path))
+    found = code_of(["atelier.models", "absent.module"])
+    assert sorted(name for name in found.files if not name.startswith("diagvib.")) == [
+        "atelier",
+        "atelier.constants",
+        "atelier.layers",
+        "atelier.models",
+        "atelier.open.deep",
+        "late",
+        "shapes.round",
+    ]
+    assert {"diagvib.methods.vae", "diagvib.methods.method"} < found.files.keys()
+    assert {"yaml", "torch"} <= found.packages, "installed packages are only named"
+
+
+def test_of_an_installed_package_only_its_own_files_are_taken():
+    found = code_of(["yaml.loader"])
+    assert "yaml.scanner" in found.files and {n.split(".")[0] for n in found.files} == {"yaml"}
+
+
+def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
+    found = []
+    for name in ("one", "two"):
+        monkeypatch.chdir(write(tmp_path / name))
+        found.append(code_of(["atelier.models", Path("late.py"), Path.cwd() / "single.py"]).digest)
+    assert found[0] == found[1]
+
+
+SCENE = {
+    "ways.py": """
+from squares import Squares
+import of_init, of_name, of_getattr
+from bases import Base, Meta, Registered
+
+def prepare():
+    return of_name
+
+class Mine(Base, Registered, Squares, metaclass=Meta):
+    depends = ("table.csv",)
+
+    def __init__(self):
+        self.sides = of_init.SIDES
+
+    def prepare(self, *arguments):
+        self._paint(prepare(), getattr(self, "la" + "te")())
+
+    def late(self):
+        return of_getattr
+""",
+    "bases.py": """
+class Base:
+    def _paint(self, *with_what):
+        import of_base
+
+class Meta(type):
+    def __call__(cls):
+        import of_metaclass
+        return super().__call__()
+
+class Registered:
+    def __init_subclass__(cls):
+        import of_subclass
+""",
+    "of_init.py": "SIDES = 3\n",
+    "table.csv": "1\n",
+    **{f"of_{way}.py": "" for way in ("name", "getattr", "base", "metaclass", "subclass")},
+}
+
+
+@pytest.fixture
+def own_scene(tmp_path, monkeypatch):
+    write(tmp_path, SCENE)
+    shutil.copy2(REPOSITORY / "tests/squares.py", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return "ways:Mine"
+
+
+@pytest.mark.parametrize("stage", ["prepare", "draw", "render"])
+def test_whatever_a_scene_uses_counts_in_whatever_way(own_scene, stage):
+    assert {file.removesuffix(".py") for file in SCENE} <= stage_code(
+        load_config(), stage, own_scene
+    ).files.keys()
+
+
+def test_a_file_that_a_scene_depends_on_must_be_there(own_scene):
+    Path("table.csv").unlink()
+    with pytest.raises(DiagvibError, match="^scene: ways:Mine: depends: table.csv: no such file$"):
+        load_scene(own_scene)
+
+
+BASELINE = """
+tiny: {model: 'nets:make', method: erm, batch_size: 4, origin: test, optimiser: {name: adam, lr: 0.1},
+       depends: [table.csv]}
+"""
+
+
+def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, monkeypatch):
+    files = {"nets.py": "import yaml\nmake = 1\n", "table.csv": "1\n", "mine.yaml": BASELINE}
+    monkeypatch.chdir(write(tmp_path, files))
+    overrides = ["baselines_from=[mine.yaml]", "baselines=[tiny]"]
+    found = []
+    for content in ("1\n", "2\n"):
+        Path("table.csv").write_text(content)
+        (own,) = load_config(overrides=overrides)["baselines"]
+        found.append(code_digest(own["settings"], "diagvib.training.run"))
+    assert found[0] != found[1]
+    assert package_versions(own["settings"])["yaml"] == yaml.__version__
+    Path("table.csv").unlink()
+    Path("mine.yaml").write_text(BASELINE + "# read again\n")
+    with pytest.raises(DiagvibError, match="^mine.yaml: tiny.depends: table.csv: no such file$"):
+        load_config(overrides=overrides)
+
+
+def test_training_depends_on_the_scene_only_if_it_renders():
+    config, renderer = load_config(), "diagvib.scenes.digits.renderer"
+    rendering = {**config, "images": "render"}
+    for stage in ("train", "tune"):
+        names = stage, None, "zgo", "small_cnn"
+        assert renderer not in stage_code(config, *names).files
+        assert renderer in stage_code(rendering, *names).files
+        assert stage_digest(config, *names) != stage_digest(rendering, *names)
+
+
+TRAIN = """
+    import os, signal, sys, torch
+    from contextlib import contextmanager
+    from pathlib import Path
+    from diagvib.training import run as runs
+    from diagvib.images.datasets import ImageFiles
+    from diagvib.settings.baselines import complete
+    from diagvib.settings.grid import make_run
+    from diagvib.training.callbacks import Callback
+    from diagvib.training.protocol import Protocol
+
+    class Killer(Callback):
+        def on_epoch(self, row):
+            if row["epoch"] == int(sys.argv[1]):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    @contextmanager
+    def killer(name, curves):
+        yield Killer()
+
+    runs.training_callback = killer
+    root = Path(".")
+    settings = complete({"model": "my_nets:make", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
+                         "batch_size": 16, "origin": "test"})
+    job = runs.Job(settings, Protocol(3, None, 1), torch.device("cpu"), ImageFiles(root / "images"))
+    runs.train_runs(job, [make_run("mine", "zgo", "hue-shape", 0)], runs.Folders(root / "runs", root / "checkpoints"))
+"""
+NETS = """
+from torch import nn
+import my_parts
+
+def make(n_classes, image_size):
+    return nn.Sequential(nn.AvgPool2d(8), nn.Flatten(), nn.Linear(3 * (image_size // 8)**2, 16),
+                         my_parts.Activation(), nn.Linear(16, n_classes))
+"""
+
+
+def train(root: Path, kill_behind: int = 0) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [programs() / "python", "-c", textwrap.dedent(TRAIN), str(kill_behind)],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_killed_run_is_not_continued_by_another_code(tmp_path):
+    """SIGKILL after the second epoch, ReLU becomes Sigmoid, the same command again: the run is that
+    of Sigmoid alone."""
+    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
+    parts = "from torch.nn import ReLU as Activation\n"
+    write(tmp_path, {"my_nets.py": NETS, "my_parts.py": parts})
+    assert train(tmp_path, kill_behind=2).returncode == -signal.SIGKILL
+    (tmp_path / "my_parts.py").write_text(parts.replace("ReLU", "Sigmoid"))
+    again = train(tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "made with other settings, images, code or packages" in again.stderr
+    continued = {
+        name: (tmp_path / "runs/0" / name).read_bytes()
+        for name in ("history.jsonl", "predictions.parquet")
+    }
+    assert len(read_json(tmp_path / "runs/0/run.json")["code"]) == 64
+    shutil.rmtree(tmp_path / "runs")
+    assert train(tmp_path).returncode == 0
+    for name, content in continued.items():
+        assert (tmp_path / "runs/0" / name).read_bytes() == content
+
+
+def test_git_state_tells_a_change(tmp_path):
+    folder = tmp_path / "checkout"
+    for name in ("src", "config"):
+        shutil.copytree(
+            REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
+        )
+
+    def run(*command):
+        return subprocess.run(
+            command,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+            env=os.environ
+            | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+            | {
+                f"GIT_{who}_{what}": "t@example.org"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
+        ).stdout.strip()
+
+    def found():
+        script = "from diagvib.training.code_digest import git_state; print(git_state())"
+        return run(programs() / "python", "-c", script)
+
+    assert found() == "None", "a copy is no checkout"
+    run("git", "init", "-q")
+    run("git", "add", ".")
+    run("git", "commit", "-qm", "One")
+    (folder / "results").mkdir()
+    (folder / "results/new.json").write_text("{}")
+    assert found().endswith("'changed': False}"), "results are no code"
+    (folder / "src/diagvib/training/tuning.py").write_text("")
+    assert found().endswith("'changed': True}")
