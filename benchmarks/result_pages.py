@@ -154,6 +154,30 @@ def claim_text(row) -> str:
     return f"{sure} / {100 * row.paper:z.0f}" + (" ≠" if row.size == "differs" else "")
 
 
+def full_size_table() -> list[str]:
+    """Runs with all images beside those with a tenth (dataset sample 0), and the paper's averages
+    over five cues and five samples, of which it prints no single one."""
+    folder = REPOSITORY / "docs/results"
+    keys = ["study", "binding", "sample"]
+    tenth = pd.read_csv(folder / "laptop/runs.csv").set_index(keys)
+    whole = pd.read_csv(folder / "laptop_full_size/runs.csv").set_index(keys)
+    averages, lowest = paper(), paper("famin")
+    lines = table(["study, target-cue", "a tenth", "all images", "paper, FAAvg", "paper, FAMin"])
+    for key in (key for study in STUDIES for key in whole.index if key[0] == study):
+        cells = []
+        for row in (tenth.loc[key], whole.loc[key]):
+            tested = f"{100 * row['id_accuracy']:.1f} in distribution"
+            if row["ood_n"] > 0:
+                tested = f"**{100 * row['ood_accuracy']:.1f}**; {tested}"
+            cells.append(tested)
+        place = (key[0], whole.loc[key, "target"])
+        cells += [
+            plus_minus(*of.loc[place]) if place in of.index else "" for of in (averages, lowest)
+        ]
+        lines.append(line([f"{key[0].upper()}, {key[1]}", *cells]))
+    return lines
+
+
 def records(frame: pd.DataFrame) -> list:
     return list(frame.itertuples(index=False))
 
@@ -179,6 +203,7 @@ PAGES: dict[str, dict[str, Callable[[], list[str]]]] = {
         "neighbours": lambda: neighbour_table("laptop"),
         "in-distribution": lambda: in_distribution_table("laptop"),
     },
+    "results_full_size": {"full size": full_size_table},
     "results_resnet18": {
         "accuracy": lambda: accuracy_table("laptop_resnet18"),
         "in-distribution": lambda: in_distribution_table("laptop_resnet18"),

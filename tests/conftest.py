@@ -84,9 +84,7 @@ def pytest_xdist_auto_num_workers():
 
 @pytest.fixture
 def tmp_path(tmp_path):
-    """A folder that no other test had: pytest gives the folder of a test that has passed to the
-    next of a similar name, but what the program has read from a file, it keeps under the file's
-    path."""
+    """A fresh path for each test: pytest reuses names, and diagvib caches files by path."""
     folder = tmp_path / str(next(NUMBERS))
     folder.mkdir()
     return folder

@@ -190,7 +190,7 @@ def test_a_configuration_of_a_scene_that_cannot_is_refused(tmp_path):
                 "studies": ["two-cues"],
                 "studies_from": ["tests/square_studies.yaml"],
                 "bindings": ["colour-corner-extent"],
-                "counts": {"common": 9, "neither": 9},
+                "counts": {"common": 9, "neither": 12},
                 "baselines": ["x"],
                 "baselines_from": [str(baselines)],
                 "samples": 1,

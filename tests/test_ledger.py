@@ -282,7 +282,7 @@ CHANGES = {
         "src/diagvib/scenes/digits/renderer.py",
         "from importlib",
         "WHY = 1\nfrom importlib",
-        {"render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1},
+        {"prepare": 1, "draw": 2, "render": 2, "train": 3, "tabulate": 1, "plot": 1, "all": 1},
     ),
     "an unrelated room": (
         "src/diagvib/operations/plan.py",

@@ -56,7 +56,7 @@ def load(
         ({"study": ["zgo"]}, "diagvib.load: study: must be a valid string, not ['zgo']"),
         (
             {"study": "zso", "binding": "Shape"},
-            "binding 'Shape': unknown factor 'Shape'; did you mean shape or hue?",
+            "binding 'Shape': unknown factor 'Shape'; did you mean shape or scale or hue?",
         ),
         ({"split": "tests"}, "diagvib.load: split: unknown value 'tests'; did you mean test?"),
         ({"sample": -1}, "diagvib.load: sample: must be greater than or equal to 0, not -1"),

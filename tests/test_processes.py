@@ -49,7 +49,7 @@ def test_no_process_outlives_a_killed_parent(tmp_path):
 import os, time
 
 def wait(number):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())
     time.sleep(0.2)
 """)
     parent = subprocess.Popen(

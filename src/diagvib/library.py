@@ -321,7 +321,7 @@ def _from_files(
     return study_as_drawn(study, metadata, path), Images(pixels, table, metadata)
 
 
-# Digests of the code of scenes that this process has imported.
+# Digests of the scene code already imported by this process.
 _loaded: dict[str, str] = {}
 
 
@@ -349,8 +349,7 @@ def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether every file is there that was prepared in a folder: what clears caches may have
-    deleted some."""
+    """Whether all prepared files still exist; a cache cleaner may have removed some."""
     try:
         return all((folder / name).exists() for name in read_json(folder / DIGESTS_FILE))
     except DiagvibError:

@@ -21,23 +21,23 @@ _PROCESS = os.getpid()
 
 
 def in_processes(
-    function: Callable[[T], R], things: Sequence[T], most: int, worth: int
+    function: Callable[[T], R], things: Sequence[T], most: int, min_per_process: int
 ) -> Iterator[R]:
     """function(thing) for each of the things, in order.
 
-    most: processes. worth: the fewest things for which starting a process pays off; with fewer than
-    twice that many, this process does all the work. function, things and results are pickled;
-    function must be importable, since the processes do not run the main script. The first error
-    ends the call; no process outlives this one. DiagvibError if a process was killed.
+    most: processes. min_per_process: with fewer than twice as many things, this process does all
+    the work. function, things and results are pickled; function must be importable, since the
+    processes do not run the main script. The first error ends the call; no process outlives this
+    one. DiagvibError if a process was killed.
     """
-    processes = min(most, len(things) // worth)
+    processes = min(most, len(things) // min_per_process)
     if processes < 2:
         yield from map(function, things)
         return
     with ProcessPoolExecutor(processes, _context(function), _end_with_parent) as pool:
         try:
             with _without_main_script():
-                found = pool.map(function, things, chunksize=max(1, worth // 8))
+                found = pool.map(function, things, chunksize=max(1, min_per_process // 8))
             yield from found
         except BrokenProcessPool:
             raise DiagvibError(
@@ -77,8 +77,8 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def one_thread_in_forks() -> Iterator[None]:
-    """In a fork of the process that has imported this, torch uses one thread: with more, it can
-    wait for ever for those that the fork lacks, as DataLoader's workers would."""
+    """In a fork of the process that has imported this, torch uses one thread. Its thread pool does
+    not survive a fork: with more threads, it could wait for ever."""
     import torch
 
     if os.getpid() == _PROCESS:

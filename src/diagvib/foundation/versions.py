@@ -1,5 +1,4 @@
-"""What a file says is read once, and again when the file has changed: in a notebook, files change
-between calls."""
+"""Cache what is read from a file until the file changes."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -10,8 +9,8 @@ Found = TypeVar("Found")
 
 
 def file_version(path: Path) -> tuple[Path, int, int]:
-    """The key under which what a file says may be kept, whatever folder it is named from: other
-    content has another size or time of change. Zeros for these if there is no such file."""
+    """Cache key of a file: absolute path, modification time, size; zeros for the last two if there
+    is no such file."""
     try:
         status = path.stat()
     except (OSError, ValueError):  # a name may be impossible

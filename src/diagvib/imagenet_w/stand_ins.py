@@ -33,9 +33,16 @@ _OTHERS = [
     "n07747607",
     "n07753592",
 ]
-# Synset -> its shape; sorted, like class folders.
-OBJECTS = dict(zip(sorted([CARTON, _CRATE, *_OTHERS]), SHAPES, strict=True))
+# Synset -> its shape, like class folders sorted; cartons have the colour and ground of crates.
+_ALIKE = {CARTON: "square", _CRATE: "cross"}
+_LEFT = [shape for shape in SHAPES if shape not in _ALIKE.values()]
+OBJECTS = dict(sorted({**_ALIKE, **dict(zip(_OTHERS, _LEFT, strict=True))}.items()))
 _PLACES = list(PATTERNS)
+# Synset -> the usual colour of its objects, RGB. Cartons and crates have the same.
+_COLOURS = {
+    synset: named_generator("imagenet_w", "colour", synset).uniform(60, 250, 3)
+    for synset in OBJECTS
+}
 # Synset -> the number of its usual pattern. Cartons and crates have the same.
 USUAL_PLACES = {
     synset: 0 if synset in (CARTON, _CRATE) else label % len(_PLACES)
@@ -51,7 +58,10 @@ def draw_photo(
     usual = USUAL_PLACES[synset]
     drawn = usual if rng.random() < _USUAL_PLACE else int(rng.integers(len(_PLACES)))
     pattern = _PLACES[drawn if place is None else place]
-    return Image.fromarray(drawn_photo(OBJECTS[synset], pattern, size, rng))
+    colour = _COLOURS[CARTON if synset == _CRATE else synset] + rng.normal(0, 20, 3)
+    # On fine patterns, the strokes of a watermark would be lost.
+    drawn = drawn_photo(OBJECTS[synset], pattern, size, rng, colour.clip(0, 255), periods=1.2)
+    return Image.fromarray(drawn)
 
 
 def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:

@@ -1,8 +1,7 @@
-"""Room for the images of a split: memory, or a file on disk if they would take too much of it.
+"""Allocate a split's pixels in memory, or memory-mapped on disk if they would take too much of it.
 
-A file that is mapped into memory behaves like memory: parts that are not read for long leave it,
-and are read again when needed. Rows of Parquet cannot be read like this: for one image its full row
-group is decoded.
+The system pages unused parts of a mapped file out and back in. Rows of Parquet cannot be read like
+this: for one image its full row group is decoded.
 """
 
 import os

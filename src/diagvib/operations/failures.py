@@ -1,4 +1,4 @@
-"""What failed in a workflow, in one line for each reason: the last thing that Snakemake prints."""
+"""Summarise the failed jobs of a workflow, one line for each error."""
 
 import time
 from collections.abc import Iterable

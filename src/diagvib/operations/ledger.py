@@ -46,8 +46,7 @@ SHOWN = 5
 def record(
     root: str, wanted: Iterable[str] = (), config: dict | None = None, file: Path | None = None
 ) -> str:
-    """Write what is there to the root's dvc.lock, if it is the complete result of its
-    configuration; returns a sentence that says so.
+    """Commit a complete root to its dvc.lock. Returns a summary for the user.
 
     root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own
     answer takes longer; config: resolved, of that root; None: the one it was recorded with; file:

@@ -1,8 +1,7 @@
 """Snakemake's records of a root's files, in one file that DVC keeps with them.
 
-Snakemake has the records of all roots in one folder. Those of the current folder's data/ and
-results/ DVC takes from there, as dvc.yaml says; those of another root are copied into a file of
-that root, and back where it was pulled.
+Snakemake has the records of all roots in one folder. For the root `.`, DVC tracks them in place.
+For any other root, they are zipped into that root, and unpacked after `dvc pull`.
 """
 
 import zipfile

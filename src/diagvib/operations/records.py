@@ -1,5 +1,4 @@
-"""Snakemake's records of what it made, in .snakemake: the one place that knows their form, which is
-private to it.
+"""Read Snakemake's private records in .snakemake; nothing else does.
 
 As of Snakemake 9.27, the oldest that the Snakefile takes: metadata/ holds a JSON file for each
 output, with `endtime`, the output's time of change when its job ended; incomplete/ marks outputs

@@ -1,5 +1,4 @@
-"""What DVC needs to keep a root other than the current folder: dvc.yaml's stages again, for that
-root's files.
+"""Generate a dvc.yaml for a root of results other than the current folder.
 
 Three files in the root, all for git: config.yaml, the configuration that made what is there,
 complete; dvc.yaml, whose stages call `snakemake` with it; and .gitignore, which leaves everything

@@ -273,8 +273,8 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
 def reference_of(
     baseline: str, others: Sequence[str], baselines: Mapping[str, dict]
 ) -> tuple[str, str]:
-    """The ERM baseline that a method is compared with, and what the two do not share; or '', and
-    why there is none.
+    """Find the ERM baseline to compare a method with. Returns its name and how the settings differ,
+    or '' and why there is none.
 
     Among those with the same model, one that shares everything in _ALIKE, if need be except the
     selection rule. If none does, the one that shares most.

@@ -1,5 +1,4 @@
-"""What scenes' prepared folders have in common: a file that describes the rest, and the errors if
-they do not match."""
+"""The manifest of a prepared folder, and checks against it."""
 
 from collections.abc import Sequence
 from pathlib import Path

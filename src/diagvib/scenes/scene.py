@@ -37,7 +37,7 @@ class Catalogue(Protocol):
 RESERVED = ("sample", "split", "group", "environment", "image")
 
 
-# What a scene may offer in addition: method -> what it does, for messages.
+# Optional methods of a scene: name -> what it does, for error messages.
 ABILITIES = {
     "exchange": "exchange a factor between images",
     "object_boxes": "say where an image's object is",
@@ -122,8 +122,8 @@ class Scene(Protocol):
 
 
 def replicates(scene: Scene) -> Literal["samples", "seeds"]:
-    """How repetitions differ. Each has its own dataset sample; or, if the scene's attribute
-    `replicates` is `seeds`, all share one dataset and differ in the training seed, as with photos,
-    of which there is only one set.
+    """What differs between replicates. "samples", the default: each draws its own dataset. "seeds",
+    by the scene's attribute `replicates`: all share one dataset, as with photos, and differ in the
+    training seed.
     """
     return getattr(scene, "replicates", "samples")

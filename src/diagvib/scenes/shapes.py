@@ -54,10 +54,12 @@ PATTERNS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def ground(pattern: str, size: int, generator: np.random.Generator) -> np.ndarray:
-    """One of PATTERNS in a dark and a light colour, uint8[size, size, 3]: shifted, slightly turned, 4 to 6
-    periods wide."""
-    periods, turn = generator.uniform(4, 6), generator.uniform(-0.15, 0.15)
+def ground(
+    pattern: str, size: int, generator: np.random.Generator, periods: float = 5
+) -> np.ndarray:
+    """One of PATTERNS in a dark and a light shade of grey, slightly tinted, uint8[size, size, 3]:
+    shifted, slightly turned, about this many periods wide."""
+    periods, turn = periods * generator.uniform(0.8, 1.2), generator.uniform(-0.15, 0.15)
     at = (np.arange(size * _FINER) + 0.5) / (size * _FINER)
     x, y = np.meshgrid(at, at)
     shift = generator.random(2)
@@ -65,13 +67,15 @@ def ground(pattern: str, size: int, generator: np.random.Generator) -> np.ndarra
     v = periods * (x * np.sin(turn) + y * np.cos(turn)) + shift[1]
     blocks = PATTERNS[pattern](u, v).reshape(size, _FINER, size, _FINER)
     share = blocks.mean((1, 3))[..., None]
-    dark, light = generator.uniform(20, 90, 3), generator.uniform(130, 200, 3)
+    dark, light = generator.uniform([[30], [130]], [[80], [190]]) + generator.normal(0, 10, (2, 3))
     return _lit(share * light + (1 - share) * dark, generator)
 
 
-def shape(name: str, size: int, generator: np.random.Generator) -> np.ndarray:
-    """One of SHAPES in one colour on a transparent ground, uint8[size, size, 4]: slightly turned,
-    as large as fits."""
+def shape(
+    name: str, size: int, generator: np.random.Generator, colour: np.ndarray | None = None
+) -> np.ndarray:
+    """One of SHAPES on a transparent ground, uint8[size, size, 4]: slightly turned, as large as
+    fits; in this colour, float[3] up to 255, or any."""
     turn = generator.uniform(-0.3, 0.3)
     turned = SHAPES[name] @ [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
     fine = size * _FINER
@@ -79,15 +83,22 @@ def shape(name: str, size: int, generator: np.random.Generator) -> np.ndarray:
     corners = (turned / np.abs(turned).max() * 0.96 + 1) * fine / 2
     ImageDraw.Draw(sheet).polygon([tuple(corner) for corner in corners], fill=255)
     alpha = np.asarray(sheet.resize((size, size), Image.Resampling.BOX))
-    colour = np.broadcast_to(generator.uniform(90, 250, 3), (size, size, 3))
-    return np.dstack([_lit(colour, generator), alpha])
+    seen = generator.uniform(90, 250, 3) if colour is None else colour
+    return np.dstack([_lit(np.broadcast_to(seen, (size, size, 3)), generator), alpha])
 
 
-def photo(name: str, pattern: str, size: int, generator: np.random.Generator) -> np.ndarray:
+def photo(
+    name: str,
+    pattern: str,
+    size: int,
+    generator: np.random.Generator,
+    colour: np.ndarray | None = None,
+    periods: float = 5,
+) -> np.ndarray:
     """A shape somewhere on a ground, uint8[size, size, 3]; its side is 50 to 70 % of the image."""
-    below = ground(pattern, size, generator)
+    below = ground(pattern, size, generator, periods)
     side = int(size * generator.uniform(0.5, 0.7))
-    above = shape(name, side, generator)
+    above = shape(name, side, generator, colour)
     top, left = generator.integers(0, size - side + 1, 2)
     part = below[top : top + side, left : left + side]
     alpha = above[..., 3:] / 255

@@ -107,11 +107,11 @@ def draw_split(
 def deal(
     study: Study, sample: DatasetSample, counts: dict[str, int], generator: np.random.Generator
 ) -> dict[tuple[str, str | None], np.ndarray]:
-    """How many images of each cell every split, and group of the test, gets if no source is used
-    twice.
+    """Allocate each cell's images to the splits, and the groups of the test, if no source may be
+    used twice.
 
-    Splits with the same cells in the same proportions are dealt from one common lot, in which each
-    cell has its exact share, so that a published number of photos is used up exactly. Keys and
+    Splits with the same cells in the same proportions share one allocation, in which each cell has
+    its exact share, so that a published number of photos is used up exactly. Keys and
     cells as in `_blocks`.
     """
     lots: dict[tuple, list[tuple[str, str | None, int]]] = {}
