@@ -18,14 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json
 from diagvib.operations.beginning import begin, end
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.provenance import unpack
 from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import Layout, scenes
 from diagvib.training.finished_runs import LAST
 
 _STOPPED = threading.Event()  # by SIGTERM
@@ -88,10 +88,12 @@ def _forget(job, layout: Layout) -> None:
 def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
     """Record the run, and say what was left out of it. wanted: every file of a complete one."""
     record_run(config, wanted, workflow.touch)
-    with suppress(DiagvibError):  # no tables were asked for
-        for made in read_json(Layout(Path(config["root"])).tables / "versions.json")["sources"]:
+    for name in scenes(config):
+        with suppress(DiagvibError):  # nothing is prepared yet
+            prepared = Layout(Path(config["root"])).prepared(name)
+            made = load_scene(name).catalogue(prepared).sources
             if made not in ("official", "embedded"):
-                print(f"made from {made} sources", file=sys.stderr)
+                print(f"{name}: made from {made} sources", file=sys.stderr)
 
 
 def after_failure(workflow) -> None:
