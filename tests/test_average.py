@@ -248,8 +248,8 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
         read_study_file(path)[0].aliases == {"other": "mine"}
         and load_study("other", [path]) is study
     )
-    told = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
-    rows = told["rows"]
+    supervision = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
+    rows = supervision["rows"]
     for changed, says in (
         (
             {"bound": ["target"]},
@@ -265,7 +265,7 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
         ),
     ):
         with pytest.raises(DiagvibError, match=says):
-            parse_study("mine", {**told, **changed})
+            parse_study("mine", {**supervision, **changed})
 
 
 def test_a_cue_may_speak_for_several_classes():
@@ -299,7 +299,7 @@ def test_a_cue_may_speak_for_several_classes():
 BINDING, SECOND = "shape-hue", "hue-position"
 SETTINGS = {
     "model": {"name": "small_cnn"},
-    "method": {"name": "erm", "told": "nothing"},
+    "method": {"name": "erm", "supervision": "none"},
     "batch_size": 32,
     "optimiser": {"name": "adam", "lr": 1e-3},
     "normalise": "dataset",
@@ -446,10 +446,10 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     row = tables["average"].query("binding == '' and metric == 'accuracy'").iloc[0]
     # Two samples, two images of 80 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
-    assert row[["model", "method", "told", "selection", "target", "cue"]].to_list() == [
+    assert row[["model", "method", "supervision", "selection", "target", "cue"]].to_list() == [
         "small_cnn",
         "erm",
-        "nothing",
+        "none",
         "val_loss",
         "",
         "",
@@ -572,7 +572,7 @@ RESNET = {
     "model": {"name": "resnet50", "weights": "IMAGENET1K_V1", "frozen_statistics": True},
     "selection": "val_environment_accuracy",
 }
-CAUSIRL = {"method": {"name": "causirl_coral", "told": "environments"}}
+CAUSIRL = {"method": {"name": "causirl_coral", "supervision": "environments"}}
 PAPERS = {
     "erm": SETTINGS | RESNET,
     "irl": SETTINGS | RESNET | CAUSIRL,
@@ -601,7 +601,7 @@ def beside_the_paper(
                 "baseline": name,
                 "model": made["model"]["name"],
                 "method": made["method"]["name"],
-                "told": made["method"]["told"],
+                "supervision": made["method"]["supervision"],
                 "selection": made.get("selection", "val_loss"),
                 "binding": binding,
                 "metric": "accuracy",
@@ -673,11 +673,24 @@ def test_another_part_of_the_network_is_another_experiment(monkeypatch, changed,
 @pytest.mark.parametrize(
     ("method", "there"),
     [
-        ({"name": "jtt", "told": "nothing", "restart": False, "copies": 20}, True),
-        ({"name": "jtt", "told": "nothing", "restart": True, "copies": 100}, False),
-        ({"name": "group_dro", "told": "environments", "balanced": True, "step_size": 0.1}, True),
+        ({"name": "jtt", "supervision": "none", "restart": False, "copies": 20}, True),
+        ({"name": "jtt", "supervision": "none", "restart": True, "copies": 100}, False),
         (
-            {"name": "group_dro", "told": "environments", "balanced": False, "step_size": 0.01},
+            {
+                "name": "group_dro",
+                "supervision": "environments",
+                "balanced": True,
+                "step_size": 0.1,
+            },
+            True,
+        ),
+        (
+            {
+                "name": "group_dro",
+                "supervision": "environments",
+                "balanced": False,
+                "step_size": 0.01,
+            },
             False,
         ),
     ],

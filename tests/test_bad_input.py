@@ -370,8 +370,8 @@ BASELINES = [
     ("x", {"method": "vae"}, ("x.model", "builds its own network")),
     ("x", method("vae", laten=3), "did you mean x.method.latent"),
     ("x", method("vae", beta="1e-4"), "with a dot"),
-    ("x", method("erm", told="cues"), "x.method.told"),
-    ("x", method("group_dro", told="cue-0"), ("x.method.told", "cue-1")),
+    ("x", method("erm", supervision="cues"), "x.method.supervision"),
+    ("x", method("group_dro", supervision="cue-0"), ("x.method.supervision", "cue-1")),
 ]
 
 
@@ -484,7 +484,7 @@ from torch import nn
 import diagvib.methods.method
 from diagvib.methods.method import Method
 class Good(Method):
-    told = ("cue", "nothing")
+    supervision = ("cue", "none")
     options = {"rate": {"type": "number", "default": 1.0}, "odd": {"type": "nmber", "default": 1}}
 class Raising(Method):
     def build(self):
@@ -494,17 +494,17 @@ class Foreign(nn.Module):
 class ByModule(diagvib.methods.method.Method):
     pass
 class Computed(Method):
-    told = tuple(["cue"])
+    supervision = tuple(["cue"])
 class Text(Method):
-    told = "cue"
+    supervision = "cue"
 class Unknown(Method):
-    told = ("queue",)
+    supervision = ("queue",)
 class Bare(Method):
     options = {"rate": 1.0}
 class Listed(Method):
     options = ["rate"]
 class Named(Method):
-    options = {"told": {"default": "nothing"}}
+    options = {"supervision": {"default": "none"}}
 """
 METHODS = [
     ("own_method:Absent", {}, "no class Absent"),
@@ -517,15 +517,15 @@ METHODS = [
     ("circular:Itself", {}, "not a subclass"),
     ("circular:Below", {}, "not a subclass"),
     ("own_method:Computed", {}, "must be literals"),
-    ("own_method:Text", {}, "Text.told must be a tuple"),
-    ("own_method:Unknown", {}, "Unknown.told must be a tuple"),
+    ("own_method:Text", {}, "Text.supervision must be a tuple"),
+    ("own_method:Unknown", {}, "Unknown.supervision must be a tuple"),
     ("own_method:Bare", {}, "Bare.options: rate"),
     ("own_method:Listed", {}, "Listed.options"),
-    ("own_method:Named", {}, "Named.options: told"),
+    ("own_method:Named", {}, "Named.options: supervision"),
     ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
     ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
     ("own_method:Good", {"odd": 3}, ("x.method.odd", "invalid JSON schema")),
-    ("own_method:Good", {"told": "cues"}, "x.method.told"),
+    ("own_method:Good", {"supervision": "cues"}, "x.method.supervision"),
 ]
 
 
@@ -572,7 +572,7 @@ def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
 def test_a_good_method_of_ones_own_is_taken(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
     made = make_baseline(complete({**GOOD, **method("own_method:Good", rate=2)}), 5, 64, 0)
-    assert made.chosen["rate"] == 2 and made.chosen["told"] == "cue-1"
+    assert made.chosen["rate"] == 2 and made.chosen["supervision"] == "cue-1"
 
 
 TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}

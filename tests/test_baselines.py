@@ -397,7 +397,7 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
     [
         (ASR, "base_widht: 3", "mine.method.base_widht'; did you mean mine.method.base_width"),
         (ASR, "levels: 0", "mine.method.levels"),
-        (ASR, "told: cues", "mine.method.told: 'cues' is not one of"),
+        (ASR, "supervision: cues", "mine.method.supervision: 'cues' is not one of"),
         (VAE, "latent: twelve", "mine.method.latent"),
         (VAE, "gamma: 20", "unknown key 'mine.method.gamma'"),
         (

@@ -148,8 +148,8 @@ def test_the_page_of_measurements_shows_the_gaps_of_its_table():
             f"{100 * row[name]:.1f} ± {100 * row[f'{name}_stderr']:.1f}" for name in columns
         ]
         marks = {"worse": ["wider"], "better": ["narrower"]}
-        told = [re.findall(r"\((\w+)\)", cell) for cell in shown[row["baseline"]][1:3]]
-        assert told == [marks.get(row[f"cue_{cue}_verdict"], []) for cue in (1, 2)]
+        supervision = [re.findall(r"\((\w+)\)", cell) for cell in shown[row["baseline"]][1:3]]
+        assert supervision == [marks.get(row[f"cue_{cue}_verdict"], []) for cue in (1, 2)]
 
 
 def test_the_page_of_measurements_shows_the_accuracies_in_environments():

@@ -326,7 +326,7 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
                 "baseline": name,
                 "model": made["model"]["name"],
                 "method": made["method"]["name"],
-                "told": made["method"]["told"],
+                "supervision": made["method"]["supervision"],
                 "selection": made["selection"],
                 "binding": "breed-background",
                 "metric": "accuracy",

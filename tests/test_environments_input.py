@@ -61,15 +61,15 @@ def mine(tmp_path):
     [
         (
             ["studies=[zgo]", HUE, "baselines=[coral]"],
-            "baselines: coral: study zgo: method: coral is told environments, but the study has one environment",
+            "baselines: coral: study zgo: method: coral needs environments, but the study has one environment",
         ),
         (
             ["studies=[o2o-easy, zgo]", HUE, "baselines=[erm_env, lisa]"],
-            "lisa: study zgo: method: lisa is told environ",
+            "lisa: study zgo: method: lisa needs environ",
         ),
         (
             ["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
-            "group_dro_cue_2: study o2o-easy: method: group_dro is told cue-2, but the study has only 1 cue",
+            "group_dro_cue_2: study o2o-easy: method: group_dro needs cue-2, but the study has only 1 cue",
         ),
         (
             ["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],

@@ -40,7 +40,7 @@ BINDING, SECOND = "shape-hue-texture", "position-hue-scale"
 METRICS = ["id_accuracy", "cue_1_gap", "cue_2_gap", "joint_gap", "worst_group"]
 SETTINGS = {
     "model": {"name": "small_cnn"},
-    "method": {"name": "erm", "told": "nothing"},
+    "method": {"name": "erm", "supervision": "none"},
     "batch_size": 32,
     "optimiser": {"name": "adam", "lr": 1e-3},
     "normalise": "dataset",
@@ -48,9 +48,13 @@ SETTINGS = {
 
 
 def settings(
-    name: str = "erm", told: str = "nothing", options: dict | None = None, **changed
+    name: str = "erm", supervision: str = "none", options: dict | None = None, **changed
 ) -> dict:
-    return SETTINGS | {"method": {"name": name, "told": told, **(options or {})}} | changed
+    return (
+        SETTINGS
+        | {"method": {"name": name, "supervision": supervision, **(options or {})}}
+        | changed
+    )
 
 
 def expected(baselines, study="whac-95", bindings=(BINDING,), samples=3) -> list[dict]:
@@ -185,10 +189,10 @@ def test_gaps_of_a_case_worked_by_hand(tmp_path):
     row = gaps[(gaps["binding"] == "") & (gaps["metric"] == "id_accuracy")].iloc[0]
     # Two samples, 0.1 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(0.05), 2, 2)
-    assert row[["model", "method", "told", "selection", "target", "cue"]].to_list() == [
+    assert row[["model", "method", "supervision", "selection", "target", "cue"]].to_list() == [
         "small_cnn",
         "erm",
-        "nothing",
+        "none",
         "val_loss",
         "",
         "",
@@ -376,9 +380,9 @@ def test_tables_are_in_the_papers_form(tmp_path):
     ]
     assert [row[0] for row in third] == ["plain", "moved", "same", "own"]
     assert [row[0] for row in fifth] == ["plain", "mended", "one"]
-    assert [row[3] for row in fifth] == ["nothing", "cues", "cue-1"] and {
-        row[5] for row in fifth
-    } == {"mean of all"}
+    assert [row[3] for row in fifth] == ["none", "cues", "cue-1"] and {row[5] for row in fifth} == {
+        "mean of all"
+    }
     assert set(tables["gap_methods"]["binding"]) == {"", BINDING, SECOND}
     markdown, latex = (
         (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
@@ -500,7 +504,7 @@ def test_the_papers_numbers_are_those_of_its_tables(mirror):
     theirs, ours = pd.read_csv(mirror / "paper/urbancars_tables.csv"), read_urbancars_tables()
     once = ours[ours["option"] != "detach=false"]  # lle as in the code has lle's numbers again
     assert once["value"].mul(100).to_list() == pytest.approx(theirs["value"].to_list())
-    keys = ["table", "method", "option", "told", "selection", "metric"]
+    keys = ["table", "method", "option", "supervision", "selection", "metric"]
     assert len(once.drop_duplicates(keys)) == len(theirs) == len(ours) - 4
 
 
@@ -555,9 +559,9 @@ def test_who_loses_nothing_takes_no_shortcut_however_much_better_erm_is():
 def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     """Other weights, a part of the network alone, or another value of any option."""
 
-    def shown(name: str, told: str = "nothing", model: dict | None = None, **options) -> bool:
+    def shown(name: str, supervision: str = "none", model: dict | None = None, **options) -> bool:
         changed = RESNET | {"model": RESNET["model"] | (model or {})}
-        monkeypatch.setitem(PAPERS, "one", settings(name, told, options, **changed))
+        monkeypatch.setitem(PAPERS, "one", settings(name, supervision, options, **changed))
         return any(baseline == "one" for baseline, _ in beside_the_paper(cars("cars-95")))
 
     assert shown("erm") and shown(

@@ -243,13 +243,13 @@ def test_photos_of_every_mode_are_read_and_broken_files_are_named(tmp_path, font
     (folder / "cut.jpeg").write_bytes(whole[: len(whole) // 2])
     found = measured("blind", Folders(root), font, tmp_path / "kept")
     assert found["photos"] == {"in_1k": 18, "in_w": 18} and found["in1k_accuracy"] == 100
-    told = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
-    assert [line.split(":")[0].rpartition("/")[2] for line in told] == [
+    supervision = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
+    assert [line.split(":")[0].rpartition("/")[2] for line in supervision] == [
         "cut.jpeg",
         "empty.jpg",
         "text.png",
     ]
-    assert "it is empty" in told[1]
+    assert "it is empty" in supervision[1]
 
 
 def test_photos_are_read_as_they_are_asked_for_and_no_further(tmp_path, capfd):

@@ -347,7 +347,7 @@ def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
 
 def test_what_there_is_can_be_listed():
     assert diagvib.studies()["zgo"].endswith(".") is False and "whac-95" in diagvib.studies()
-    assert diagvib.methods()["erm"] == ("nothing",) and len(diagvib.methods()) >= 29
+    assert diagvib.methods()["erm"] == ("none",) and len(diagvib.methods()) >= 29
     assert {"small_cnn", "resnet18"} <= set(diagvib.models())
     from diagvib.studies import study_cells
 

@@ -38,7 +38,7 @@ SMALL = {
         "discriminator_width": 8,
         "discriminator_layers": 1,
     },
-    "group_dro": {"told": "cues"},
+    "group_dro": {"supervision": "cues"},
     "jtt": {"identify_epochs": 1, "copies": 2},
     "coral": {},
     "cf_f": {},
@@ -156,7 +156,7 @@ def test_contract(name, data, tmp_path):
     assert fit(made(name), data, checkpoint) == whole
     batch = data[1].batch(torch.arange(24))
     other = torch.arange(23, -1, -1)
-    told = replace(
+    supervision = replace(
         batch,
         labels=batch.labels[other],
         cues=batch.cues[other],
@@ -164,7 +164,7 @@ def test_contract(name, data, tmp_path):
         index=other,
     )
     with torch.inference_mode():
-        assert torch.equal(method.eval().predict(batch), method.predict(told))
+        assert torch.equal(method.eval().predict(batch), method.predict(supervision))
 
 
 @pytest.mark.parametrize("name", list(METHODS))
@@ -179,24 +179,24 @@ def test_unknown_options_are_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "supervision"),
     [
-        (name, told)
+        (name, supervision)
         for name in METHODS
-        for told in declaration(name).told
-        if told in ("cues", "environments") and name != "di"
+        for supervision in declaration(name).supervision
+        if supervision in ("cues", "environments") and name != "di"
     ],
 )  # which has heads for the domains that occur, and needs no others
-def test_what_is_told_of_groups_without_images(name, told):
+def test_what_is_told_of_groups_without_images(name, supervision):
     """Both cues give the label away, and no image is in the last environment."""
     known = annotated(32, 0, cues=2)
     annotations = replace(
         known.annotations, cues=known.labels[:, None].expand(-1, 2), environments=("e1", "e2", "e3")
     )
     train = Batches(known.pixels, known.labels, CPU, None, annotations)
-    named = "cue 1 a and cue 2 b" if told == "cues" else "environment e3"
+    named = "cue 1 a and cue 2 b" if supervision == "cues" else "environment e3"
     with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: method: {name} .*{named}"):
-        Trainer(made(name, told=told), train, train, RUN, PROTOCOL).fit()
+        Trainer(made(name, supervision=supervision), train, train, RUN, PROTOCOL).fit()
 
 
 @pytest.mark.parametrize(("drop_last", "sizes"), [(True, [24, 24]), (False, [24, 24, 16])])
@@ -254,7 +254,7 @@ def batch_of(data: TrainingData, index) -> Batch:
 def test_weights_of_group_dro_after_known_losses():
     """Two groups of two images, step size log 2: a loss of 1 doubles a weight. The batch of the
     third step lacks the second group, whose loss is then 0."""
-    method = made("group_dro", told="environments", step_size=0.6931471805599453)
+    method = made("group_dro", supervision="environments", step_size=0.6931471805599453)
     data = known([0, 0, 0, 0], environment=[0, 0, 1, 1], environments=("a", "b"))
     method.phases(data)
     assert method.memory["q"].tolist() == [0.5, 0.5]
@@ -288,7 +288,7 @@ def test_groups_of_cues_and_their_balance():
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("supervision", "message"),
     [
         (
             "cues",
@@ -298,10 +298,10 @@ def test_groups_of_cues_and_their_balance():
         ("cue-2", "target red and cue 2 y; choose"),
     ],
 )
-def test_groups_without_images_are_named(told, message):
+def test_groups_without_images_are_named(supervision, message):
     data = known([0, 0, 2, 2], [[1, 0], [2, 0], [1, 0], [2, 1]])
     with pytest.raises(DiagvibError, match=f"method: m needs images of every group.*{message}"):
-        group_index(data, told, "m")
+        group_index(data, supervision, "m")
     with pytest.raises(
         DiagvibError, match="mine/zso/hue/0: method: group_dro needs images of every group"
     ):
@@ -371,16 +371,16 @@ def test_coral_of_equal_and_of_known_environments():
 @pytest.mark.parametrize(
     ("name", "options", "cues", "environments", "message"),
     [
-        ("group_dro", {}, 0, 2, "is told cues, but the study has no cue"),
-        ("group_dro", {"told": "cue-2"}, 1, 2, "is told cue-2, but the study has only 1 cue"),
+        ("group_dro", {}, 0, 2, "needs cues, but the study has no cue"),
+        ("group_dro", {"supervision": "cue-2"}, 1, 2, "needs cue-2, but the study has only 1 cue"),
         (
             "group_dro",
-            {"told": "environments"},
+            {"supervision": "environments"},
             1,
             1,
-            "is told environments, but the study has one environment",
+            "needs environments, but the study has one environment",
         ),
-        ("coral", {}, 1, 1, "is told environments, but the study has one environment"),
+        ("coral", {}, 1, 1, "needs environments, but the study has one environment"),
     ],
 )
 def test_what_the_study_lacks_is_named(name, options, cues, environments, message):
@@ -546,7 +546,7 @@ def test_a_method_of_ones_own(own, data):
     inherited = settings_of("small_cnn", "my_methods:Careful")["method"]
     assert inherited == {
         "name": "my_methods:Careful",
-        "told": "cues",
+        "supervision": "cues",
         "step_size": 0.01,
         "balanced": True,
         "patience": 3,
@@ -563,7 +563,7 @@ def test_a_method_of_ones_own(own, data):
         ("my_method:Focal", "there is no module my_method"),
         (
             "my_methods:Computed",
-            "told, options, own_network and needs of Computed in .* must be literals",
+            "supervision, options, own_network and needs of Computed in .* must be literals",
         ),
         ("focal", "unknown method 'focal'"),
     ],

@@ -26,12 +26,12 @@ from synthetic_images import SIZE
 from synthetic_methods import settings_of
 from test_methods import PROTOCOL, RUN, annotated, batch_of, fit, known, made, settings_for
 
-TOLD = [name for name in METHODS if "environments" in declaration(name).told]
+TOLD = [name for name in METHODS if "environments" in declaration(name).supervision]
 TWO = ("a", "b")
 
 
 def options(name):
-    return {"told": "environments"} if name == "group_dro" else {}
+    return {"supervision": "environments"} if name == "group_dro" else {}
 
 
 def with_phases(name, data, **chosen):
@@ -80,10 +80,10 @@ def test_who_is_told_environments_gets_equal_shares(name, data):
 
 def test_group_dro_takes_all_images_alike_where_it_shall_not_balance():
     data = known([0] * 6, environment=[0, 1, 0, 1, 1, 1], environments=TWO)
-    sets = with_phases("group_dro", data, told="environments").sampling("classify", data)
+    sets = with_phases("group_dro", data, supervision="environments").sampling("classify", data)
     assert [indices.tolist() for indices in sets] == [[0, 2], [1, 3, 4, 5]]
     assert (
-        with_phases("group_dro", data, told="environments", balanced=False).sampling(
+        with_phases("group_dro", data, supervision="environments", balanced=False).sampling(
             "classify", data
         )
         is None
@@ -108,7 +108,7 @@ def test_one_environment_is_too_few(name):
     train = annotated(32, 0, environments=1)
     with pytest.raises(
         DiagvibError,
-        match=f"mine/zso/hue/0: method: {name} is told environments, but the study has one"
+        match=f"mine/zso/hue/0: method: {name} needs environments, but the study has one"
         " environment",
     ):
         Trainer(made(name, **options(name)), train, train, RUN, PROTOCOL).fit()

@@ -106,9 +106,9 @@ def test_an_empty_group_is_named(name):
 @pytest.mark.parametrize("name", ["di", "subg", "dfr"])
 def test_a_cue_that_the_study_lacks(name):
     with pytest.raises(
-        DiagvibError, match=f"method: {name} is told cue-2, but the study has only 1 cue"
+        DiagvibError, match=f"method: {name} needs cue-2, but the study has only 1 cue"
     ):
-        made(name, told="cue-2").phases(known([0, 1], [[0], [1]]))
+        made(name, supervision="cue-2").phases(known([0, 1], [[0], [1]]))
 
 
 def features_of(method, train):

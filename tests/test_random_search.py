@@ -234,7 +234,7 @@ def test_what_cannot_be_searched_is_named_at_planning(changed, says):
 def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
     with pytest.raises(
         DiagvibError,
-        match="random_search: coral: study zgo: method: coral is told environments, but",
+        match="random_search: coral: study zgo: method: coral needs environments, but",
     ):
         load_config(None, [*SEARCH, searching(), "tuning.study=zgo"])
     config = load_config(

@@ -42,7 +42,9 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
         b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"
     }
     paper = read_urbancars_tables().pivot(
-        index=["table", "method", "option", "told", "selection"], columns="metric", values="value"
+        index=["table", "method", "option", "supervision", "selection"],
+        columns="metric",
+        values="value",
     )
     columns = list(paper.columns)
     found = {
@@ -79,9 +81,13 @@ def test_the_protocol_is_the_papers(config):
             "momentum": 0.9,
             "weight_decay": decay,
         }
-        told = settings["method"]["told"].replace("cue-", "_cue_")
+        supervision = settings["method"]["supervision"].replace("cue-", "_cue_")
         assert settings["selection"].startswith("val_worst_group")
-        assert settings["selection"].endswith(told) or told in ("nothing", "cues", "cue_types")
+        assert settings["selection"].endswith(supervision) or supervision in (
+            "none",
+            "cues",
+            "cue_types",
+        )
 
 
 @pytest.fixture(scope="module")

@@ -307,7 +307,7 @@ def _from_files(
     """The images of a workflow, and the study as it was when they were drawn."""
     files, parts = ImageFiles(Layout(root).images(study.name, binding.name)), []
     for split in splits:
-        path = files.place(sample, split)
+        path = files.path(sample, split)
         if not path.exists():
             raise DiagvibError(
                 f"{path}: no such file; make it with `snakemake images --cores all` and a "

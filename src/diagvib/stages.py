@@ -99,7 +99,7 @@ def render(
         for sample in range(settings["samples"]):
             for split in SPLITS:
                 write_images(
-                    files.place(sample, split),
+                    files.path(sample, split),
                     datasets.recipes(sample, split),
                     datasets.renderer,
                     datasets.metadata(sample, split),
@@ -216,7 +216,7 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
     tuning = settings["tuning"]
     study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
     needed = (
-        [files.place(sample, split) for sample in tuning["samples"] for split in SPLITS]
+        [files.path(sample, split) for sample in tuning["samples"] for split in SPLITS]
         if settings["images"] == "parquet"
         else [layout.recipes(study, binding)]
     )

@@ -95,7 +95,7 @@ class Ensemble(Lle, OfViews):
     """lle with views as shifts: with equal probability, a photo is unchanged or replaced by one of
     its views."""
 
-    told: ClassVar[tuple] = ("nothing",)
+    supervision: ClassVar[tuple] = ("none",)
     options: ClassVar[dict] = {
         "shifts": {"type": "array", "items": {"type": "string"}, "default": ["watermark"]},
     }

@@ -23,7 +23,7 @@ class Datasets(Protocol):
     """The datasets of a (study, binding), one for each dataset sample, each with splits train, val
     and test."""
 
-    def place(self, sample: int, split: str) -> Path:
+    def path(self, sample: int, split: str) -> Path:
         """The file to name in a message about a split."""
 
     def metadata(self, sample: int, split: str) -> dict:
@@ -69,11 +69,11 @@ class ImageFiles:
         """A split's file within the folder."""
         return f"{sample}/{split}.parquet"
 
-    def place(self, sample: int, split: str) -> Path:
+    def path(self, sample: int, split: str) -> Path:
         return self.folder / self.name(sample, split)
 
     def metadata(self, sample: int, split: str) -> dict:
-        path = self.place(sample, split)
+        path = self.path(sample, split)
         return {
             **read_metadata(path),
             "sha256": self._digests.get(self.name(sample, split)) or file_sha256(path),
@@ -81,11 +81,11 @@ class ImageFiles:
 
     def load(self, sample: int, split: str) -> Images:
         self.check(sample, split)
-        return read_images(self.place(sample, split))
+        return read_images(self.path(sample, split))
 
     def check(self, sample: int, split: str) -> None:
         """DiagvibError if a file is not the one that was rendered."""
-        path, noted = self.place(sample, split), self._digests.get(self.name(sample, split))
+        path, noted = self.path(sample, split), self._digests.get(self.name(sample, split))
         if noted and path.exists() and file_sha256(path) != noted:
             raise DiagvibError(
                 f"{path}: changed since it was rendered: {self.folder / DIGESTS_FILE} has another "
@@ -108,7 +108,7 @@ class RenderedRecipes:
     def __init__(
         self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device
     ):
-        self.path = Path(path)
+        self._path = Path(path)
         self._recipes, self._noted = read_recipes(path)
         sources = scene.catalogue(Path(prepared))
         if self._noted.get("sources_digest") != sources.digest:
@@ -141,8 +141,8 @@ class RenderedRecipes:
         """The number of images in all samples and splits."""
         return len(self._recipes)
 
-    def place(self, sample: int, split: str) -> Path:
-        return self.path
+    def path(self, sample: int, split: str) -> Path:
+        return self._path
 
     def metadata(self, sample: int, split: str) -> dict:
         name, digests = f"{sample}/{split}", self._noted["digests"]
@@ -162,7 +162,7 @@ class RenderedRecipes:
 
     def recipes(self, sample: int, split: str) -> pa.Table:
         """The recipe table of a split."""
-        return select_recipes(self._recipes, sample, split, self.path)
+        return select_recipes(self._recipes, sample, split, self._path)
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)

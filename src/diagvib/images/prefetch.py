@@ -45,8 +45,8 @@ class ReadAhead:
         self._loading: dict[tuple[int, str], Future] = {}
         self._thread = ThreadPoolExecutor(1, "read-ahead")
 
-    def place(self, sample: int, split: str) -> Path:
-        return self._datasets.place(sample, split)
+    def path(self, sample: int, split: str) -> Path:
+        return self._datasets.path(sample, split)
 
     def metadata(self, sample: int, split: str) -> dict:
         return self._datasets.metadata(sample, split)

@@ -7,7 +7,7 @@ def known() -> dict[str, tuple[str, ...]]:
     """The methods: name -> what they can be told about the training images, the default first."""
     from diagvib.methods.registry import METHODS, declaration
 
-    return {name: declaration(name).told for name in METHODS}
+    return {name: declaration(name).supervision for name in METHODS}
 
 
 callable_package(__name__)

@@ -20,7 +20,7 @@ class CounterfactualAndFactual(Method):
     shape. There it is the middle of the image, here the box that the scene gives.
     """
 
-    told: ClassVar[tuple] = ("cue_types",)
+    supervision: ClassVar[tuple] = ("cue_types",)
     options: ClassVar[dict] = {
         "noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}
     }

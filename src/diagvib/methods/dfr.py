@@ -19,7 +19,7 @@ _NEVER = -1e4
 class Dfr(Method):
     """Phase `classify`: plain training. Phase `retrain`: a new head on the features, which are now
     fixed, trained on equally many images of every group, as many as the smallest has. Groups:
-    target x all cues (`told: cues`), or x one (`told: cue-1`). images: `training`, or `validation`,
+    target x all cues (`supervision: cues`), or x one (`supervision: cue-1`). images: `training`, or `validation`,
     the authors' main result.
 
     head: `logistic`, as published by the authors: on standardised features, with an L1 penalty, one
@@ -29,7 +29,7 @@ class Dfr(Method):
     the baseline's optimiser, for `retrain_epochs`.
     """
 
-    told: ClassVar[tuple] = ("cues", "cue")
+    supervision: ClassVar[tuple] = ("cues", "cue")
     options: ClassVar[dict] = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
@@ -59,7 +59,9 @@ class Dfr(Method):
         self.logistic = self.chosen["head"] == "logistic"
         self.validates = self.chosen["images"] == "validation"
         self.group, self.groups = group_index(
-            data.validation if self.validates else data, self.chosen["told"], self.chosen["name"]
+            data.validation if self.validates else data,
+            self.chosen["supervision"],
+            self.chosen["name"],
         )
         if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
             raise DiagvibError(

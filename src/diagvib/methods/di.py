@@ -20,12 +20,12 @@ class DomainIndependent(Method):
     a domain that does not occur has none.
     """
 
-    told: ClassVar[tuple] = ("cues", "cue")
+    supervision: ClassVar[tuple] = ("cues", "cue")
     uses_head: ClassVar[bool] = True
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
-        self.domain, self.domains = domain_index(data, self.chosen["told"])
+        self.domain, self.domains = domain_index(data, self.chosen["supervision"])
         # Copies of weights that depend on the seed: nothing is drawn, and checkpoints have the same
         # shapes.
         self.model.head = Heads(deepcopy(self.model.head) for _ in range(self.domains))

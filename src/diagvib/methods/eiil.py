@@ -24,7 +24,7 @@ class Eiil(GroupDro):
     If all images of a class are in one environment, the other makes no group.
     """
 
-    told: ClassVar[tuple] = ("nothing",)
+    supervision: ClassVar[tuple] = ("none",)
     options: ClassVar[dict] = {
         "reference_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
         "inference_steps": {

@@ -17,7 +17,7 @@ class ByEnvironment(Method):
     batch_size / environments, rounded down, and at least two. DomainBed (Gulrajani and Lopez-Paz,
     2021) likewise draws one minibatch per environment."""
 
-    told: ClassVar[tuple] = ("environments",)
+    supervision: ClassVar[tuple] = ("environments",)
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)

@@ -14,12 +14,12 @@ class GroupDro(Method):
     """The loss is the sum of q_g l_g, with l_g a group's mean loss in the batch, 0 if it has no
     image there; before that, q_g becomes q_g exp(step_size l_g), and all q are scaled to sum to 1.
 
-    Groups: target x all cues (`told: cues`), target x one (`told: cue-1`), or environments. Unless
+    Groups: target x all cues (`supervision: cues`), target x one (`supervision: cue-1`), or environments. Unless
     balanced is false, images are drawn so that every group occurs equally often, and environments
     have equal shares of every batch. No adjustment for a group's size.
     """
 
-    told: ClassVar[tuple] = ("cues", "cue", "environments")
+    supervision: ClassVar[tuple] = ("cues", "cue", "environments")
     options: ClassVar[dict] = {
         "step_size": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
         "balanced": {"type": "boolean", "default": True},
@@ -32,7 +32,7 @@ class GroupDro(Method):
 
     def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
         """The group of each training image, int64[N], and the number of groups."""
-        return group_index(data, self.chosen["told"], self.chosen["name"])
+        return group_index(data, self.chosen["supervision"], self.chosen["name"])
 
     def start_with(self, group: Tensor, groups: int) -> None:
         """Use these groups, with equal weights."""
@@ -40,7 +40,7 @@ class GroupDro(Method):
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
-        balanced = members if self.chosen["told"] == "environments" else balancing_weights
+        balanced = members if self.chosen["supervision"] == "environments" else balancing_weights
         return (
             balanced(self.memory["group"], len(self.memory["q"]))
             if self.chosen["balanced"]

@@ -9,7 +9,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import TrainingData
 
 
-def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
+def group_index(data: TrainingData, supervision: str, name: str) -> tuple[Tensor, int]:
     """The group of each training image, int64[N], and the number of groups.
 
     told `cues` or `cue-2`: a group for every combination of the target's class and those of all
@@ -17,15 +17,15 @@ def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
     sample uses few of a factor's, make no group. DiagvibError naming the other groups that no image
     is in; name: the method's, for that message.
     """
-    if told == "environments":
+    if supervision == "environments":
         columns, words = data.environment[:, None], [("environment", data.environments)]
     else:
-        chosen = _told_cues(data, told)
+        chosen = _supervised_cues(data, supervision)
         columns = torch.cat([data.labels[:, None], data.cues[:, chosen]], 1)
         words = [("target", data.classes), *list(data.cue_classes.items())[chosen]]
     found, index = columns.unique(dim=0, return_inverse=True)
     occurring = [found[:, at].unique().tolist() for at in range(found.shape[1])]
-    if told == "environments":
+    if supervision == "environments":
         occurring = [range(len(data.environments))]
     missing = set(product(*occurring)) - set(map(tuple, found.tolist()))
     if missing:
@@ -43,17 +43,19 @@ def group_index(data: TrainingData, told: str, name: str) -> tuple[Tensor, int]:
     return index, len(found)
 
 
-def domain_index(data: TrainingData, told: str) -> tuple[Tensor, int]:
+def domain_index(data: TrainingData, supervision: str) -> tuple[Tensor, int]:
     """The domain of each training image, int64[N], and the number of domains: one for every
     combination of classes of the told cues, `cues` or `cue-2`, that occurs. The target makes no
     difference."""
-    found, index = data.cues[:, _told_cues(data, told)].unique(dim=0, return_inverse=True)
+    found, index = data.cues[:, _supervised_cues(data, supervision)].unique(
+        dim=0, return_inverse=True
+    )
     return index, len(found)
 
 
-def _told_cues(data: TrainingData, told: str) -> slice:
-    last = data.cues.shape[1] if told == "cues" else int(told.removeprefix("cue-"))
-    return slice(0 if told == "cues" else last - 1, last)
+def _supervised_cues(data: TrainingData, supervision: str) -> slice:
+    last = data.cues.shape[1] if supervision == "cues" else int(supervision.removeprefix("cue-"))
+    return slice(0 if supervision == "cues" else last - 1, last)
 
 
 def equal_groups(index: Tensor, groups: int) -> Tensor:

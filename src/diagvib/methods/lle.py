@@ -25,7 +25,7 @@ class Lle(Method):
     gradient does not reach the features, as in the paper (Sec. 4); in the authors' code it does.
     """
 
-    told: ClassVar[tuple] = ("cue_types",)
+    supervision: ClassVar[tuple] = ("cue_types",)
     options: ClassVar[dict] = {"detach": {"type": "boolean", "default": True}}
     needs: ClassVar[tuple] = ("exchange",)
     uses_head: ClassVar[bool] = True

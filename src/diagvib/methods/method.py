@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.seeding import name_digest, seed_generators
-from diagvib.methods.told import check_told
+from diagvib.methods.supervision import check_supervision
 from diagvib.models.registry import make_network
 
 
@@ -168,14 +168,14 @@ class Method(nn.Module):
     optimisers. `build` and `phases` are called again; what a step writes to any other attribute,
     such as a counter, is lost.
 
-    `told`, `options`, `own_network` and `needs` are read from the source, without running it, so
+    `supervision`, `options`, `own_network` and `needs` are read from the source, without running it, so
     that a configuration is checked quickly: they must be written as literals.
     """
 
-    # What it can be told: "nothing", "cues" (the class of each cue), "cue" (of one, `told: cue-2`),
+    # What it can be told: "none", "cues" (the class of each cue), "cue" (of one, `supervision: cue-2`),
     # "cue_types" (which factors are cues, but no classes) and "environments"; the first is the
-    # default of the option `told`.
-    told: ClassVar[tuple] = ("nothing",)
+    # default of the option `supervision`.
+    supervision: ClassVar[tuple] = ("none",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
     # Whether it builds its own network; then a baseline names no `model`.
@@ -220,10 +220,10 @@ class Method(nn.Module):
             for name, schema in vars(base).get("options", {}).items()
         }
         for name in given:
-            if name not in ("name", "told", *schemas):
+            if name not in ("name", "supervision", *schemas):
                 raise unknown_name("option", name, schemas, f"method: {given['name']}")
         return {
-            "told": self.told[0],
+            "supervision": self.supervision[0],
             **{name: schema["default"] for name, schema in schemas.items()},
             **given,
         }
@@ -251,7 +251,7 @@ class Method(nn.Module):
         be told.
         """
         self.data = data
-        check_told(self.chosen, len(data.cue_classes), len(data.environments))
+        check_supervision(self.chosen, len(data.cue_classes), len(data.environments))
         return [Phase("classify", self.settings.get("max_epochs"))]
 
     def start_phase(self, phase: str, data: TrainingData) -> None:

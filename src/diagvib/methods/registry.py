@@ -54,7 +54,7 @@ METHODS = {
     "lisa": "diagvib.methods.lisa:Lisa",
     "env_mixup": "diagvib.methods.env_mixup:EnvMixup",
 }
-_TOLD = ("nothing", "cues", "cue", "cue_types", "environments")
+_SUPERVISION = ("none", "cues", "cue", "cue_types", "environments")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Declaration:
     """What a method declares, as in `Method`. files: the sources of its class and of those it
     extends."""
 
-    told: tuple[str, ...] = ()
+    supervision: tuple[str, ...] = ()
     options: dict = field(default_factory=dict)
     own_network: bool = False
     needs: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def declaration(name: str, where: str = "method") -> Declaration:
     if name not in METHODS and ":" not in name:
         raise unknown_name("method", name, [*METHODS, "package.module:Class"], where)
     found = _shipped(name) if name in METHODS else _read(*name.split(":", 1), f"{where}: {name}")
-    if not found.told:
+    if not found.supervision:
         raise DiagvibError(
             f"{where}: {name} is not a subclass of diagvib.methods.method.Method, imported with `from "
             "diagvib.methods.method import Method`"
@@ -119,19 +119,20 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         for node in found.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name) and target.id in ("told", "options", "own_network", "needs")
+        if isinstance(target, ast.Name)
+        and target.id in ("supervision", "options", "own_network", "needs")
     }
     try:
         values = {key: ast.literal_eval(value) for key, value in given.items()}
     except (TypeError, ValueError):
         raise DiagvibError(
-            f"{where}: told, options, own_network and needs of {class_name} in {path} must be "
+            f"{where}: supervision, options, own_network and needs of {class_name} in {path} must be "
             "literals, because they are read without running the code"
         ) from None
     _check_declared(values, f"{where}: {path}: {class_name}")
     base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
     return Declaration(
-        tuple(values.get("told", base.told)),
+        tuple(values.get("supervision", base.supervision)),
         {**base.options, **values.get("options", {})},
         values.get("own_network", base.own_network),
         tuple(values.get("needs", base.needs)),
@@ -140,19 +141,29 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
 
 
 def _check_declared(values: dict, where: str) -> None:
-    told, options = values.get("told", _TOLD), values.get("options", {})
-    if not isinstance(told, tuple | list) or not told or any(word not in _TOLD for word in told):
-        raise DiagvibError(f"{where}.told must be a tuple of one or more of {', '.join(_TOLD)}")
+    supervision, options = values.get("supervision", _SUPERVISION), values.get("options", {})
+    if (
+        not isinstance(supervision, tuple | list)
+        or not supervision
+        or any(word not in _SUPERVISION for word in supervision)
+    ):
+        raise DiagvibError(
+            f"{where}.supervision must be a tuple of one or more of {', '.join(_SUPERVISION)}"
+        )
     needs = values.get("needs", ())
     if not isinstance(needs, tuple | list) or any(word not in ABILITIES for word in needs):
         raise DiagvibError(f"{where}.needs must be a tuple of some of {', '.join(ABILITIES)}")
     if not isinstance(options, dict):
         raise DiagvibError(f"{where}.options must be a mapping of names to JSON schemas")
     for name, schema in options.items():
-        if name in ("name", "told") or not isinstance(schema, dict) or "default" not in schema:
+        if (
+            name in ("name", "supervision")
+            or not isinstance(schema, dict)
+            or "default" not in schema
+        ):
             raise DiagvibError(
                 f"{where}.options: {name} must be a JSON schema with a default, and must not be called "
-                "name or told"
+                "name or supervision"
             )
 
 

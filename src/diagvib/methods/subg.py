@@ -13,14 +13,14 @@ class SubG(Method):
     """The subset is drawn once, and an epoch is that subset: with a small group it has few images
     and few steps.
 
-    Groups: target x all cues (`told: cues`), or target x one (`told: cue-1`).
+    Groups: target x all cues (`supervision: cues`), or target x one (`supervision: cue-1`).
     """
 
-    told: ClassVar[tuple] = ("cues", "cue")
+    supervision: ClassVar[tuple] = ("cues", "cue")
 
     def phases(self, data: TrainingData) -> list[Phase]:
         phases = super().phases(data)
-        self.group, self.groups = group_index(data, self.chosen["told"], self.chosen["name"])
+        self.group, self.groups = group_index(data, self.chosen["supervision"], self.chosen["name"])
         return phases
 
     def start_phase(self, phase: str, data: TrainingData) -> None:

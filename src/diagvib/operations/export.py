@@ -80,7 +80,7 @@ def export(config: dict, out: Path) -> list[Exported]:
 def _export_split(files: ImageFiles, sample: int, split: str, config: dict, out: Path) -> int:
     """Write one image file as shards; returns the number of its images."""
     path, name, digests = (
-        files.place(sample, split),
+        files.path(sample, split),
         files.name(sample, split),
         files.folder / DIGESTS_FILE,
     )

@@ -13,7 +13,7 @@ from diagvib.report.judged import (
     Judged,
     cue_names,
     judged_methods,
-    told_words,
+    supervision_words,
     whole_points,
 )
 from diagvib.report.style import (
@@ -224,7 +224,9 @@ def _name_rows(axes: Axes, methods: Sequence[Judged], cues: Mapping[int, str]) -
     several = len({one.model for one in methods}) > 1
     for y, one in enumerate(methods):
         small = ", ".join(
-            filter(None, (one.model if several else "", told_words(one.told, dict(cues))))
+            filter(
+                None, (one.model if several else "", supervision_words(one.supervision, dict(cues)))
+            )
         )
         for text, up, look in (
             (one.baseline, 5 if small else 0, {"fontsize": 9.5}),
@@ -261,7 +263,7 @@ def gap_pareto(
         best = points[front][np.argsort(points[front][:, 0], kind="stable")]
         axes.plot(*best.T, color=RULE, linewidth=1.5, zorder=1)
         for one, (x, y), kept in zip(methods, points, front, strict=True):
-            colour, marker, _ = looks[one.told]
+            colour, marker, _ = looks[one.supervision]
             axes.plot(
                 x,
                 y,
@@ -294,14 +296,14 @@ def gap_pareto(
 
 def _by_told(methods: Sequence[Judged]) -> dict[str, tuple[str, str, str]]:
     """Colour, marker and label by what a method is told."""
-    told = list(dict.fromkeys(one.told for one in methods))
+    supervision = list(dict.fromkeys(one.supervision for one in methods))
     return {
         name: (
             BASELINE_COLOURS[i % 9],
             BASELINE_MARKERS[i % 9],
-            told_words(name, {}).replace("cue-", "cue ") or "methods",
+            supervision_words(name, {}).replace("cue-", "cue ") or "methods",
         )
-        for i, name in enumerate(told)
+        for i, name in enumerate(supervision)
     }
 
 

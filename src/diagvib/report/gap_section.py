@@ -13,7 +13,7 @@ from diagvib.report.judged import (
     cue_names,
     joined,
     judged_methods,
-    told_words,
+    supervision_words,
     whole_points,
 )
 from diagvib.results.gaps import CUE_GAPS, FEWEST
@@ -197,7 +197,7 @@ def gap_sentences(
 
 
 def _named(one: Judged, cues: dict[int, str]) -> str:
-    return ", ".join(filter(None, (one.baseline, told_words(one.told, cues))))
+    return ", ".join(filter(None, (one.baseline, supervision_words(one.supervision, cues))))
 
 
 def _reference_sentence(one: Judged, study: str, binding: str, known: KnownStudies) -> str:

@@ -9,7 +9,7 @@ import pandas as pd
 from diagvib.results.gaps import BASELINE, CUE_GAPS, REFERENCE
 
 # What a method is told, from least to most; a single cue comes before all cues.
-_TOLD = ("nothing", "environments", "cue_types", "cue", "cues")
+_SUPERVISION = ("none", "environments", "cue_types", "cue", "cues")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Judged:
     baseline: str
     model: str
     method: str
-    told: str
+    supervision: str
     rows: dict
     verdicts: dict
 
@@ -81,17 +81,19 @@ def judged_methods(
         key=lambda one: (
             models.index(one.model),
             not one.is_reference,
-            _told_place(one.told),
-            one.told,
+            _supervision_rank(one.supervision),
+            one.supervision,
             not one.ran,
             one.worst_gap if one.ran else 0,
         ),
     )
 
 
-def _told_place(told: str) -> int:
-    names = [name for name in _TOLD if name == told] or (["cue"] if told.startswith("cue-") else [])
-    return _TOLD.index(names[0]) if names else len(_TOLD)
+def _supervision_rank(supervision: str) -> int:
+    names = [name for name in _SUPERVISION if name == supervision] or (
+        ["cue"] if supervision.startswith("cue-") else []
+    )
+    return _SUPERVISION.index(names[0]) if names else len(_SUPERVISION)
 
 
 def cue_names(binding: str) -> dict[int, str]:
@@ -100,16 +102,16 @@ def cue_names(binding: str) -> dict[int, str]:
     return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
 
 
-def told_words(told: str, cues: dict[int, str]) -> str:
+def supervision_words(supervision: str, cues: dict[int, str]) -> str:
     """`told hue alone`; empty if it is not known what a method is told."""
     known = {
-        "nothing": "told nothing",
+        "none": "told nothing",
         "cue_types": "told which factors are cues",
         "cues": "told both cues",
         "environments": "told environments",
         **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()},
     }
-    return known.get(told, told and f"told {told}")
+    return known.get(supervision, supervision and f"told {supervision}")
 
 
 def whole_points(gap: float) -> str:

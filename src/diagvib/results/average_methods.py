@@ -32,7 +32,7 @@ _COLUMNS = [
     "note",
 ]
 # The properties of a baseline that are matched with the columns of the paper's table.
-_SAME = ("binding", "model", "method", "told", "selection")
+_SAME = ("binding", "model", "method", "supervision", "selection")
 # Options that are part of a method as the paper runs it; all others are drawn in its random
 # searches, or not known.
 _OPTIONS = {"jtt": {"restart": False}, "group_dro": {"balanced": True}}

@@ -68,9 +68,9 @@ def read_urbancars_tables() -> pd.DataFrame:
     return raw.assign(value=raw["percent"] / 100).drop(columns="percent")
 
 
-def knows_groups(told: str) -> bool:
+def knows_groups(supervision: str) -> bool:
     """Whether a method that is told this knows the group of each training image."""
-    return told in ("cues", "environments") or told.startswith("cue-")
+    return supervision in ("cues", "environments") or supervision.startswith("cue-")
 
 
 def gap_methods(
@@ -108,7 +108,7 @@ def gap_methods(
                 for part in ("difference", "low", "high")
             }
             row[f"cue_{cue}_verdict"] = getattr(one, "verdict", "")
-        labels = knows_groups(about["told"])
+        labels = knows_groups(about["supervision"])
         for table in (3, 5) if about["method"] == REFERENCE else (5,) if labels else (3,):
             beside = _paper(row, table, runs, known, baselines.get(about["baseline"], {}))
             rows.append(
@@ -134,11 +134,11 @@ def _paper(
     sources are not comparable."""
     study = known.studies[row["study"]]
     paper = read_urbancars_tables()
-    told = row["told"] if knows_groups(row["told"]) else "nothing"
+    supervision = row["supervision"] if knows_groups(row["supervision"]) else "none"
     wanted = {
         "table": table,
         "scene": study.scene,
-        "told": told,
+        "supervision": supervision,
         **{key: row[key] for key in ("binding", "model", "method", "selection")},
     }
     found = paper[np.logical_and.reduce([paper[key] == value for key, value in wanted.items()])]
@@ -163,7 +163,7 @@ def _paper(
 def _is_published(settings: Mapping, model: str, weights: str, method: str, option: str) -> bool:
     """Whether a baseline's network is this one with these weights, all of it trained, and whether
     its method has this option (`key=value`; empty: none) and otherwise its defaults."""
-    own = {key: value for key, value in part_of(settings, "method").items() if key != "told"}
+    own = {key: value for key, value in part_of(settings, "method").items() if key != "supervision"}
     key, _, value = option.partition("=")
     published = {"name": method, **({key: yaml.safe_load(value)} if option else {})}
     return network_of(settings) == {"name": model, "weights": weights} and changed(own) == changed(

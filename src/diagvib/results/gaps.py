@@ -19,7 +19,7 @@ GAPS = {"cue_1_gap": "no-cue-1", "cue_2_gap": "no-cue-2", "joint_gap": "neither"
 CUE_GAPS = {1: "cue_1_gap", 2: "cue_2_gap"}
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
 # The description of a baseline in every table.
-BASELINE = ["baseline", "model", "method", "told", "selection"]
+BASELINE = ["baseline", "model", "method", "supervision", "selection"]
 KEYS = ["study", *BASELINE, "binding", "target", "cue"]
 REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
@@ -186,7 +186,7 @@ def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
         "baseline": baseline,
         "model": str(part_of(settings, "model").get("name", "")),
         "method": str(method.get("name", "")),
-        "told": str(method.get("told", "")),
+        "supervision": str(method.get("supervision", "")),
         "selection": str(settings.get("selection", "val_loss")),
     }
 

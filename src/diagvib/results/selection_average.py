@@ -168,7 +168,7 @@ def rule_lines(
                 known.title(study) if study else "mean",
                 baseline,
                 row["method"],
-                row["told"],
+                row["supervision"],
                 row["called"],
             ]
             there = own.set_index("rule").to_dict("index")
@@ -178,7 +178,7 @@ def rule_lines(
         "study",
         "baseline",
         "method",
-        "told",
+        "supervision",
         "binding",
         *(RULES[rule] for rule in rules),
     ], lines()

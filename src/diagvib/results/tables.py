@@ -39,7 +39,7 @@ _MAYBE_EMPTY = {
     "environment",
     "model",
     "method",
-    "told",
+    "supervision",
     "reason",
     "sources",
     "mentions",

@@ -303,7 +303,7 @@ def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
     declared = declaration(method["name"])
     usual = {
-        "told": declared.told[0],
+        "supervision": declared.supervision[0],
         **{key: schema["default"] for key, schema in declared.options.items()},
     }
     return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
@@ -312,7 +312,7 @@ def changed(method: Mapping) -> dict:
 def _complete_method(given: dict, where: str, place: str) -> dict:
     """A method's settings with the defaults of its options."""
     declared = declaration(given["name"], f"{where}: {place}")
-    schemas = {"told": _told_schema(declared), **declared.options}
+    schemas = {"supervision": _supervision_schema(declared), **declared.options}
     for key, value in given.items():
         if key == "name":
             continue
@@ -366,12 +366,14 @@ def _validator() -> type:
     )
 
 
-def _told_schema(declared: Declaration) -> dict:
+def _supervision_schema(declared: Declaration) -> dict:
     """What a method may be told; single cues are named by their number in the study."""
     words = [
         word
-        for told in declared.told
-        for word in ([f"cue-{number}" for number in range(1, 10)] if told == "cue" else [told])
+        for supervision in declared.supervision
+        for word in (
+            [f"cue-{number}" for number in range(1, 10)] if supervision == "cue" else [supervision]
+        )
     ]
     return {"description": "What the method is told.", "enum": words, "default": words[0]}
 
@@ -389,7 +391,7 @@ def schema() -> dict:
             "additionalProperties": False,
             "properties": {
                 "name": {"const": name},
-                "told": _told_schema(declared),
+                "supervision": _supervision_schema(declared),
                 **declared.options,
             },
         }

@@ -10,7 +10,7 @@ from diagvib.foundation.files import file_sha256
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
 from diagvib.methods.registry import check_scene
-from diagvib.methods.told import check_told
+from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 from diagvib.studies.binding import Binding, chosen_bindings
@@ -88,7 +88,7 @@ def check_method(method: dict, config: dict, studies: Sequence[str], where: str)
     for name in studies:
         study = study_of(config, name)
         try:
-            check_told(method, len(study.cues), len(study.environments))
+            check_supervision(method, len(study.cues), len(study.environments))
             check_scene(method, study.scene)
         except DiagvibError as error:
             raise DiagvibError(

@@ -153,7 +153,7 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
     asked = {"study": study, "binding": binding, "sample": sample}
     for split, metadata in found.items():
-        path = datasets.place(sample, split)
+        path = datasets.path(sample, split)
         for key in _SHARED:
             expected = asked.get(key, found["train"].get(key))
             if metadata.get(key) != expected:
@@ -278,7 +278,7 @@ def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
 def load_images(datasets: Datasets, run: Run, split: str) -> Images:
     """A split's images. DiagvibError, naming the file, if it has none, or an unknown class of the
     target or a cue."""
-    images, path = datasets.load(run.dataset, split), datasets.place(run.dataset, split)
+    images, path = datasets.load(run.dataset, split), datasets.path(run.dataset, split)
     if not len(images.table):
         raise DiagvibError(
             f"{path}: holds no images; raise the counts of the configuration and render again"

@@ -175,7 +175,7 @@ class Trials:
         )
         if largest > len(train):
             raise DiagvibError(
-                f"{datasets.place(run.sample, 'train')}: batch size {largest} is more than the "
+                f"{datasets.path(run.sample, 'train')}: batch size {largest} is more than the "
                 f"{len(train)} training images; lower {self.sizes}, or raise counts.train and render "
                 "again"
             )

@@ -1,0 +1,27 @@
+"""Checks that a study has what a method must be told. Does not import torch, so that planning can
+check it."""
+
+from diagvib.foundation.errors import DiagvibError
+
+
+def check_supervision(method: dict, cues: int, environments: int) -> None:
+    """DiagvibError if data with this many cues and training environments lack what a method (its
+    settings) is told."""
+    supervision = method["supervision"]
+    said = f"method: {method['name']} needs {supervision}, but the study"
+    if supervision == "environments" and environments < 2:
+        raise DiagvibError(
+            f"{said} has one environment; choose a study with two or more, or change `supervision`"
+        )
+    needed = (
+        1
+        if supervision in ("cues", "cue_types")
+        else int(supervision.removeprefix("cue-"))
+        if supervision.startswith("cue-")
+        else 0
+    )
+    if cues < needed:
+        has = "no cue" if not cues else f"only {cues} cue{'s' if cues > 1 else ''}"
+        raise DiagvibError(
+            f"{said} has {has}; choose a study that has more, or change `supervision`"
+        )
