@@ -20,7 +20,7 @@ lint: .venv/installed
 	$(BIN)/ruff format --check src tests benchmarks docs
 
 bench: .venv/installed
-	$(BIN)/diagvib bench render
+	$(BIN)/python benchmarks/render.py
 
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

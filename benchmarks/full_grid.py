@@ -24,8 +24,9 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests")]
 
+from result_file import save_result  # noqa: E402
+
 from diagvib import stages  # noqa: E402
-from diagvib.bench.results import save_result  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
 from diagvib.settings.config import load_config, stage_settings  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402

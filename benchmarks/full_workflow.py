@@ -242,7 +242,7 @@ def main(
     if ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
     # Here, because it imports torch: a child's peak memory is at least its parent's at the start.
-    from diagvib.bench.results import save_result
+    from result_file import save_result
 
     save_result(
         "workflow",

@@ -19,17 +19,17 @@ mkdir -p "$OUT"
 limited() { [ "$SECONDS" -lt "$((SECONDS_EACH - 10))" ] && timeout -s INT -k 20 "$((SECONDS_EACH - SECONDS))" "$@"; }
 
 checks() {
-    limited "$PYTHON" -m diagvib.bench.rendering render --device cuda --out "$OUT"
+    limited "$PYTHON" benchmarks/render.py --device cuda --out "$OUT"
     limited "$PYTHON" -m pytest -q tests/test_cuda.py
 }
 
 fullrun() {
-    limited "$PYTHON" -m diagvib.bench_train resnet18 --device cuda --batch-size 64 --batch-size 256 --full-run \
+    limited "$PYTHON" benchmarks/train.py resnet18 --device cuda --batch-size 64 --batch-size 256 --full-run \
         --out "$OUT/full-run"
 }
 
 train() {
-    limited "$PYTHON" -m diagvib.bench_train resnet18 small_cnn alexnet resnet50 wide_resnet50_2 densenet161 \
+    limited "$PYTHON" benchmarks/train.py resnet18 small_cnn alexnet resnet50 wide_resnet50_2 densenet161 \
         resnet50_in vae factor_vae asr --device cuda --images 8192 --out "$OUT"
 }
 
@@ -54,7 +54,7 @@ grid() {
     # That the time runs out is no failure: what is finished is tabulated.
     all_jobs || echo "stopped after $SECONDS s; the same command continues"
     "$PYTHON" -m diagvib tabulate "${CONFIG[@]}"
-    tar -czf "$OUT/resnet18-grid.tar.gz" -C "$ROOT/results" --exclude=predictions.parquet --exclude=exhibits.parquet .
+    tar -czf "$OUT/resnet18-grid.tar.gz" -C "$ROOT/results" --exclude=predictions.parquet --exclude=visualisations.parquet .
 }
 
 "${1:?name a part: checks, fullrun, train or grid}"

@@ -25,11 +25,11 @@ from typing import Annotated
 import numpy as np
 import torch
 import typer
+from result_file import RESULTS, save_result
 from rich.console import Console
 from rich.table import Table
 
 from diagvib import stages
-from diagvib.bench.results import RESULTS, save_result
 from diagvib.images.datasets import RenderedRecipes
 from diagvib.methods.method import Method, StepOutput, initialised
 from diagvib.methods.registry import METHODS, declaration, make_baseline

@@ -21,7 +21,8 @@ import typer
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
-from diagvib.bench.results import machine  # noqa: E402
+from result_file import machine  # noqa: E402
+
 from diagvib.foundation.errors import DiagvibError  # noqa: E402
 from diagvib.foundation.files import read_json, write_json  # noqa: E402
 from diagvib.operations.dvc import lock_of  # noqa: E402

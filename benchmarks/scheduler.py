@@ -65,7 +65,7 @@ def main(
             "  ".join(f"{key} {value}" for key, value in rows[-1].items() if key != "device"),
             flush=True,
         )
-    from diagvib.bench.results import save_result
+    from result_file import save_result
 
     save_result(
         "scheduler", "cpu", rows, out, load_before=load, tools={"snakemake": version("snakemake")}

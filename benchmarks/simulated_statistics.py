@@ -19,9 +19,9 @@ from typing import Annotated  # noqa: E402
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
 import typer  # noqa: E402
+from result_file import save_result  # noqa: E402
 from scipy.special import expit, logit  # noqa: E402
 
-from diagvib.bench.results import save_result  # noqa: E402
 from diagvib.results.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import sample_interval  # noqa: E402
 from diagvib.results.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402

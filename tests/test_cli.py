@@ -17,7 +17,6 @@ COMMANDS = [
     "tabulate",
     "plot",
     "plan",
-    "bench",
     "version",
 ]
 

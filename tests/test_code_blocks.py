@@ -157,7 +157,7 @@ def test_every_fence_is_the_edge_of_a_block():
         ("", "git flie"),
         ("", "python -m diagvib.absent"),
         ("", "cp tests/absent.py ."),
-        ("", "python benchmarks/codecs.py --red"),
+        ("", "python benchmarks/render.py --red"),
         ("yaml", "colour: red"),
         ("yaml", "root: here\nstudies: [zg]"),
         ("yaml", "own:\n  model: small_cnn\n  colour: red"),

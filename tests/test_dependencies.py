@@ -80,7 +80,6 @@ NOTHING = [
     "src/diagvib/scenes/digits/plain_renderer.py",
     "src/diagvib/settings/grid.py",
     "src/diagvib/foundation/errors.py",
-    "src/diagvib/bench/rendering.py",
     "src/diagvib/stages.py",
     "src/diagvib/cli.py",
     "src/diagvib/scenes/__init__.py",

@@ -35,7 +35,6 @@ ROOMS = (
     "report",
     "operations",
     "imagenet_w",
-    "bench",
     "stages",
     "library",
     "cli",
@@ -141,15 +140,13 @@ def test_only_a_scene_names_its_factors():
     naming = {
         str(path): sorted(strings(tree) & known)
         for path, tree in trees().items()
-        if path.parts[:2] != ("scenes", "digits")
-        and room(path) != "bench"
-        and strings(tree) & known
+        if path.parts[:2] != ("scenes", "digits") and strings(tree) & known
     }
     assert not naming
     importing = [
         str(path)
         for path, tree in trees().items()
-        if path.parts[0] not in ("scenes", "bench", *(f"{name}.py" for name in PUBLIC))
+        if path.parts[0] not in ("scenes", *(f"{name}.py" for name in PUBLIC))
         and any(name.startswith("scenes.digits") for name in imported(tree))
     ]
     assert not importing

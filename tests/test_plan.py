@@ -250,7 +250,7 @@ def test_without_a_time_of_training_there_is_no_total(unmeasured, capsys):
     said = printed(estimate(config, "cuda", gpus=8), config, capsys)
     assert (
         "train small_cnn no GPU measured yet" in said
-        and "`diagvib bench train --device cuda`" in said
+        and "`python benchmarks/train.py --device cuda`" in said
     )
     assert "in all" not in said and "on 8 GPUs" not in said
     assert "2 (2 pairs of study and binding x 1 dataset sample)" in said

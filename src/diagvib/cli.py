@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 from diagvib import __version__, stages
-from diagvib.bench.commands import bench
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.imagenet_w.commands import plan_workflow, register_commands
 from diagvib.operations.cutout import cutout
@@ -332,7 +331,9 @@ def plan(
     gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
     rates: Annotated[
         list[Path] | None,
-        typer.Option(help="Result file of `diagvib bench` on another machine; repeatable."),
+        typer.Option(
+            help="Result file of benchmarks/render.py or train.py from another machine; repeatable."
+        ),
     ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print JSON instead of a table.")
@@ -419,7 +420,6 @@ def prune(
 
 
 app.command()(cutout)
-app.add_typer(bench, name="bench")
 register_commands(app)
 
 

@@ -21,7 +21,7 @@ RECIPE_BYTES = 55
 PREDICTION_BYTES = 12
 OTHER_RUN_BYTES = 12_000
 SOURCE_BYTES = 60_000_000
-# `diagvib bench` measures images of this size.
+# benchmarks/render.py and train.py measure images of this size.
 _MEASURED_SIZE = 128
 
 
@@ -283,8 +283,8 @@ def _times(plan: dict, config: dict) -> list[tuple[str, str]]:
         (
             "rates from",
             ", ".join(plan["rates_from"])
-            or f"{_nothing_measured(plan)}: run `diagvib bench render{option}` and `diagvib bench train{option}` on "
-            "one, or name a result file of theirs with --rates",
+            or f"{_nothing_measured(plan)}: run `python benchmarks/render.py{option}` and `python "
+            f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates",
         )
     )
     if plan["measured_on"]:

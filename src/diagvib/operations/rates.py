@@ -1,4 +1,4 @@
-"""Reads the rates for a plan from the result files of `diagvib bench`."""
+"""Reads the rates for a plan from the result files of benchmarks/render.py and train.py."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +100,7 @@ def _result(path: Path) -> dict:
         or not {"device", "rows"} <= result.keys()
     ):
         raise DiagvibError(
-            f"{path}: not a result file of `diagvib bench render` or `diagvib bench train`; those have "
+            f"{path}: not a result file of benchmarks/render.py or benchmarks/train.py; those have "
             "the keys kind, device and rows"
         )
     rows = result["rows"] if isinstance(result["rows"], list) else [result["rows"]]

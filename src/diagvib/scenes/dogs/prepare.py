@@ -23,7 +23,7 @@ from diagvib.scenes.photos.listing import listed_sources, read_listed, read_list
 # As published: pixels per side, and photos of each breed, background and copy.
 SIZE, PUBLISHED = 224, 3168
 
-# Lossless; of the codecs in `benchmarks/codecs.py` the smallest, except one that takes twenty times
+# Lossless; of the codecs in benchmarks/README.md the smallest, except one that takes twenty times
 # as long.
 _WEBP = {"format": "WEBP", "lossless": True, "quality": 0, "method": 0}
 _BATCH = 256

@@ -39,7 +39,7 @@ class Dogs:
     }
     columns = pa.schema([("photo", pa.int32())])
     replicates = "seeds"
-    # As measured by benchmarks/codecs.py, raw with zstd and as WebP. Studies share photos, so
+    # As measured (benchmarks/README.md), raw with zstd and as WebP. Studies share photos, so
     # several need less than their sum.
     bytes_per_pixel, source_bytes_per_image = 2.34, 67_600
     # All classes, in the order in which studies number them; there are no others.

@@ -1,8 +1,11 @@
 """Speed on this machine: rendering and image files, compared with a plain implementation and the
 device's limits.
 
-Needs only the package's folder, torch, NumPy, pyarrow and tests/golden_renders.npz, so that it also
-runs on a bare GPU machine: `PYTHONPATH=src python -m diagvib.bench.rendering render --device cuda`.
+    python benchmarks/render.py
+    python benchmarks/render.py --device cuda --images 43740
+
+Needs only the repository, torch, NumPy, pyarrow, typer and rich, so that it also runs on a bare GPU
+machine.
 """
 
 import multiprocessing
@@ -26,37 +29,35 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from diagvib.bench.results import IMAGE_BYTES, RESULTS, result_row, save_result
-from diagvib.bench.results import cores as _cores
+sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
+
+from result_file import IMAGE_BYTES, RESULTS, cores, result_row, save_result
+
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import BATCH, read_images, write_images
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, classes, draw_realizations
 from diagvib.scenes.digits.renderer import CANVAS, OBJECT_SIDE, Renderer
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
 
-GOLDEN = Path(__file__).parents[3] / "tests" / "golden_renders.npz"
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden_renders.npz"
 # Every figure is the best of this many rounds, each measuring everything once: other work slows
 # some of them.
 ROUNDS = 4
 YARDSTICK_IMAGES = 250
 
 
-def bench_render(
-    device: str = "auto", images: int | None = None, out: str | Path = RESULTS
-) -> Path:
-    """Measure rendering on the CPU and, if it is the device, on CUDA; print a table and return the
-    JSON file written.
-
-    images: the number for each figure; default 16,384 on the CPU, 65,536 on CUDA. DiagvibError
-    without the golden file.
-    """
-    resolved, out = resolve_device(device), Path(out)
+def main(
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    images: Annotated[
+        int | None, typer.Option(min=1, help="Images per figure. [16,384, on CUDA 65,536]")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
+) -> None:
+    """Time rendering, writing and reading images, compared with a plain implementation."""
+    resolved, load, rows = resolve_device(device), os.getloadavg()[0], []
     out.mkdir(parents=True, exist_ok=True)
-    _golden()  # if it is missing, say so at once
-    rows, load = [], os.getloadavg()[0]
-    for count in sorted({1, len(_cores())}):
+    for count in sorted({1, len(cores())}):
         rows += _in_child(_measure_cpu, count, images or 16_384, out)
     paths = {"cpu": Renderer(*stacks()), "cpu, plain torch": Renderer(*stacks(), fused=False)}
     checks = _golden_checks(paths) + _agreement({"cpu, plain torch": paths["cpu, plain torch"]})
@@ -65,7 +66,7 @@ def bench_render(
         rows += _measure_cuda(renderers, images or 65_536, out)
         checks += _golden_checks(renderers) + _agreement(renderers)
     print_rows(rows, checks)
-    return save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
+    save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
 
 
 def print_rows(rows: list[dict], checks: list[dict]) -> None:
@@ -112,10 +113,6 @@ def stacks() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _golden() -> dict[str, np.ndarray]:
-    if not GOLDEN.exists():
-        raise DiagvibError(
-            f"{GOLDEN}: no such file; run the benchmark from a checkout of the repository"
-        )
     with np.load(GOLDEN) as file:
         return dict(file)
 
@@ -171,23 +168,23 @@ def _best(work: dict[str, Callable], rounds: int = ROUNDS) -> dict[str, float]:
     return seconds
 
 
-def _in_child(function: Callable, cores: int, *arguments):
+def _in_child(function: Callable, count: int, *arguments):
     """Call in a new process limited to this many cores: pinning must come before any library starts
     its threads."""
     with ProcessPoolExecutor(
-        1, multiprocessing.get_context("spawn"), _use_cores, (cores,)
+        1, multiprocessing.get_context("spawn"), _use_cores, (count,)
     ) as child:
-        return child.submit(function, cores, *arguments).result()
+        return child.submit(function, count, *arguments).result()
 
 
-def _use_cores(cores: int) -> None:
+def _use_cores(count: int) -> None:
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, _cores()[-cores:])
-    torch.set_num_threads(cores)
-    pa.set_cpu_count(cores)
+        os.sched_setaffinity(0, cores()[-count:])
+    torch.set_num_threads(count)
+    pa.set_cpu_count(count)
 
 
-def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
+def _measure_cpu(count: int, images: int, out: Path) -> list[dict]:
     digits, textures = stacks()
     renderer, recipes = Renderer(digits, textures), random_recipes(images, len(digits))
     batches = [render_arguments(recipes.slice(at, BATCH)) for at in range(0, images, BATCH)]
@@ -212,11 +209,11 @@ def _measure_cpu(cores: int, images: int, out: Path) -> list[dict]:
             "read from Parquet": lambda: read_images(path),
         }
         if find_spec("skimage"):
-            work["yardstick"] = stack.enter_context(_Yardstick(cores))
+            work["yardstick"] = stack.enter_context(_Yardstick(count))
         seconds = _best(work)
-    counts = {"yardstick": cores * YARDSTICK_IMAGES}
+    counts = {"yardstick": count * YARDSTICK_IMAGES}
     rows = [
-        result_row(what, "cpu", cores, counts.get(what, images), s) for what, s in seconds.items()
+        result_row(what, "cpu", count, counts.get(what, images), s) for what, s in seconds.items()
     ]
     for row in rows:
         if "yardstick" in seconds:
@@ -369,26 +366,5 @@ def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
     return checks
 
 
-def main() -> None:
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)  # so that `render` must be named even while it is the only command
-
-    @app.command()
-    def render(
-        device: Annotated[str, typer.Option(help="auto, cpu or cuda")] = "auto",
-        images: Annotated[
-            int | None, typer.Option(min=1, help="Number of images for each figure.")
-        ] = None,
-        out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
-    ) -> None:
-        """Measure the renderer and the image files."""
-        bench_render(device, images, out)
-
-    try:
-        app()
-    except DiagvibError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    typer.run(main)

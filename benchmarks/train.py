@@ -1,18 +1,17 @@
 """Training speed on this machine, baseline by baseline, through the real trainer.
 
-Needs no Snakemake, so that it also runs on a bare GPU machine:
-`PYTHONPATH=src python -m diagvib.bench.training resnet18 --device cuda --full-run`.
+python benchmarks/train.py small_cnn resnet18
+python benchmarks/train.py resnet18 --device cuda --batch-size 64 --full-run
 """
 
 import multiprocessing
 import resource
 import shutil
 import subprocess
-import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,13 +19,12 @@ from typing import Annotated
 
 import torch
 import typer
+from render import random_recipes, stacks
+from result_file import RESULTS, machine, result_row, save_result
 from rich.console import Console
 from rich.table import Table
 
-from diagvib.bench.rendering import random_recipes, stacks
-from diagvib.bench.results import RESULTS, machine, result_row, save_result
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import write_images
@@ -36,6 +34,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.renderer import PAPER_SIZE, Renderer
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.settings.baselines import load_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import make_run
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_studies
@@ -75,24 +74,25 @@ class Task:
         )
 
 
-def bench_train(
-    baselines: Sequence[str],
-    device: str = "auto",
-    batch_sizes: Sequence[int] = (),
-    images: int | None = None,
-    precision: str = "bf16",
-    full_run: bool = False,
-    out: str | Path = RESULTS,
-) -> Path:
-    """Measure each baseline's training and prediction; print a table and return the JSON file
-    written.
-
-    batch_sizes, images: default to the baseline's setting, and to 512 images on the CPU, an epoch
-    of the paper on CUDA. On a CPU, where a training run uses one core, it is measured alone and
-    with one process per core, whose images are added up; on CUDA with and without graphs. full_run:
-    also train two complete runs of the paper's size from image files; otherwise their seconds are
-    computed from the rates, and the rows say so.
-    """
+def main(
+    baselines: Annotated[
+        list[str] | None, typer.Argument(help="Default: those of the default configuration.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    batch_size: Annotated[
+        list[int] | None, typer.Option(help="Instead of the baseline's; repeatable.")
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option(min=64, help="Images per figure. [512, on CUDA 43,740]")
+    ] = None,
+    precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
+    full_run: Annotated[
+        bool, typer.Option("--full-run", help="Also train two runs of the paper's size; slow.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
+) -> None:
+    """Time training and prediction of baselines: on a CPU with one process and with one per core,
+    whose images are added up; on CUDA with and without graphs."""
     resolved = resolve_device(device)
     images = images or _IMAGES[resolved.type]
     variants = (
@@ -102,9 +102,9 @@ def bench_train(
     )
     rows: list[dict] = []
     with TemporaryDirectory() as folder:
-        for name in baselines:
+        for name in baselines or _configured():
             given = _settings(name, Path(folder))
-            for size in batch_sizes or [given["batch_size"]]:
+            for size in batch_size or [given["batch_size"]]:
                 for processes, graphs in variants:
                     task = Task(
                         name, given | {"batch_size": size}, resolved.type, images, precision, graphs
@@ -112,9 +112,12 @@ def bench_train(
                     full = full_run and variants[0] == (processes, graphs)
                     rows += _measure(task, processes, Path(folder) if full else None)
             # After every baseline: a long measurement that is stopped keeps what it has.
-            path = save_result("train", resolved.type, rows, out)
+            save_result("train", resolved.type, rows, out)
     _print_table(rows)
-    return path
+
+
+def _configured() -> list[str]:
+    return [baseline["name"] for baseline in load_config()["baselines"]]
 
 
 def _dataset() -> tuple[str, str]:
@@ -234,7 +237,7 @@ def _speed(task: Task) -> dict:
 
     fit()
     first = time.time() - task.begun - making
-    with GpuUse(device) as use:
+    with gpu_use(device) as use:
         method, fitted = fit()
     seconds = _epoch_seconds(fitted, task.images)
     start = time.perf_counter()
@@ -244,7 +247,7 @@ def _speed(task: Task) -> dict:
         "seconds": {**seconds, "predict": predicting},
         "startup": round(first - sum(seconds.values()), 2),
         "memory": round(_peak_memory(device) / 2**20),
-        "utilisation": use.percent,
+        "utilisation": _mean(use),
         "precision": protocol.on(device),
     }
 
@@ -269,46 +272,27 @@ def _peak_memory(device: torch.device) -> int:
     )
 
 
-class GpuUse:
-    """percent: the mean GPU use that nvidia-smi reports while a `with` block runs, or None if it
-    reports nothing."""
+@contextmanager
+def gpu_use(device: torch.device) -> Iterator[list[int]]:
+    """The GPU use in percent that nvidia-smi reports every tenth of a second meanwhile; empty if
+    there is none."""
+    samples: list[int] = []
+    if device.type != "cuda" or not shutil.which("nvidia-smi"):
+        yield samples
+        return
+    query = ["--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--loop-ms=100"]
+    uuid = torch.cuda.get_device_properties(device).uuid
+    look = ["nvidia-smi", f"--id=GPU-{uuid}", *query]
+    with subprocess.Popen(look, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield samples
+        finally:
+            process.terminate()
+            samples += [int(line) for line in process.stdout if line.strip().isdigit()]
 
-    def __init__(self, device: torch.device):
-        self.percent: float | None = None
-        self._samples: list[int] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(
-            target=self._look, args=(shutil.which("nvidia-smi"),), daemon=True
-        )
-        self._device = device
 
-    def __enter__(self) -> "GpuUse":
-        if self._device.type == "cuda" and shutil.which("nvidia-smi"):
-            self._thread.start()
-        return self
-
-    def _look(self, program: str) -> None:
-        uuid = torch.cuda.get_device_properties(self._device).uuid
-        while not self._over.wait(0.1):
-            said = subprocess.run(
-                [
-                    program,
-                    f"--id=GPU-{uuid}",
-                    "--query-gpu=utilization.gpu",
-                    "--format=csv,noheader,nounits",
-                ],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if said.stdout.strip().isdigit():
-                self._samples.append(int(said.stdout))
-
-    def __exit__(self, *_) -> None:
-        self._over.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        self.percent = round(sum(self._samples) / len(self._samples), 1) if self._samples else None
+def _mean(samples: list[int]) -> float | None:
+    return round(sum(samples) / len(samples), 1) if samples else None
 
 
 def _full_run(task: Task, folder: Path) -> dict:
@@ -356,7 +340,7 @@ def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
         ImageFiles(images),
         cuda_graphs=task.cuda_graphs,
     )
-    with GpuUse(device) as use:
+    with gpu_use(device) as use:
         train_runs(
             job,
             [make_run(task.name, *_dataset(), sample) for sample in _SAMPLES],
@@ -367,7 +351,7 @@ def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
         "full_run": "measured",
         "full_run_seconds": round(first - task.begun, 1),
         "later_run_seconds": round(second - first, 1),
-        "full_run_gpu_utilisation": use.percent,
+        "full_run_gpu_utilisation": _mean(use),
     }
 
 
@@ -405,33 +389,5 @@ def _print_table(rows: list[dict]) -> None:
     )
 
 
-BatchSizes = Annotated[
-    list[int] | None,
-    typer.Option("--batch-size", min=2, help="Instead of the baseline's size; repeatable."),
-]
-FullRun = Annotated[bool, typer.Option(help="Also train two runs of the paper's size; slow.")]
-
-
-def main() -> None:
-    def measure(
-        baselines: Annotated[list[str], typer.Argument(help="Names from config/baselines.")],
-        device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-        batch_size: BatchSizes = None,
-        images: Annotated[
-            int | None, typer.Option(min=64, help="Number of images for each figure.")
-        ] = None,
-        precision: Annotated[str, typer.Option(help="bf16 or fp32.")] = "bf16",
-        full_run: FullRun = False,
-        out: Annotated[Path, typer.Option(help="Folder for the result.")] = RESULTS,
-    ) -> None:
-        """Measure the training and prediction of baselines."""
-        bench_train(baselines, device, batch_size or (), images, precision, full_run, out)
-
-    try:
-        typer.run(measure)
-    except DiagvibError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    typer.run(main)
