@@ -28,8 +28,8 @@ from scipy.stats import beta, norm
 from diagvib.foundation.files import write_text
 from diagvib.foundation.seeding import named_generator
 from diagvib.results.agreement import RULE, agreement_table
-from diagvib.results.formats import markdown_table
 from diagvib.results.paper import PAPER_CUES, read_paper_tables
+from diagvib.results.table import markdown_table
 from diagvib.results.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
 
 DRAWS = 8

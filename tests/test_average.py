@@ -538,7 +538,7 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
         (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
     )
     assert (
-        "| baseline | model | method | told | selection | binding | O2O-Easy | M2M-Hard | mean |"
+        "| baseline | model | method | supervision | selection | binding | O2O-Easy | M2M-Hard | mean |"
         in markdown
     )
     assert latex.count(r"\begin{table}") == 1 and "Lynch" in latex and "paper |" not in markdown

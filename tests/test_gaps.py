@@ -389,7 +389,7 @@ def test_tables_are_in_the_papers_form(tmp_path):
     )
     assert "WHAC-95: methods told the groups (laid out like Table 5 of the paper)" in markdown
     assert (
-        "| baseline | model | method | told | selection | binding | I.D. Acc | cue-1 gap |"
+        "| baseline | model | method | supervision | selection | binding | I.D. Acc | cue-1 gap |"
         in markdown
     )
     assert latex.count(r"\begin{table}") == 2 and r"group\_dro" in latex
@@ -470,7 +470,7 @@ def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
         ("dro", 5): [91.6, -10.9, -3.6, -16.4],
         ("one", 5): pytest.approx(
             read_urbancars_tables()
-            .query("method == 'group_dro' and told == 'cue-1'")["value"]
+            .query("method == 'group_dro' and supervision == 'cue-1'")["value"]
             .mul(100)
             .to_list()
         ),

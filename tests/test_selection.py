@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.results.formats import selection_lines
 from diagvib.results.selection import AS_RUN, HISTORY, RULES, selection_table
+from diagvib.results.shown import selection_lines
 
 # After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best
 # by validation is best on ood. The validation loss is the same in all, so the validation accuracy

@@ -93,7 +93,7 @@ def test_each_rule_gives_what_it_would_have_got(tmp_path):
         (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
     )
     assert "## Accuracy under each selection rule" in markdown
-    assert "| O2O-Easy | a | erm | nothing | shape-hue | 35.0 ± 5.0 |" in markdown
+    assert "| O2O-Easy | a | erm | none | shape-hue | 35.0 ± 5.0 |" in markdown
     assert r"35.0 $\pm$ 5.0" in latex and {
         "selection_average.csv",
         "selection_average.parquet",

@@ -11,8 +11,8 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path, write_json, write_text
 from diagvib.imagenet_w.measures import MEASURES
-from diagvib.results.formats import markdown_table
 from diagvib.results.paper import with_paper
+from diagvib.results.table import markdown_table
 
 TITLES = {
     "models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",

@@ -17,9 +17,9 @@ from diagvib.report.style import (
     new_figure,
     styled,
 )
-from diagvib.results.formats import matrix_columns
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.shortcut import OOD
+from diagvib.results.shown import matrix_columns
 
 
 def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = SHIPPED) -> Figure:

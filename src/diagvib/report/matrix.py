@@ -7,10 +7,10 @@ from diagvib.report.heat_maps import without_cues
 from diagvib.report.overviews import contrast_name
 from diagvib.report.sheets import scene_sample
 from diagvib.report.style import accuracy_colours
-from diagvib.results.formats import MARKS, matrix_columns
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import paper_percent, percent
 from diagvib.results.shortcut import OOD
+from diagvib.results.shown import MARKS, matrix_columns
 from diagvib.results.verdicts import PAPER_SAMPLES
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name

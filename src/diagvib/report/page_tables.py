@@ -8,14 +8,6 @@ import pandas as pd
 
 from diagvib.results.accuracy import ACCURACY_NOTE, ACCURACY_TITLE, accuracy_lines
 from diagvib.results.average_methods import AVERAGE_NOTE, AVERAGE_TITLE, average_table
-from diagvib.results.formats import (
-    UNTUNED,
-    agreement_lines,
-    reference_lines,
-    selection_lines,
-    untuned_baselines,
-    with_contrasts,
-)
 from diagvib.results.gap_methods import GAPS_NOTE, GAPS_TITLE, HEADS, gap_lines
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import (
@@ -27,6 +19,14 @@ from diagvib.results.paper import (
     points,
 )
 from diagvib.results.selection_average import OVER, RULES_NOTE, RULES_TITLE, rule_lines, rule_text
+from diagvib.results.shown import (
+    UNTUNED,
+    agreement_lines,
+    reference_lines,
+    selection_lines,
+    untuned_baselines,
+    with_contrasts,
+)
 from diagvib.results.uncertainty import FEWEST
 
 

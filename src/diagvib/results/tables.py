@@ -14,7 +14,6 @@ from diagvib.results import TIDY
 from diagvib.results.agreement import agreement_table
 from diagvib.results.average_methods import average_methods
 from diagvib.results.comparability import baseline_settings, judge_runs, mixed_note
-from diagvib.results.formats import latex_matrices, latex_tables, markdown_matrices, markdown_tables
 from diagvib.results.gap_methods import gap_methods
 from diagvib.results.gaps import part_of
 from diagvib.results.known_studies import known_studies
@@ -25,6 +24,7 @@ from diagvib.results.reference import reference_table
 from diagvib.results.selection import selection_table
 from diagvib.results.selection_average import read_searches, selection_average
 from diagvib.results.shortcut import is_comparable
+from diagvib.results.shown import latex_page, markdown_page, matrix_tables, shown_tables
 from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
@@ -148,11 +148,12 @@ def write_tables(
     }.items():
         content = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
         write_table(Path(out) / f"{name}.parquet", content, {"table": name})
+    shown, matrices = shown_tables(tables, known), matrix_tables(tables["p_matrix"], known)
     for name, text in {
-        "tables.md": markdown_tables(tables, note, known),
-        "tables.tex": latex_tables(tables, note, known),
-        "p_matrix.md": markdown_matrices(tables["p_matrix"], note, known),
-        "p_matrix.tex": latex_matrices(tables["p_matrix"], note, known),
+        "tables.md": markdown_page(shown, note, frame),
+        "tables.tex": latex_page(shown, note),
+        "p_matrix.md": markdown_page(matrices, note, frame),
+        "p_matrix.tex": latex_page(matrices, note),
     }.items():
         write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
 
