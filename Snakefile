@@ -24,7 +24,7 @@ localrules: all, fetch, prepare, fetched, prepared, recipes, images, runs, tuned
 
 rule all:
     default_target: True
-    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, WEIGHTS, TABLES, METRICS, REPORT, FIGURES
+    input: RAW, PREPARED, RECIPES, IMAGES, RUNS, TABLES, METRICS, REPORT, FIGURES
     message: f"everything is done; see {REPORT}"
 
 rule fetched:
@@ -40,7 +40,7 @@ rule images:
     input: IMAGES
 
 rule runs:
-    input: RUNS, WEIGHTS
+    input: RUNS
 
 rule tuned:  # runs only if asked for by name
     input: TUNED

@@ -7,6 +7,7 @@ a line into every file that the real one would write. What remains is Snakemake,
 and DVC if the repository has a dvc.yaml.
 
     python benchmarks/full_workflow.py                        # writes benchmarks/results/workflow-cpu-DATE.json
+    python benchmarks/full_workflow.py --baselines 90 --no-run         # a dry run of 110,700 runs
     python benchmarks/full_workflow.py --baselines 1 --no-ledger --out DIR -- --scheduler-subsample 50
 """
 
@@ -46,19 +47,24 @@ BASELINES = [
 SAMPLES = 5
 
 # Called as `diagvib STAGE NAMES ... --root R ...`. Lines differ from file to file, so that DVC
-# stores each file.
+# stores each file; digest files name the files that they stand for.
 STAND_IN = """#!/bin/sh
 stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
+list() { folder=$1; shift; between="{"; for name; do printf '%%s"%%s": "%%s"' "$between" "$name" "$folder"; between=", "
+         done > "$folder/%(digests)s"; echo "}" >> "$folder/%(digests)s"; }
+each() { for sample in %(samples)s; do for name; do echo "$sample/$name"; done; done; }
 case $stage in
-  fetch) make "$root/data/raw/$a" %(digests)s ;;
+  fetch) make "$root/data/raw/$a" train.gz; list "$root/data/raw/$a" train.gz ;;
   prepare) make "$root/data/prepared/$a/textures" %(textures)s
-           make "$root/data/prepared/$a" digits.parquet sources.json %(digests)s ;;
+           make "$root/data/prepared/$a" digits.parquet sources.json
+           list "$root/data/prepared/$a" digits.parquet sources.json ;;
   draw) make "$root/data/recipes/$a" "$b.parquet" ;;
   render) for sample in %(samples)s; do make "$root/data/images/$a/$b/$sample" %(images)s; done
-          make "$root/data/images/$a/$b" %(digests)s ;;
-  train) for sample in %(samples)s; do make "$root/results/runs/$a/$b/$c/$sample" %(runs)s; done ;;
+          list "$root/data/images/$a/$b" $(each %(images)s) ;;
+  train) for sample in %(samples)s; do make "$root/results/runs/$a/$b/$c/$sample" %(runs)s; done
+         list "$root/results/runs/$a/$b/$c" $(each %(runs)s) ;;
   tabulate) make "$root/results/tables" %(tables)s; make "$root/results/metrics/a" b.json ;;
   plot) make "$root/results/figures/sheets" a.png; make "$root/results" report.html ;;
   *) echo "the stand-in knows no $stage" >&2; exit 1 ;;
@@ -66,9 +72,9 @@ esac
 """
 
 
-def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
-    """A Git repository of the checkout's files, with a configuration that asks for all of
-    `baselines`."""
+def copy_of_the_repository(folder: Path, baselines: int) -> Path:
+    """A Git repository of the checkout's files, with a configuration that asks for so many
+    baselines: the paper's, then copies of small_cnn."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"],
         cwd=REPOSITORY,
@@ -80,13 +86,16 @@ def copy_of_the_repository(folder: Path, baselines: list[str]) -> Path:
         if (REPOSITORY / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(REPOSITORY / name, folder / name)
+    small_cnn = yaml.safe_load((folder / "config/baselines/diagvib6.yaml").read_text())["small_cnn"]
+    copies = {f"copy_{number}": small_cnn for number in range(len(BASELINES), baselines)}
+    (folder / "copies.yaml").write_text(yaml.safe_dump(copies))
+    asked = {
+        "baselines": [*BASELINES[:baselines], *copies],
+        "baselines_from": ["copies.yaml"] if copies else [],
+        "samples": SAMPLES,
+    }
     path = folder / "config/config.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            yaml.safe_load(path.read_text()) | {"baselines": baselines, "samples": SAMPLES},
-            sort_keys=False,
-        )
-    )
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | asked, sort_keys=False))
     return folder
 
 
@@ -178,7 +187,6 @@ def measure_workflow(
     timed: Stopwatch, snakemake: list[str | Path], folder: Path, jobs: int
 ) -> None:
     """From nothing to complete, and the time Snakemake takes to say that there is nothing to do."""
-    timed("dry run from nothing", [*snakemake, "-n"], folder, f"total {jobs}")
     timed("run", snakemake, folder, jobs=jobs)
     timed.rows[-1]["jobs_per_second"] = round(jobs / timed.rows[-1]["seconds"], 1)
     timed.rows[-1]["files"] = sum(
@@ -215,8 +223,9 @@ def measure_ledger(timed: Stopwatch, snakemake: list[str | Path], folder: Path) 
 def main(
     options: Annotated[list[str] | None, typer.Argument(help="More options for snakemake.")] = None,
     baselines: Annotated[
-        int, typer.Option(min=1, max=len(BASELINES), help="The first so many.")
+        int, typer.Option(min=1, help="The paper's nine, then copies of one.")
     ] = len(BASELINES),
+    run: Annotated[bool, typer.Option(help="Not only a dry run.")] = True,
     keep: Annotated[
         Path | None, typer.Option(help="Work in this new folder, and leave it.")
     ] = None,
@@ -225,10 +234,10 @@ def main(
         "benchmarks/results"
     ),
 ) -> None:
-    """Simulate the full grid and write its cost."""
+    """Simulate the full grid, by default the paper's, and write its cost."""
     work = keep or Path(mkdtemp(prefix="diagvib-workflow-"))
     copy, load = (
-        copy_of_the_repository(work / "repository", BASELINES[:baselines]),
+        copy_of_the_repository(work / "repository", baselines),
         os.getloadavg()[0],
     )
     python = environment_with_stand_in(work / "environment")
@@ -238,8 +247,11 @@ def main(
     snakemake = [python, "-m", "snakemake", "--cores", "all", *(options or [])]
     # fetch, prepare, tabulate, plot and all, in addition to draw and render of each dataset and the
     # training jobs
-    measure_workflow(timed, snakemake, copy, 5 + 246 * (2 + baselines))
-    if ledger and (copy / "dvc.yaml").exists():
+    jobs = 5 + 246 * (2 + baselines)
+    timed("dry run from nothing", [*snakemake, "-n"], copy, f"total {jobs}", jobs=jobs)
+    if run:
+        measure_workflow(timed, snakemake, copy, jobs)
+    if run and ledger and (copy / "dvc.yaml").exists():
         measure_ledger(timed, snakemake, copy)
     # Here, because it imports torch: a child's peak memory is at least its parent's at the start.
     from result_file import save_result

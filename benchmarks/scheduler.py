@@ -1,7 +1,7 @@
 """How much CPU Snakemake's own process takes while many jobs have finished and two long ones run.
 
 A Snakefile of empty jobs, then of long ones of which two run and two wait; once with Snakemake's
-own scheduler, once with diagvib.operations.scheduler. The share is of one core, over the given
+own scheduler, once without its default limit. The share is of one core, over the given
 time, starting a little after the long jobs do.
 
     python benchmarks/scheduler.py                  # writes benchmarks/results/scheduler-cpu-DATE.json
@@ -22,9 +22,10 @@ REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "src"))
 
 SNAKEFILE = """
-if config["mended"]:
-    from diagvib.operations.scheduler import wake_only_for_the_limit
-    wake_only_for_the_limit()
+onstart:
+    if config["mended"]:
+        from diagvib.operations.snakemake import look_only_when_a_job_ends
+        look_only_when_a_job_ends(workflow)
 rule all:
     input: expand("long/{n}", n=range(4))
 rule quick:
@@ -56,7 +57,7 @@ def main(
             {
                 "what": f"snakemake after {jobs} jobs, two long ones running",
                 "device": "cpu",
-                "scheduler": "with diagvib.operations.scheduler" if mended else "as it comes",
+                "scheduler": "without its default limit" if mended else "as it comes",
                 "jobs": jobs,
                 **measured(jobs, seconds, mended),
             }

@@ -5,13 +5,12 @@ from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
-from diagvib.images import DIGESTS_FILE, IMAGE_FILES
+from diagvib.images import DIGESTS_FILE
 from diagvib.operations.stage_code import renders, stage_digest
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
-from diagvib.settings.grid import (RUN_FILES, WEIGHTS_FILE, Layout, dataset_count, datasets, folder_name, scenes, study_of,
-                                   train_jobs)
+from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
 from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
@@ -21,18 +20,15 @@ MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights",
                      *["--tensorboard"] * CONFIG["tensorboard"], *["--no-cuda-graphs"] * (not CONFIG["cuda_graphs"])])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
-SAMPLES, JOB, TUNING_STUDY = range(CONFIG["samples"]), ("{baseline}", "{study}", "{binding}"), CONFIG["tuning"]["study"]
+TUNING_STUDY = CONFIG["tuning"]["study"]
 SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}
 
-# A digest file stands for the files next to it: jobs check what they read against it, and Snakemake looks at one file, not many.
-RAW_DIGESTS, PREPARED_DIGESTS, DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder in (
-    LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}")))
+# A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
+# noticed (operations/unrecorded.py), and jobs check what they read against it.
+RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (f"{folder}/{DIGESTS_FILE}" for folder in (
+    LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}"),
+    LAYOUT.runs("{baseline}", "{study}", "{binding}")))
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
-IMAGE_OUTPUTS = [*(f"{LAYOUT.images('{study}', '{binding}')}/{sample}/{file}"
-                   for sample in range(dataset_count(CONFIG)) for file in IMAGE_FILES), DIGESTS]
-RUN_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{file}" for sample in SAMPLES for file in RUN_FILES]
-# Only targets ask for kept weights, so that switching them off reruns nothing.
-WEIGHT_OUTPUTS = [f"{LAYOUT.runs(*JOB)}/{sample}/{WEIGHTS_FILE}" for sample in SAMPLES if CONFIG["keep_weights"]]
 
 
 # Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
@@ -61,18 +57,17 @@ def prepared(study):
 
 def images(study, binding, baseline):
     """What training jobs read: the digests of image files, or recipes; and the prepared data if they render."""
-    files = [DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE]
-    return [file.format(study=study, binding=binding) for file in files] + [prepared(study)] * renders(CONFIG, baseline)
+    file = IMAGE_DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE
+    return [file.format(study=study, binding=binding)] + [prepared(study)] * renders(CONFIG, baseline)
 
 
 RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in scenes(CONFIG)]
 RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in datasets(CONFIG)]
-IMAGES = [file.format(study=study, binding=binding) for study, binding in datasets(CONFIG) for file in IMAGE_OUTPUTS
+IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in datasets(CONFIG)
           if CONFIG["images"] == "parquet"]
-RUNS, WEIGHTS = ([file.format(baseline=baseline, study=study, binding=binding)
-                  for baseline, study, binding in train_jobs(CONFIG) for file in files]
-                 for files in (RUN_OUTPUTS, WEIGHT_OUTPUTS))
+RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
+        for baseline, study, binding in train_jobs(CONFIG)]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in tuned_baselines(CONFIG) for kind in ("csv", "yaml")]
 TABLES = [f"{LAYOUT.tables}/{name}" for name in TABLE_FILES]
 METRICS, REPORT, FIGURES = str(LAYOUT.metrics), str(LAYOUT.report), str(LAYOUT.figures)

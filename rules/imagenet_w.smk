@@ -9,7 +9,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.imagenet_w.settings import TABLE_FILES, Layout, models, resolve, stage_settings
 from diagvib.imagenet_w.workflow import photo_state, stage_code
-from diagvib.operations.beginning import begin
+from diagvib.operations.snakemake import begin
 from snakemake.utils import min_version
 
 min_version("9.27")

@@ -1,9 +1,6 @@
 rule plot:
     input:
-        # The pictures of the first dataset sample. The images on the sheets are not listed: what changes them also changes
-        # the tables, and Snakemake would read all of them each time.
-        TABLES,
-        [file for file in RUNS if file.endswith("/0/exhibits.parquet")],
+        TABLES,  # and pictures of runs and images; what changes these also changes the tables
     output:
         page=report(REPORT, category="Report", caption="report.rst"),
         figures=report(directory(FIGURES), patterns=["{kind}/{name}.png"], category="Figures", subcategory="{kind}",

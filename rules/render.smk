@@ -3,7 +3,7 @@ rule render:
         lambda wildcards: prepared(wildcards.study),
         recipes=RECIPE_FILE,
     output:
-        IMAGE_OUTPUTS,
+        IMAGE_DIGESTS,
     log:
         f"{LOGS}/render/{{study}}/{{binding}}.log",
     benchmark:

@@ -1,9 +1,8 @@
 rule train:
     input:
         lambda wildcards: images(wildcards.study, wildcards.binding, wildcards.baseline),
-    output:  # not deleted first: adding samples or weights keeps the existing runs
-        update(RUN_OUTPUTS),
-        update(WEIGHT_OUTPUTS),
+    output:
+        RUN_DIGESTS,
     log:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:

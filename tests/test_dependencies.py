@@ -141,13 +141,23 @@ def test_a_comment_in_a_program_runs_nothing_again(made):
         assert plan(made) == {}
 
 
-def test_tables_are_complete_only_with_all_runs(made):
-    runs = made / "toy/results/runs/small_cnn/zgo"
-    aside = runs.rename(made / "aside")
+TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
+
+
+@pytest.mark.parametrize(
+    ("gone", "jobs"),
+    [
+        ("results/runs/small_cnn/zgo", TRAINED),
+        ("results/runs/vae/zgo/hue-shape/3/history.jsonl", TRAINED),
+        ("data/images/zgo/hue-shape/1/val.parquet", {"render": 1, **TRAINED, "train": 4}),
+    ],
+)
+def test_a_file_that_is_gone_is_made_again_also_if_another_stands_for_it(made, gone, jobs):
+    aside = (made / "toy" / gone).rename(made / "aside")
     try:
-        assert plan(made, "tables") == {"train": 1, "tabulate": 1, "tables": 1}
+        assert plan(made, "tables") == jobs
     finally:
-        aside.rename(runs)
+        aside.rename(made / "toy" / gone)
     assert plan(made, "tables") == {}
 
 

@@ -31,10 +31,11 @@ def repository(tmp_path) -> Path:
     )
 
 
-def start(repository: Path) -> subprocess.Popen:
+def start(repository: Path, *arguments: str) -> subprocess.Popen:
     """Snakemake, in a separate process group."""
+    command = [python(repository), "-m", "snakemake", "--cores", "1", "runs", *arguments]
     return subprocess.Popen(
-        [python(repository), "-m", "snakemake", "--cores", "1", "runs", "--configfile", "toy.yaml"],
+        [*command, "--configfile", "toy.yaml"],
         cwd=repository,
         env=environment(repository),
         stdout=subprocess.PIPE,
@@ -57,50 +58,24 @@ def training(repository):
     running.wait()
 
 
-def locks(repository: Path) -> list[Path]:
-    return sorted((repository / ".snakemake/locks").glob("*"))
-
-
-def test_killed_with_its_jobs_the_same_command_continues(repository, training):
+def test_killed_it_says_how_to_unlock_and_then_continues(repository, training):
+    said, _ = (second := start(repository)).communicate()
+    assert second.returncode == 1 and "Directory cannot be locked" in said
+    assert training.poll() is None
     os.killpg(training.pid, signal.SIGKILL)
     training.wait()
-    assert locks(repository)
-    (repository / "go").touch()
-    said, _ = (again := start(repository)).communicate()
-    assert again.returncode == 0, said
-    assert not locks(repository)
-
-
-def test_killed_alone_its_jobs_keep_the_folder_until_they_have_ended(repository, training):
-    training.kill()
-    training.wait()
-    said, _ = (again := start(repository)).communicate()
-    assert again.returncode == 1
-    *_, last = said.splitlines()
-    assert last.startswith(
-        "error: the last Snakemake here was killed, but its jobs still run (process "
-    )
-    assert locks(repository)
+    said, _ = start(repository).communicate()
+    assert "It can be removed with the --unlock argument" in " ".join(said.split())
+    assert start(repository, "--unlock").wait() == 0
     (repository / "go").touch()
     said, _ = (again := start(repository)).communicate()
     assert again.returncode == 0, said
 
 
-def test_a_lock_that_lives_or_that_another_machine_may_hold_is_kept(repository, training):
-    kept = locks(repository)
-    said, _ = (second := start(repository)).communicate()
-    assert second.returncode == 1 and "Directory cannot be locked" in said and "--unlock" in said
-    assert locks(repository) == kept and training.poll() is None
-    os.killpg(training.pid, signal.SIGKILL)
-    training.wait()
-    for path in kept:
-        *files, signature = path.read_text().splitlines()
-        name, equals, machine = signature.partition("=")
-        assert name == "DIAGVIB_RUN"
-        path.write_text("\n".join([*files, name + equals + "another" + machine]) + "\n")
-    said, _ = (second := start(repository)).communicate()
-    assert second.returncode == 1 and "Directory cannot be locked" in said and "--unlock" in said
-    assert locks(repository) == kept
+def test_nothing_is_half_deleted(repository):
+    said, _ = (asked := start(repository, "--delete-all-output")).communicate()
+    assert asked.returncode == 1
+    assert "`rm -r toy/data toy/results` deletes everything" in said.splitlines()[-1]
 
 
 def test_ended_by_a_signal_it_says_so_and_that_the_same_command_continues(repository, training):

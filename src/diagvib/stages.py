@@ -17,7 +17,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene, source_state
-from diagvib.settings.grid import Layout, job_runs
+from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout, job_runs
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
@@ -148,8 +148,9 @@ def train(
     cuda_graphs: bool = True,
     mirror: Path | None = None,
 ) -> None:
-    """Make the runs of a (baseline, study, binding), one per dataset sample or seed. mirror: a
-    folder that may have published weights of models in its subfolder `weights`."""
+    """Make the runs of a (baseline, study, binding), one per dataset sample or seed; then
+    write the digests. mirror: a folder that may have published weights of models in its subfolder
+    `weights`."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
@@ -165,15 +166,21 @@ def train(
         layout.prepared(settings["scene"]),
         mirror and mirror / "weights",
     )
+    runs, folder = (
+        job_runs(settings, baseline, study, binding),
+        layout.runs(baseline, study, binding),
+    )
     train_runs(
         job,
-        job_runs(settings, baseline, study, binding),
+        runs,
         Folders(
-            layout.runs(baseline, study, binding),
+            folder,
             layout.checkpoints(baseline, study, binding),
             layout.curves(baseline, study, binding) if tensorboard else None,
         ),
     )
+    files = [*RUN_FILES, *([WEIGHTS_FILE] if keep_weights else [])]
+    write_digests(folder, [f"{run.sample}/{file}" for run in runs for file in files])
 
 
 def tune(

@@ -39,30 +39,21 @@ def why_no_ledger(root: str = ".") -> str | None:
         return "dvc is not installed in this environment"
     if Path(root).is_absolute() or ".." in Path(root).parts:
         return f"{root} is not written as a folder inside the DVC repository"
-    link = next(
-        (
-            path
-            for path in map(Path, (root, f"{root}/data", f"{root}/results"))
-            if path.resolve() != here / path
-        ),
-        None,
-    )
-    if link:
-        return f"{link} is a link, which DVC and git do not follow"
-    asked = subprocess.run(
-        ["git", "check-ignore", "--quiet", str(stages_of(root))], check=False, capture_output=True
-    )
+    for path in (Path(root), Path(root, "data"), Path(root, "results")):
+        if path.resolve() != here / path:
+            return f"{path} is a link, which DVC and git do not follow"
     if lock_of(root).exists():
         recorded_extent(root)
-    return f"git ignores {stages_of(root)}" if asked.returncode == 0 else None
+    asked = ["git", "check-ignore", "--quiet", str(stages_of(root))]
+    ignored = subprocess.run(asked, check=False, capture_output=True).returncode == 0
+    return f"git ignores {stages_of(root)}" if ignored else None
 
 
 def commit(root: str) -> None:
     """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there.
     DiagvibError if it fails."""
-    dvc(
-        "commit", "--force", "--no-relink", str(stages_of(root))
-    )  # not --quiet, which silences errors, too
+    # Not --quiet, which silences errors, too.
+    dvc("commit", "--force", "--no-relink", str(stages_of(root)))
 
 
 def dvc(*arguments: str, **environment: str) -> str:
@@ -93,7 +84,7 @@ def differing(root: str, records: bool = False, **environment: str) -> dict[str,
 
     records: also Snakemake's records of them.
     """
-    outs = [str(path) for path in _outs(stages_of(root))]
+    outs = [str(path) for path in _outs(root)]
     found = json.loads(dvc("data", "status", "--granular", "--json", *outs, **environment)).get(
         "uncommitted", {}
     )
@@ -111,13 +102,15 @@ def any_out_differs(root: str) -> bool:
     """Whether any recorded folder or file of a root differs from its dvc.lock; Snakemake's records
     do not count."""
     stages = json.loads(dvc("status", "--json", str(stages_of(root))))
-    return any(
-        not _of_records(path)
-        for changes in stages.values()
-        for change in changes
-        if isinstance(change, dict)
-        for path in change.get("changed outs", ())
-    )
+    return any(not _of_records(path) for path in changed_outs(stages))
+
+
+def changed_outs(stages: dict) -> dict[str, str]:
+    """Path -> modified or deleted, from `dvc status --json`."""
+    changes = [change for stage in stages.values() for change in stage if isinstance(change, dict)]
+    return {
+        path: kind for change in changes for path, kind in change.get("changed outs", {}).items()
+    }
 
 
 def _of_records(path: str) -> bool:
@@ -126,11 +119,12 @@ def _of_records(path: str) -> bool:
 
 def recorded_folders(root: str) -> list[Path]:
     """The folders that a root's dvc.yaml declares as outs."""
-    return [path for path in _outs(stages_of(root)) if not path.suffix]
+    return [path for path in _outs(root) if not path.suffix]
 
 
-def _outs(stages: Path) -> list[Path]:
-    outs = [out for stage in read_yaml(stages)["stages"].values() for out in stage.get("outs", [])]
+def _outs(root: str) -> list[Path]:
+    stages = read_yaml(stages_of(root))["stages"].values()
+    outs = [out for stage in stages for out in stage.get("outs", [])]
     return [Path(next(iter(out)) if isinstance(out, dict) else out) for out in outs]
 
 

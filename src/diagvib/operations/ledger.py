@@ -10,6 +10,7 @@ workflow runs without a ledger and says so.
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,9 @@ from pathlib import Path
 from shlex import quote
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_text
 from diagvib.operations.dvc import (
     any_out_differs,
+    changed_outs,
     commit,
     differing,
     dvc,
@@ -38,9 +39,8 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, scenes
 
 CONFIG = Path("config/config.yaml")
-NOTHING_TO_DO = "Nothing to be done"
 METRICS = str(Layout(Path(".")).metrics)
-SHOWN = 5
+_SHOWN = 5
 
 
 def record(
@@ -48,47 +48,52 @@ def record(
 ) -> str:
     """Commit a complete root to its dvc.lock. Returns a summary for the user.
 
-    root: of the run that has just ended; wanted: its files, looked for first since Snakemake's own
-    answer takes longer; config: resolved, of that root; None: the one it was recorded with; file:
-    its file, for messages. DiagvibError, saying why, if nothing was recorded; the ledger is then as
-    it was.
+    root: of the run that has just ended; wanted: its listed files, looked for first since
+    Snakemake's own answer takes longer; config: resolved, of that root; None: the one it was
+    recorded with; file: its file, for messages. DiagvibError, saying why, if nothing was recorded;
+    the ledger is then as it was.
     """
     here = _is_here(root)
     if not here and config is None and config_of(root).exists():
         file = config_of(root)
         config = load_config(file)
-    # One after the other: Snakemake need not be asked where there is no ledger.
-    _raise_first(
+    reason = (
         why_no_ledger(root)
         or (_other_root() if here else None)
         or _left_to_dvc(root)
         or _absent(wanted)
         or _unfinished(root, config, file)
     )
+    if reason:
+        raise DiagvibError(reason)
     if not here:
         pack(root)
         write_root_stages(root, config)
-    for folder in recorded_folders(
-        root
-    ):  # also one that a configuration leaves empty, as embedded sources do data/raw
+    # Also one that a configuration leaves empty, as embedded sources do data/raw.
+    for folder in recorded_folders(root):
         folder.mkdir(parents=True, exist_ok=True)
-    lock = lock_of(root)
-    before = (lock.read_text(), lock.stat()) if lock.exists() else None
-    try:
-        commit(root)
-    except BaseException:
-        if before is not None:
-            write_text(lock, before[0])
-            os.utime(lock, ns=(before[1].st_atime_ns, before[1].st_mtime_ns))
-        else:
-            lock.unlink(missing_ok=True)
-        raise
+    _commit_or_restore(root)
     files, size = recorded_extent(root)
+    lock = lock_of(root)
     shared, push = (f"{lock} {METRICS}", "") if here else (quote(root), f" -R {quote(root)}")
     return (
         f"recorded {files:,} files ({size / 1e9:.1f} GB) in {lock}; `git add {shared}`, `git commit` and `dvc push"
         f"{push}` share them" + _also_for_git(load_config(CONFIG) if config is None else config)
     )
+
+
+def _commit_or_restore(root: str) -> None:
+    """`commit`; if that fails, dvc.lock is as it was."""
+    lock = lock_of(root)
+    with tempfile.TemporaryDirectory() as aside:
+        before = shutil.copy2(lock, aside) if lock.exists() else None
+        try:
+            commit(root)
+        except BaseException:
+            lock.unlink(missing_ok=True)
+            if before:
+                shutil.copy2(before, lock)
+            raise
 
 
 def _also_for_git(config: dict) -> str:
@@ -104,13 +109,12 @@ def _also_for_git(config: dict) -> str:
         *(path for own in settings for path in own.get("depends", [])),
         *(path for package in sorted(packages) for path in (package, f"{package}.py")),
     ]
-    untracked = ["git", "ls-files", "--others", "--exclude-standard", "--"]
-    # One at a time: git refuses to look at a file outside the repository.
-    asked = [
-        subprocess.run([*untracked, path], check=False, capture_output=True, text=True)
-        for path in paths
-    ]
-    files = [quote(line) for one in asked for line in one.stdout.splitlines()]
+    inside = [path for path in paths if Path(path).resolve().is_relative_to(Path.cwd())]
+    untracked = ["git", "ls-files", "--others", "--exclude-standard", "--", *inside]
+    asked = (
+        subprocess.run(untracked, check=False, capture_output=True, text=True) if inside else None
+    )
+    files = [quote(line) for line in asked.stdout.splitlines()] if asked else []
     return f". A clone needs your own files, too: `git add {' '.join(files)}`" if files else ""
 
 
@@ -127,9 +131,9 @@ def _is_here(root: str) -> bool:
 def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded:
     prints one line."""
-
     try:
-        _raise_first("`--touch` vouches for files without making them" if touched else None)
+        if touched:
+            raise DiagvibError("`--touch` vouches for files without making them")
         if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
             pack(config["root"])  # an out of the stages that `dvc repro` runs
         _say(record(config["root"], wanted, config))
@@ -156,16 +160,17 @@ def changed_behind(root: str) -> str | None:
         return None
     # The first question takes a fifth of the second's time, but DVC does not answer it during its
     # own `repro`.
-    modified = (
-        differing(root)["modified"] if "DVC_STAGE" in os.environ or any_out_differs(root) else []
-    )
-    changed = [path for path in modified if not made_here(path)]
+    if "DVC_STAGE" not in os.environ and not any_out_differs(root):
+        return None
+    found = differing(root)
+    changed = [path for path in found["modified"] if not made_here(Path(path), found["deleted"])]
     if not changed:
         return None
+    more = f" and {len(changed) - _SHOWN:,} more" if len(changed) > _SHOWN else ""
     return (
-        f"{_listed(changed)}: recorded in {lock_of(root)}, but changed since by something other than the workflow. "
-        f"Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content (after `git checkout` "
-        "or `git pull`: `dvc checkout`); or delete the file, and it is made again"
+        f"{', '.join(changed[:_SHOWN])}{more}: recorded in {lock_of(root)}, but changed since by something other "
+        f"than the workflow. Nothing was started. `dvc checkout -f {changed[0]}` restores the recorded content "
+        "(after `git checkout` or `git pull`: `dvc checkout`); or delete the file, and it is made again"
     )
 
 
@@ -176,36 +181,22 @@ def verify(root: str = ".") -> dict[str, list[str]]:
     DVC otherwise trusts the size and time of a file that it has hashed before. DiagvibError if
     nothing is recorded.
     """
-    found, since = _compared(root)
-    anew = {path for path in found["modified"] if made_here(path, since)}
-    return {
-        **found,
-        "modified": [path for path in found["modified"] if path not in anew],
-        "anew": sorted(anew),
-    }
-
-
-def _compared(root: str) -> tuple[dict[str, list[str]], float]:
-    """What is modified and what deleted, and when it was recorded."""
     lock = lock_of(root)
-    _raise_first(
-        why_no_ledger(root),
-        None if lock.exists() else f"nothing is recorded yet: there is no {lock}",
-    )
+    reason = why_no_ledger(root)
+    if not reason and not lock.exists():
+        reason = f"nothing is recorded yet: there is no {lock}"
+    if reason:
+        raise DiagvibError(reason)
     with tempfile.TemporaryDirectory() as fresh:
         found = differing(root, records=True, DVC_SITE_CACHE_DIR=fresh)
-        # `dvc data status` leaves out what is not in DVC's cache but in git.
-        stages = (
-            json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
-            if _is_here(root)
-            else {}
-        )
-    for changes in stages.values():
-        for change in changes:
-            kind = change.get("changed outs", {}).get(METRICS) if isinstance(change, dict) else None
-            if kind in found:
+        if _is_here(root):  # `dvc data status` leaves out what is not in DVC's cache but in git
+            stages = json.loads(dvc("status", "--json", METRICS, DVC_SITE_CACHE_DIR=fresh))
+            if kind := changed_outs(stages).get(METRICS):
                 found[kind].append(METRICS)
-    return found, lock.stat().st_mtime
+    since = lock.stat().st_mtime
+    anew = [path for path in found["modified"] if made_here(Path(path), found["deleted"], since)]
+    modified = [path for path in found["modified"] if path not in anew]
+    return {**found, "modified": modified, "anew": anew}
 
 
 def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
@@ -213,49 +204,39 @@ def print_verified(found: dict[str, list[str]], root: str = ".") -> bool:
     damage)."""
     for path in found["modified"]:
         print(f"changed  {path}")
-    for path in found["deleted"][:SHOWN]:
+    for path in found["deleted"][:_SHOWN]:
         print(f"absent   {path}")
     changed, absent, anew = (len(found[kind]) for kind in ("modified", "deleted", "anew"))
     print(
         f"{changed:,} recorded files are changed, {absent:,} absent, {anew:,} made again by the workflow and not "
         "recorded yet"
     )
-    if found["modified"]:
+    if found["modified"] == [METRICS]:
+        print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
+    elif found["modified"]:
         first = found["modified"][0]
-        if first == METRICS:
-            print(f"`git diff {METRICS}` shows what; `git checkout {METRICS}` restores it")
-        else:
-            print(
-                f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
-                "in DVC's cache"
-            )
+        print(
+            f"To restore one: `rm {first}`, then `dvc checkout {first}`; `snakemake` makes it again if it is not "
+            "in DVC's cache"
+        )
     return not found["modified"]
-
-
-def _raise_first(*reasons: str | None) -> None:
-    for reason in reasons:
-        if reason:
-            raise DiagvibError(reason)
 
 
 def _other_root() -> str | None:
     root = configured_root()
+    if _is_here(root):
+        return None
     return (
-        None
-        if _is_here(root)
-        else (
-            f"{CONFIG}: root is '{root}', but dvc.lock holds data/ and results/ of the current folder, which would be "
-            "recorded under settings that did not make them; set `root: .`, or record the other root: `diagvib record "
-            f"--root {root}`"
-        )
+        f"{CONFIG}: root is '{root}', but dvc.lock holds data/ and results/ of the current folder, which would be "
+        "recorded under settings that did not make them; set `root: .`, or record the other root: `diagvib record "
+        f"--root {root}`"
     )
 
 
 def _left_to_dvc(root: str) -> str | None:
     """Why a run that `dvc repro` started for a stage of this root is not recorded."""
-    stage = os.environ.get(
-        "DVC_STAGE"
-    )  # for a dvc.yaml outside the current folder it begins with that file's path
+    # For a dvc.yaml outside the current folder it begins with that file's path.
+    stage = os.environ.get("DVC_STAGE")
     if stage is None or (not _is_here(root) and ".yaml:" not in stage):
         return None
     return "`dvc repro` runs this stage and records it itself"
@@ -264,11 +245,9 @@ def _left_to_dvc(root: str) -> str | None:
 def _absent(wanted: Iterable[str]) -> str | None:
     wanted = [str(path) for path in wanted]
     absent = [path for path in wanted if not os.path.exists(path)]
-    return (
-        f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}"
-        if absent
-        else None
-    )
+    if not absent:
+        return None
+    return f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}"
 
 
 def _unfinished(root: str, config: dict | None, named: Path | None) -> str | None:
@@ -283,15 +262,14 @@ def _unfinished(root: str, config: dict | None, named: Path | None) -> str | Non
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(configuration_text(config))
         file.flush()
-        return _left(
-            root, ["--configfile", file.name], f"snakemake -n --configfile {named or 'FILE'}"
-        )
+        command = f"snakemake -n --configfile {named or 'FILE'}"
+        return _left(root, ["--configfile", file.name], command)
 
 
 def _left(what: str, arguments: list[str], command: str) -> str | None:
-    quiet = ["--quiet", "rules", "reason", "host"]
+    dry_run = ["snakemake", "--dry-run", "--cores", "1", *arguments]
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", *arguments, *quiet],
+        [sys.executable, "-m", *dry_run, "--quiet", "rules", "reason", "host"],
         capture_output=True,
         text=True,
         check=False,
@@ -299,15 +277,10 @@ def _left(what: str, arguments: list[str], command: str) -> str | None:
     said = done.stdout + done.stderr
     if done.returncode:
         return f"`{command}` fails: {last_line(said)}"
-    if NOTHING_TO_DO in said:
+    if "Nothing to be done" in said:
         return None
     total = re.search(r"^total\s+(\d+)", said, re.MULTILINE)
     return f"{what} is not complete; `{command}` lists {total[1] if total else 'the'} jobs that are left"
-
-
-def _listed(paths: list[str]) -> str:
-    more = f" and {len(paths) - SHOWN:,} more" if len(paths) > SHOWN else ""
-    return ", ".join(paths[:SHOWN]) + more
 
 
 def _say(text: str) -> None:

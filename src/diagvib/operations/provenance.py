@@ -46,8 +46,7 @@ def unpack(root: str) -> None:
     if not all(
         record.is_relative_to(_METADATA)
         and ".." not in record.parts
-        and (output := recorded_path(record))
-        and _is_of(output, root)
+        and _is_of(recorded_path(record), root)
         for record in content
     ):
         raise DiagvibError(
@@ -66,11 +65,13 @@ def _records(root: str) -> list[Path]:
     return [record for record, output in all_records() if _is_of(output, root)]
 
 
-def _is_of(output: Path, root: str) -> bool:
-    top = Path(root)
-    return any(
-        output.is_relative_to(top / folder) for folder in ("data", "results")
-    ) and not output.is_relative_to(top / "results/tuning")
+def _is_of(output: Path | None, root: str) -> bool:
+    folders = [Path(root) / folder for folder in ("data", "results")]
+    return (
+        output is not None
+        and any(output.is_relative_to(folder) for folder in folders)
+        and not output.is_relative_to(Path(root) / "results/tuning")
+    )
 
 
 def _noted(root: str) -> Path:

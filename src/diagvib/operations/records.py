@@ -8,58 +8,57 @@ divided into folders `@...` where that is long.
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json
 
 RECORDS = Path(".snakemake")
 # Snakemake's mark in folders that it made.
-MARK = ".snakemake_timestamp"
+_MARK = ".snakemake_timestamp"
 # Snakemake divides longer names.
 _LONGEST_NAME = 254
 
 
-def made_here(path: str, since: float = 0.0) -> bool:
-    """Whether the workflow made this file after `since`, or was making it when it was stopped: its
-    records say when.
+def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
+    """Whether the workflow made this file after `since`, or was making it when it was stopped, or
+    will make it again, as its digest file is among the files that are gone.
 
-    If the path is itself such a record: whether it is of a file that was made then.
+    If the path is itself a record of Snakemake's: whether it is of a file that was made then.
     """
-    if Path(path).is_relative_to(RECORDS / "metadata"):
-        artifact = recorded_path(Path(path))
-        return artifact is not None and since < _ended(str(artifact)) == _changed(artifact)
-    artifact = next(
-        (
-            str(p)
-            for p in (Path(path), *Path(path).parents)
-            if record_of("metadata", str(p)).exists() or record_of("incomplete", str(p)).exists()
-        ),
-        None,
-    )
-    if artifact is None:
-        return False
-    if record_of("incomplete", artifact).exists():
-        return True
-    ended, changed = _ended(artifact), _changed(Path(path))
-    return since < ended and (changed == ended if artifact == path else changed <= ended)
+    if path.is_relative_to(RECORDS / "metadata"):
+        output = recorded_path(path)
+        return output is not None and since < _ended(output) == _changed(output)
+    for folder in path.parents:
+        digests = folder / DIGESTS_FILE
+        if str(digests) in gone:
+            return True
+        if digests.is_file() and digests != path:
+            same = read_json(digests).get(path.relative_to(folder).as_posix()) == file_sha256(path)
+            return same and made_here(digests, gone, since)
+    for output in (path, *path.parents):
+        if record_of("incomplete", str(output)).exists():
+            return True
+        if record_of("metadata", str(output)).exists():
+            ended, changed = _ended(output), _changed(path)
+            return since < ended and (changed == ended if output == path else changed <= ended)
+    return False
 
 
-def _ended(artifact: str) -> float:
-    """When the job that made an artifact ended; 0 if its record does not say, for example because
-    it is damaged."""
+def _ended(output: Path) -> float:
+    """When the job that made an output ended; 0 if its record does not say, for example because it
+    is damaged."""
     try:
-        ended = read_json(record_of("metadata", artifact)).get("endtime")
+        ended = read_json(record_of("metadata", str(output))).get("endtime")
     except DiagvibError:
         return 0.0
     return ended if isinstance(ended, float) else 0.0
 
 
 def _changed(path: Path) -> float | None:
-    """When a file was last changed; of a folder that is an artifact, Snakemake's mark in it. None
-    if it is absent."""
-    path = path / MARK if path.is_dir() else path
+    """When a file was last changed; of a folder, Snakemake's mark in it. None if it is absent."""
+    path = path / _MARK if path.is_dir() else path
     return path.stat().st_mtime if path.exists() else None
 
 
@@ -79,10 +78,8 @@ def all_records() -> Iterator[tuple[Path, Path]]:
 
 def recorded_path(record: Path) -> Path | None:
     """The output that a record is of; None if the name is not that of a record."""
-    name = "".join(
-        part.removeprefix("@") for part in record.relative_to(RECORDS / "metadata").parts
-    )
+    parts = record.relative_to(RECORDS / "metadata").parts
     try:
-        return Path(base64.urlsafe_b64decode(name).decode())
+        return Path(base64.urlsafe_b64decode("".join(p.removeprefix("@") for p in parts)).decode())
     except (binascii.Error, UnicodeDecodeError):
         return None

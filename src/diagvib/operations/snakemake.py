@@ -1,60 +1,85 @@
-"""What Snakemake needs besides the rules for a workflow of this size, so that the Snakefile shows
-only the rules.
-
-`prepare_snakemake` is called while the Snakefile is read, the others from its hooks. Figures:
-benchmarks/README.md.
-"""
+"""What the workflow needs besides its rules: `begin` and `prepare_snakemake` are called while the
+Snakefile is read, the others from its hooks. Figures: benchmarks/README.md."""
 
 import atexit
 import gc
-import logging
 import os
 import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.beginning import begin, end
+from diagvib.foundation.files import read_yaml
 from diagvib.operations.failures import what_failed
 from diagvib.operations.ledger import changed_behind, record_run
 from diagvib.operations.provenance import unpack
-from diagvib.operations.scheduler import wake_only_for_the_limit
+from diagvib.operations.unrecorded import make_unrecorded_again
 from diagvib.scenes import load_scene
-from diagvib.settings.config import resolve
+from diagvib.settings.config import resolve, typed
 from diagvib.settings.grid import Layout, scenes
 from diagvib.training.finished_runs import LAST
 
 _STOPPED = threading.Event()  # by SIGTERM
 
 
-def prepare_snakemake(workflow, config: dict) -> dict:
-    """Make Snakemake fit for a hundred thousand files, and return the configuration, resolved.
-
-    Whatever is wrong with that ends the process with one line.
-    """
+def begin(workflow, config: dict, resolve: Callable[[dict, str], dict]) -> dict:
+    """The configuration, as `resolve` makes it from values and the name of their file. Whatever is
+    wrong with it ends the process with one line."""
+    # The `diagvib` next to this Python, whether or not its environment is active.
+    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
     # time.
     gc.set_threshold(100_000, 20, 50)
-    # Of a job that failed, it restores the outputs before, one by one; a new run has had none.
-    logging.getLogger("snakemake.logging").addFilter(
-        lambda record: "no backup found" not in record.getMessage()
-    )
-    wake_only_for_the_limit()
+    try:
+        for file in workflow.configfiles:
+            read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
+        resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+    except DiagvibError as error:
+        _end(error)
+    make_unrecorded_again(resolved)
+    return resolved
+
+
+def prepare_snakemake(workflow, config: dict) -> dict:
+    """The main workflow's configuration, resolved. Whatever is wrong with it, or with the records
+    of what is there, ends the process with one line."""
     resolved = begin(workflow, config, resolve)
-    if workflow.is_main_process:
-        try:
-            unpack(resolved["root"])
-        except DiagvibError as error:
-            end(error)
+    root = resolved["root"]
+    if not workflow.is_main_process:
+        return resolved
+    if "--delete-all-output" in sys.argv:
+        _end(
+            f"Snakemake knows only one file of each job, and would leave the others; `rm -r {root}/data "
+            f"{root}/results` deletes everything, `diagvib prune` what a configuration does not need"
+        )
+    try:
+        unpack(root)
+    except DiagvibError as error:
+        _end(error)
     # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be
     # done", too.
-    if "DVC_STAGE" in os.environ and workflow.is_main_process:
-        _check_recorded(resolved["root"])
+    if "DVC_STAGE" in os.environ:
+        _check_recorded(root)
     return resolved
+
+
+def _end(reason: object) -> NoReturn:
+    """End the process with this line alone; Snakemake adds others to any exception."""
+    sys.exit(f"error: {reason}")
+
+
+def _check_recorded(root: str) -> None:
+    try:
+        changed = changed_behind(root)
+    except DiagvibError as error:
+        changed = error
+    if changed:
+        _end(changed)
 
 
 def before_the_first_job(workflow, root: str) -> None:
@@ -64,6 +89,7 @@ def before_the_first_job(workflow, root: str) -> None:
     for job in () if workflow.touch else workflow.dag.needrun_jobs():
         if workflow.dag.reason(job).forced:
             _forget(job, Layout(Path(root)))
+    look_only_when_a_job_ends(workflow)
 
     def finish_running_jobs(*_) -> None:
         _STOPPED.set()
@@ -74,19 +100,32 @@ def before_the_first_job(workflow, root: str) -> None:
     signal.signal(signal.SIGTERM, finish_running_jobs)
 
 
+def look_only_when_a_job_ends(workflow) -> None:
+    """Drop Snakemake's default limit of 100 jobs per second; a limit of the user's own stays.
+
+    With a limit, Snakemake starts a timer at every look at the queue, each of which causes the next
+    one: after some hundred jobs they take 94 % of a core (its issue 3804).
+    """
+    limit = workflow.scheduling_settings.max_jobs_per_timespan
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):
+        workflow.scheduler.job_rate_limiter = None
+
+
 def _forget(job, layout: Layout) -> None:
-    """Delete what a job would keep: the mark of its finished runs, and unfinished trainings or
+    """Delete what a job would keep: the marks of finished runs, and unfinished trainings or
     trials."""
-    for file in map(Path, job.output):
-        if file.name == LAST:
-            file.unlink(missing_ok=True)
+    names = job.wildcards_dict
+    if job.rule.name == "train":
+        for mark in layout.runs(**names).glob(f"*/{LAST}"):
+            mark.unlink()
     kept = {"train": layout.checkpoints, "tune": layout.tuned}.get(job.rule.name)
     if kept:
-        shutil.rmtree(kept(**job.wildcards_dict), ignore_errors=True)
+        shutil.rmtree(kept(**names), ignore_errors=True)
 
 
 def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
-    """Record the run, and say what was left out of it. wanted: every file of a complete one."""
+    """Record the run, and say what was left out of it. wanted: every listed file of a complete
+    one."""
     record_run(config, wanted, workflow.touch)
     for name in scenes(config):
         with suppress(DiagvibError):  # nothing is prepared yet
@@ -103,12 +142,3 @@ def after_failure(workflow) -> None:
     if _STOPPED.is_set():
         said = "error: stopped by SIGTERM; the same command goes on from there"
     atexit.register(print, said, file=sys.stderr)
-
-
-def _check_recorded(root: str) -> None:
-    try:
-        changed = changed_behind(root)
-    except DiagvibError as error:
-        changed = error
-    if changed:
-        end(changed)

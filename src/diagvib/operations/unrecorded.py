@@ -1,11 +1,12 @@
-"""Files that Snakemake's records do not vouch for: they are made again.
+"""Jobs whose files are not those that the configuration asks for, whatever their times: they run
+again.
 
-Snakemake compares a job with its own records alone, and takes a file without one for up to date if
-it is newer than its inputs: after its root was moved, copied or written in another way, or
-`.snakemake` was deleted, other settings' results would be taken for those asked for. The same
-happens to what was made behind its back: by hand, by another clone, or from code that was edited
-while a job ran. `snakemake --touch` vouches for files without a record; with `--rerun-triggers
-mtime` all are trusted.
+Snakemake compares a job with its own records alone, looks only at the files that a rule lists, and
+takes a file without a record for up to date if it is newer than its inputs. Here a job also runs
+again if one of its files has no record (its root was moved or copied, or `.snakemake` deleted), if a
+file that its digest file stands for is gone, or if its files say that they were made with something
+else (by hand, by another clone, from code that was edited while a job ran). `snakemake --touch`
+vouches for files without a record; with `--rerun-triggers mtime` all are trusted.
 """
 
 import json
@@ -15,29 +16,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_metadata
+from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata
 from diagvib.images import made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import source_state
-from diagvib.settings.grid import Layout
+from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.training.finished_runs import LAST, differing
 
 
 def make_unrecorded_again(config: dict) -> None:
-    """To be called while the Snakefile is read, with the configuration, resolved. No effect on a
-    Snakemake that keeps its records differently."""
-    try:
-        from snakemake.persistence import ParamsChange
-        from snakemake.persistence.file import FilePersistence as Persistence
+    """To be called while the Snakefile is read, with the configuration, resolved. Without this, of
+    eight ways to change results behind Snakemake's back (tests/test_trust.py), it notices none."""
+    from snakemake.persistence import ParamsChange
+    from snakemake.persistence.file import FilePersistence as Persistence
 
-        record, changed = Persistence.metadata, Persistence.params_changed
-    except (ImportError, AttributeError):
-        return
+    changed = Persistence.params_changed
 
     def params_changed(self, job, file=None):
         there = [path for path in job.output if file is None and os.path.exists(path)]
         for why, files in (
-            ("no record of what made it", {path for path in there if record(self, path) is None}),
+            ("no record of what made it", {path for path in there if not self.metadata(path)}),
+            ("missing files", {gone for path in there for gone in _missing(config, path)}),
             ("made with other settings, code or images", there and _made_otherwise(config, job)),
         ):
             if files:
@@ -48,12 +47,26 @@ def make_unrecorded_again(config: dict) -> None:
     Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
 
 
+def _missing(config: dict, path: str) -> list[str]:
+    """The files that an output stands for and that are gone."""
+    folder, name = os.path.split(path)
+    if name != DIGESTS_FILE:
+        return []
+    with suppress(DiagvibError):  # damaged, which is said where it is used
+        names = [name for name, digest in read_json(path).items() if isinstance(digest, str)]
+        if config.get("keep_weights"):
+            runs = [name.removesuffix(LAST) for name in names if name.endswith(f"/{LAST}")]
+            names += [run + WEIGHTS_FILE for run in runs]
+        return [name for name in names if not os.path.exists(f"{folder}/{name}")]
+    return []
+
+
 def _made_otherwise(config: dict, job) -> set[str]:
     """The files of a job that say themselves that they were made with something else."""
     found = set()
     with suppress(DiagvibError):  # nothing to compare with
         for path, asked in _asked_for(config, job):
-            with suppress(DiagvibError):  # absent, or damaged, which is said where it is used
+            with suppress(DiagvibError):  # damaged
                 read = read_metadata if path.suffix == ".parquet" else read_json
                 found |= {str(path)} if differing(read(path), asked) else set()
     return found
