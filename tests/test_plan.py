@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path
 from diagvib.operations import plan as plan_module
 from diagvib.operations.plan import duration, estimate, print_plan, wall_seconds
 from diagvib.operations.rates import measured_rates, read_rates
@@ -26,7 +25,7 @@ SMALL = [
 
 
 def small_config(*overrides: str) -> dict:
-    return load_config(definition_path("config.yaml"), [*SMALL, *overrides])
+    return load_config(overrides=[*SMALL, *overrides])
 
 
 def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
@@ -34,18 +33,17 @@ def row(what: str, rate: float, device: str = "cuda", **more: object) -> dict:
 
 
 def result_file(path: Path, *rows: dict, kind: str = "train", date: str = "2026-01-01") -> Path:
-    path.write_text(
-        json.dumps(
-            {
-                "kind": kind,
-                "device": rows[0]["device"],
-                "date": date,
-                "rows": rows,
-                "machine": {"cpu": "Some", "cores": 4, "gpu": "A GPU"},
-            }
-        )
-    )
+    machine = {"cpu": "Some", "cores": 4, "gpu": "A GPU"}
+    content = {"kind": kind, "device": rows[0]["device"], "date": date, "machine": machine}
+    path.write_text(json.dumps({**content, "rows": rows}))
     return path
+
+
+@pytest.fixture
+def measured(tmp_path) -> Path:
+    """A result file with rates for small_cnn alone."""
+    rows = [row("train small_cnn", 10, startup_seconds=3), row("predict small_cnn", 20)]
+    return result_file(tmp_path / "a.json", *rows)
 
 
 @pytest.fixture
@@ -56,8 +54,14 @@ def unmeasured(monkeypatch, tmp_path):
     )
 
 
+def printed(plan: dict, config: dict, capsys) -> str:
+    """The table as one line, without its frame."""
+    print_plan(plan, config)
+    return " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
 def test_the_papers_numbers():
-    plan = estimate(load_config(definition_path("config.yaml")))
+    plan = estimate(load_config())
     assert plan["datasets"] == 1230
     assert plan["jobs"] == {"draw": 246, "render": 246, "train": 492}
     assert plan["images"] == 1200 * 72_488 + 30 * 62_488
@@ -66,9 +70,7 @@ def test_the_papers_numbers():
 
 def test_rendering_on_the_fly_needs_no_disk_for_images():
     plan = estimate(small_config("images=render"))
-    assert plan["disk"]["images"] == 0
-    assert plan["jobs"]["render"] == 0
-    assert plan["seconds"]["render"] == 0
+    assert plan["disk"]["images"] == plan["jobs"]["render"] == plan["seconds"]["render"] == 0
 
 
 def test_kept_weights_take_their_size():
@@ -80,46 +82,24 @@ def test_kept_weights_take_their_size():
 
 def test_the_newest_measurement_of_a_device_counts(tmp_path):
     parquet = "render to Parquet"
-    result_file(
-        tmp_path / "a.json",
-        row(parquet, 1, "cpu"),
-        row("old", 2, "cpu"),
-        kind="render",
-        date="2026-01-01",
-    )
-    result_file(tmp_path / "b.json", row(parquet, 5, "cpu"), kind="render", date="2026-02-01")
-    result_file(tmp_path / "c.json", row(parquet, 9), kind="render", date="2026-03-01")
-    result_file(
-        tmp_path / "d.json",
-        row("train x", 3, "cpu"),
-        row("train x", 4, "cpu", threads=2),
-        date="2025-01-01",
-    )
-    result_file(
-        tmp_path / "e.json", {"what": "run", "device": "cpu", "seconds": 1}, kind="workflow"
-    )
+    for name, date, *rows in (
+        ("a", "2026-01-01", row(parquet, 1, "cpu"), row("old", 2, "cpu")),
+        ("b", "2026-02-01", row(parquet, 5, "cpu"), row(parquet, 4, "cpu", threads=2)),
+        ("c", "2026-03-01", row(parquet, 9)),
+    ):
+        result_file(tmp_path / f"{name}.json", *rows, kind="render", date=date)
+    other = {"what": "run", "device": "cpu", "seconds": 1}
+    result_file(tmp_path / "d.json", other, kind="workflow", date="2026-04-01")
     cpu = measured_rates("cpu", tmp_path)
-    assert cpu.files == ("b.json", "d.json") and cpu.machines == ("4 cores of Some",)
-    assert cpu.best(parquet)["images_per_second"] == 5
-    assert cpu.best("train x")["images_per_second"] == 4
-    assert cpu.best("old") is None
+    assert cpu.files == ("b.json",) and cpu.machines == ("4 cores of Some",)
+    assert cpu.best(parquet).images_per_second == 5 and cpu.best("old") is None
     assert measured_rates("cuda", tmp_path).machines == ("A GPU",)
     assert measured_rates("cpu", tmp_path / "none").rows == ()
 
 
-def test_no_time_is_invented(unmeasured):
-    plan = estimate(small_config(), "cuda")
-    assert plan["seconds"] == {"render": None, "train small_cnn": None}
-    assert plan["not_measured"] == ["render", "train small_cnn"]
-
-
-def test_times_follow_from_rates(tmp_path):
-    rows = [row("train small_cnn", 10, startup_seconds=3), row("predict small_cnn", 20)]
-    files = [
-        result_file(tmp_path / "a.json", row("render to Parquet", 90), kind="render"),
-        result_file(tmp_path / "b.json", *rows),
-    ]
-    plan = estimate(small_config(), rate_files=files)
+def test_times_follow_from_rates(measured, tmp_path):
+    render = result_file(tmp_path / "b.json", row("render to Parquet", 90), kind="render")
+    plan = estimate(small_config(), rate_files=[render, measured])
     job = 3 + 2 * (4 * (100 / 10 + 20 / 20) + 60 / 20)
     assert plan["device"] == "cuda"
     assert plan["seconds"] == {"render": 2 * 2 * 180 / 90, "train small_cnn": 2 * job}
@@ -145,19 +125,9 @@ def test_a_rate_of_other_settings_is_none(tmp_path):
     config = small_config()
     assert estimate(config, rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
     config["baselines"][0]["settings"]["batch_size"] = 64
-    assert estimate(config, rate_files=[file])["not_measured"] == ["render", "train small_cnn"]
-    file = result_file(
-        tmp_path / "b.json",
-        row("train small_cnn", 10, "cpu", precision="fp32"),
-        row("predict small_cnn", 20, "cpu", precision="fp32"),
-    )
-    assert estimate(small_config(), rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (
-        4 * 11 + 3
-    )
-    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == [
-        "render",
-        "train small_cnn",
-    ]
+    both = ["render", "train small_cnn"]
+    assert estimate(config, rate_files=[file])["not_measured"] == both
+    assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == both
 
 
 def test_several_gpus_share_the_jobs():
@@ -171,31 +141,37 @@ def test_several_gpus_share_the_jobs():
         estimate(small_config(), "cpu", gpus=2)
 
 
-def test_the_table_says_what_is_left_out(tmp_path, capsys):
-    file = result_file(
-        tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20)
-    )
+def test_the_table_names_what_was_not_measured(measured, capsys):
     config = small_config("baselines=[small_cnn, resnet18]")
-    print_plan(estimate(config, gpus=2, rate_files=[file]), config)
-    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "in all 3 min, without render, train resnet18" in said
-    assert "on 2 GPUs 94 s" in said or "on 2 GPUs 2 min" in said
+    said = printed(estimate(config, gpus=2, rate_files=[measured]), config, capsys)
+    assert "train resnet18 not measured with these settings" in said
+    assert "in all 3 min, without render, train resnet18" in said and "on 2 GPUs 2 min" in said
+    config = small_config("image_size=64")
+    said = printed(estimate(config, rate_files=[measured]), config, capsys)
+    assert "train small_cnn not measured at 64 pixels, only at 128" in said and "in all" not in said
+
+
+def test_no_time_is_invented(unmeasured, capsys):
+    config = small_config("images=render", "samples=1")
+    plan = estimate(config, "cuda", gpus=8)
+    assert plan["seconds"] == {"render": 0, "train small_cnn": None}
+    said = printed(plan, config, capsys)
+    assert "train small_cnn no GPU measured yet" in said and "train.py --device cuda`" in said
+    assert "in all" not in said and "on 8 GPUs" not in said
+    assert "2 (2 pairs of study and binding x 1 dataset sample)" in said
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("kind", "says"),
     [
-        ({"kind": "workflow", "device": "cpu", "rows": []}, "not a result file"),
-        (
-            {"kind": "train", "device": "cpu", "rows": [row("train x", 1, "cpu")]},
-            "no rates for cuda; its rows are for cpu",
-        ),
+        ("workflow", "kind: unknown value 'workflow'; known: render, train"),
+        ("train", "no rates for cuda; its rows are for cpu"),
     ],
 )
-def test_a_file_without_rates_is_named(tmp_path, content, says):
-    (tmp_path / "a.json").write_text(json.dumps(content))
+def test_a_file_without_rates_is_named(tmp_path, kind, says):
+    file = result_file(tmp_path / "a.json", row("train x", 1, "cpu"), kind=kind)
     with pytest.raises(DiagvibError, match=f"a.json: {says}"):
-        read_rates("cuda", [tmp_path / "a.json"])
+        read_rates("cuda", [file])
 
 
 def test_durations_are_said_as_people_do():
@@ -203,72 +179,25 @@ def test_durations_are_said_as_people_do():
 
 
 OWN = """
+import torch
+from pathlib import Path
+
 Path(__file__).with_name("imported").touch()
+
 def make(n_classes, image_size):
     return torch.nn.Linear(3 * image_size * image_size, n_classes)
 """
 
 
 def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a_model_of_ones_own.py").write_text(
-        "import torch\nfrom pathlib import Path\n" + OWN
-    )
+    (tmp_path / "a_model_of_ones_own.py").write_text(OWN)
     monkeypatch.syspath_prepend(tmp_path)
-    own = complete(
-        {
-            "model": "a_model_of_ones_own:make",
-            "method": "erm",
-            "optimiser": {"name": "adam", "lr": 1e-3},
-            "batch_size": 32,
-            "origin": "test",
-        }
-    )
+    own = {"model": "a_model_of_ones_own:make", "method": "erm", "batch_size": 32, "origin": "test"}
     config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
-    config["baselines"][0] |= {"name": "my_net", "settings": own}
+    settings = complete({**own, "optimiser": {"name": "adam", "lr": 1e-3}})
+    config["baselines"][0] |= {"name": "my_net", "settings": settings}
     plan = estimate(config)
-    print_plan(plan, config)
+    assert "weights of my_net, which a plan does not" in printed(plan, config, capsys)
     assert not (tmp_path / "imported").exists()
-    assert plan["weights_not_known"] == ["my_net"]
     alone = estimate(small_config("keep_weights=true", "baselines=[resnet18]"))
     assert plan["disk"]["weights"] == alone["disk"]["weights"] > 0
-    assert "weights of my_net, which a plan does not" in capsys.readouterr().out
-    assert (
-        estimate({**config, "keep_weights": False})["weights_not_known"]
-        == alone["weights_not_known"]
-        == []
-    )
-
-
-def printed(plan: dict, config: dict, capsys) -> str:
-    """The table as one line, without its frame."""
-    print_plan(plan, config)
-    return " ".join(capsys.readouterr().out.replace("│", " ").split())
-
-
-def test_without_a_time_of_training_there_is_no_total(unmeasured, capsys):
-    config = small_config("images=render", "samples=1")
-    said = printed(estimate(config, "cuda", gpus=8), config, capsys)
-    assert (
-        "train small_cnn no GPU measured yet" in said
-        and "`python benchmarks/train.py --device cuda`" in said
-    )
-    assert "in all" not in said and "on 8 GPUs" not in said
-    assert "2 (2 pairs of study and binding x 1 dataset sample)" in said
-
-
-def test_a_table_names_the_measurement_that_is_missing(tmp_path, capsys):
-    file = result_file(
-        tmp_path / "a.json", row("train small_cnn", 10), row("predict small_cnn", 20)
-    )
-    config = small_config("image_size=64")
-    said = printed(estimate(config, rate_files=[file]), config, capsys)
-    assert (
-        "GPU: train small_cnn not measured at 64 pixels, only at 128" in said
-        and "in all" not in said
-    )
-    config = small_config("baselines=[resnet18]")
-    said = printed(estimate(config, rate_files=[file]), config, capsys)
-    assert (
-        "GPU: render not measured GPU: train resnet18 not measured: this baseline with its batch size"
-        in said
-    )

@@ -37,37 +37,26 @@ def estimate(
     is what `gpus` GPUs need together. DiagvibError for several GPUs with a CPU, and for bad
     `rate_files`.
     """
-    device = device or (
-        file_device(rate_files[0])
-        if rate_files
-        else "cuda"
-        if likely_gpu(config["device"])
-        else "cpu"
-    )
+    if not device and rate_files:
+        device = file_device(rate_files[0])
+    device = device or ("cuda" if likely_gpu(config["device"]) else "cpu")
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
-    chosen, all_runs = datasets(config), runs(config)
-    images = dataset_count(config) * sum(
-        sum(_dataset_size(config, study).values()) for study, _ in chosen
-    )
-    stored = images if config["images"] == "parquet" else 0
+    pairs, all_runs = datasets(config), runs(config)
+    rendered = len(pairs) if config["images"] == "parquet" else 0
     stages = _job_seconds(config, device, rates)
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
-        "jobs": {
-            "draw": len(chosen),
-            "render": len(chosen) if stored else 0,
-            "train": len(train_jobs(config)),
-        },
-        "datasets": dataset_count(config) * len(chosen),
-        "images": images,
+        "jobs": {"draw": len(pairs), "render": rendered, "train": len(train_jobs(config))},
+        "datasets": dataset_count(config) * len(pairs),
+        "images": sum(_images(config, study) for study, _ in pairs),
         "runs": len(all_runs),
         "runs_per_baseline": {
             b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]
         },
-        "disk": _disk(config, images, all_runs),
+        "disk": _disk(config, all_runs),
         "weights_not_known": [
             b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)
         ],
@@ -81,44 +70,43 @@ def estimate(
     }
 
 
-def _dataset_size(config: dict, study: str) -> dict[str, int]:
+def _split_sizes(config: dict, study: str) -> dict[str, int]:
     return {
         split: sum(split_counts(study_of(config, study), config["counts"], split).values())
         for split in SPLITS
     }
 
 
-def _disk(config: dict, images: int, all_runs: list) -> dict[str, int]:
+def _images(config: dict, study: str) -> int:
+    """Images of all dataset samples of a study with one binding."""
+    return dataset_count(config) * sum(_split_sizes(config, study).values())
+
+
+def _disk(config: dict, all_runs: list) -> dict[str, int]:
     """Bytes by content. DVC keeps a second copy of everything, unless the file system can share
     blocks."""
-    predictions = sum(_dataset_size(config, run.study)["test"] for run in all_runs)
-    pixels, sources = _photo_bytes(config)
+    predictions = sum(_split_sizes(config, run.study)["test"] for run in all_runs)
+    size, images, pixels, sources = config["image_size"], 0, 0.0, SOURCE_BYTES
+    for study, _ in datasets(config):
+        # Scenes of photos say what theirs need, which is more.
+        scene, count = load_scene(study_of(config, study).scene), _images(config, study)
+        of_one = getattr(scene, "bytes_per_pixel", None)
+        pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
+        sources += count * getattr(scene, "source_bytes_per_image", 0)
+        images += count
     disk = {
         "recipes": images * RECIPE_BYTES,
         "images": int(pixels) if config["images"] == "parquet" else 0,
         "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
         "sources": sources,
     }
-    if not config["keep_weights"]:
-        return disk
-    weights = {
-        b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], config["image_size"])
-        for b in config["baselines"]
-    }
-    return disk | {"weights": sum(weights[run.baseline] for run in all_runs)}
-
-
-def _photo_bytes(config: dict) -> tuple[float, int]:
-    """Bytes of all images, and of what they are rendered from, for scenes that report them, since
-    photos need more."""
-    size, pixels, sources = config["image_size"], 0.0, SOURCE_BYTES
-    for study, _ in datasets(config):
-        scene = load_scene(study_of(config, study).scene)
-        images = dataset_count(config) * sum(_dataset_size(config, study).values())
-        of_one = getattr(scene, "bytes_per_pixel", None)
-        pixels += images * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
-        sources += images * getattr(scene, "source_bytes_per_image", 0)
-    return pixels, sources
+    if config["keep_weights"]:
+        weights = {
+            b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], size)
+            for b in config["baselines"]
+        }
+        disk["weights"] = sum(weights[run.baseline] for run in all_runs)
+    return disk
 
 
 def _is_own(baseline: dict) -> bool:
@@ -145,24 +133,16 @@ def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[floa
     missing."""
     if config["image_size"] != _MEASURED_SIZE:
         rates = Rates()
+    rendering, rate = [], rates.best("render to Parquet")
+    if config["images"] == "parquet":
+        rendering = rate and [
+            _images(config, study) / rate.images_per_second for study, _ in datasets(config)
+        ]
     training = {
         f"train {baseline['name']}": _training_seconds(config, baseline, device, rates)
         for baseline in config["baselines"]
     }
-    render = rates.best("render to Parquet")
-    if config["images"] == "render":
-        return {"render": [], **training}
-    return {
-        "render": [
-            dataset_count(config)
-            * sum(_dataset_size(config, study).values())
-            / render["images_per_second"]
-            for study, _ in datasets(config)
-        ]
-        if render
-        else None,
-        **training,
-    }
+    return {"render": rendering, **training}
 
 
 def _training_seconds(
@@ -180,13 +160,13 @@ def _training_seconds(
     predict = rates.best(f"predict {name}", **like)
     if not predict or not all(row for row, _ in phases):
         return None
-    test = predict["images_per_second"]
-    start = phases[0][0].get("startup_seconds", 0) / phases[0][0].get("processes", 1)
+    test = predict.images_per_second
+    start = phases[0][0].startup_seconds / phases[0][0].processes
 
     def job(study: str) -> float:
-        size = _dataset_size(config, study)
+        size = _split_sizes(config, study)
         epochs = sum(
-            n * (size["train"] / row["images_per_second"] + size["val"] / test) for row, n in phases
+            n * (size["train"] / row.images_per_second + size["val"] / test) for row, n in phases
         )
         return start + config["samples"] * (epochs + size["test"] / test)
 
@@ -207,7 +187,7 @@ def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:
     plus what the longest chain of two jobs contributes to the others' shares.
     """
     total = sum(map(sum, stages))
-    first, *others = [max(stage, default=0) for stage in stages] or [0]
+    first, *others = [max(stage, default=0) for stage in stages]
     chain = first + max(others, default=0)
     return {
         "at_least": max(total / workers, chain),
@@ -222,25 +202,23 @@ def print_plan(plan: dict, config: dict) -> None:
         show_header=False,
         title_justify="left",
     )
-    for what, value in _quantities(plan, config) + _times(plan, config):
-        table.add_row(what, value)
+    for row in _quantities(plan, config) + _times(plan, config):
+        table.add_row(*row)
     Console().print(table)
 
 
 def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
-    disk, own = plan["disk"], plan["weights_not_known"]
+    disk, size = plan["disk"], config["image_size"]
+    pairs, samples = plan["jobs"]["draw"], dataset_count(config)
     return [
         (
             "datasets",
-            f"{plan['datasets']:,} ({_counted(plan['jobs']['draw'], 'pair')} of study and binding x "
-            f"{_counted(dataset_count(config), 'dataset sample')})",
+            f"{plan['datasets']:,} ({_counted(pairs, 'pair')} of study and binding x "
+            f"{_counted(samples, 'dataset sample')})",
         ),
-        ("images", f"{plan['images']:,} of {config['image_size']} x {config['image_size']} pixels"),
-        (
-            "runs",
-            f"{plan['runs']:,} ({', '.join(f'{k} {v:,}' for k, v in plan['runs_per_baseline'].items())})",
-        ),
-        ("jobs", ", ".join(f"{stage} {count:,}" for stage, count in plan["jobs"].items())),
+        ("images", f"{plan['images']:,} of {size} x {size} pixels"),
+        ("runs", f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})"),
+        ("jobs", _listed(plan["jobs"])),
         (
             "disk",
             f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})",
@@ -251,7 +229,7 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
         ),
         *[
             ("not known", f"weights of {name}, which a plan does not import; not in these sums")
-            for name in own
+            for name in plan["weights_not_known"]
         ],
     ]
 
@@ -259,63 +237,43 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
 def _times(plan: dict, config: dict) -> list[tuple[str, str]]:
     """Rows about time: every stage, all together, on several GPUs, and the measurements behind
     them."""
-    unit = "GPU: " if plan["device"] == "cuda" else ""
-    rows = [
-        (
-            f"{unit}{stage}",
-            _not_measured(stage, plan, config) if seconds is None else duration(seconds),
+    gpu, unit = ("GPU", "GPU: ") if plan["device"] == "cuda" else ("CPU", "")
+    why = "not measured with these settings"
+    if config["image_size"] != _MEASURED_SIZE:
+        why = f"not measured at {config['image_size']} pixels, only at {_MEASURED_SIZE}"
+    rates_from = ", ".join(plan["rates_from"])
+    if not rates_from:
+        why, option = f"no {gpu} measured yet", f" --device {plan['device']}"
+        rates_from = (
+            f"{why}: run `python benchmarks/render.py{option}` and `python "
+            f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates"
         )
-        for stage, seconds in plan["seconds"].items()
-    ]
     known = {stage: seconds for stage, seconds in plan["seconds"].items() if seconds is not None}
+    rows = [
+        (f"{unit}{stage}", duration(known[stage]) if stage in known else why)
+        for stage in plan["seconds"]
+    ]
     without = f", without {', '.join(plan['not_measured'])}" if plan["not_measured"] else ""
     if known.keys() - {"render"}:  # rendering alone says nothing about the whole
         rows.append((f"{unit}in all", duration(sum(known.values())) + without))
         if plan["gpus"]:
+            between = " to ".join(dict.fromkeys(map(duration, plan["wall_seconds"].values())))
             rows.append(
                 (
                     f"on {_counted(plan['gpus'], 'GPU')}",
-                    f"{_between(**plan['wall_seconds'])}{without}; each takes one job at a time (profiles/slurm)",
+                    f"{between}{without}; each takes one job at a time (profiles/slurm)",
                 )
             )
-    option = f" --device {plan['device']}"
-    rows.append(
-        (
-            "rates from",
-            ", ".join(plan["rates_from"])
-            or f"{_nothing_measured(plan)}: run `python benchmarks/render.py{option}` and `python "
-            f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates",
-        )
-    )
-    if plan["measured_on"]:
-        rows.append(("measured on", "; ".join(plan["measured_on"])))
-    return rows
-
-
-def _not_measured(stage: str, plan: dict, config: dict) -> str:
-    """Why the time of a stage is not known."""
-    if not plan["rates_from"]:
-        return _nothing_measured(plan)
-    if config["image_size"] != _MEASURED_SIZE:
-        return f"not measured at {config['image_size']} pixels, only at {_MEASURED_SIZE}"
-    return (
-        "not measured"
-        if stage == "render"
-        else "not measured: this baseline with its batch size and precision"
-    )
-
-
-def _nothing_measured(plan: dict) -> str:
-    return f"no {'GPU' if plan['device'] == 'cuda' else 'CPU'} measured yet"
+    measured = [("measured on", "; ".join(plan["measured_on"]))] if plan["measured_on"] else []
+    return [*rows, ("rates from", rates_from), *measured]
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _between(at_least: float, at_most: float) -> str:
-    least, most = duration(at_least), duration(at_most)
-    return least if least == most else f"{least} to {most}"
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def _size(n: float) -> str:

@@ -2,12 +2,36 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from diagvib.foundation.errors import DiagvibError, one_line
+from pydantic import BaseModel, PositiveFloat
+
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path, read_json
+from diagvib.foundation.validation import validated
 
-# The kinds of result file with images per second of a stage; others measure something else.
-_KINDS = ("render", "train")
+
+class Row(BaseModel):
+    """One measurement. processes, startup_seconds: of training; precision and batch_size are None
+    where they make no difference."""
+
+    what: str
+    device: str
+    images_per_second: PositiveFloat | None = None
+    startup_seconds: float = 0.0
+    processes: int = 1
+    batch_size: int | None = None
+    precision: str | None = None
+
+
+class ResultFile(BaseModel):
+    """A result file with images per second of a stage; others measure something else."""
+
+    kind: Literal["render", "train"]
+    device: str
+    date: str = ""
+    machine: dict[str, object] = {}
+    rows: list[Row]
 
 
 @dataclass(frozen=True)
@@ -18,26 +42,26 @@ class Rates:
     files, machines: where they come from.
     """
 
-    rows: tuple[dict, ...] = ()
+    rows: tuple[Row, ...] = ()
     files: tuple[str, ...] = ()
     machines: tuple[str, ...] = ()
 
-    def best(self, what: str, **like: object) -> dict | None:
+    def best(self, what: str, **like: object) -> Row | None:
         """The fastest row for a measurement, or None. like: values (batch_size, precision) that a
         row must not contradict; on a CPU the rows differ in how many cores they used."""
         found = [
             row
             for row in self.rows
-            if row["what"] == what
-            and all(row.get(key) in (None, value) for key, value in like.items())
+            if row.what == what
+            and all(getattr(row, key) in (None, value) for key, value in like.items())
         ]
-        return max(found, key=lambda row: row["images_per_second"], default=None)
+        return max(found, key=lambda row: row.images_per_second, default=None)
 
     def phases(self, baseline: str) -> list[str]:
         """The phases of a baseline whose training was measured phase by phase; empty for others."""
         start = f"train {baseline} "
         return sorted(
-            {row["what"].removeprefix(start) for row in self.rows if row["what"].startswith(start)}
+            {row.what.removeprefix(start) for row in self.rows if row.what.startswith(start)}
         )
 
 
@@ -49,16 +73,12 @@ def measured_rates(device: str, folder: Path | None = None) -> Rates:
     """
     folder = folder or checkout_path("benchmarks/results")
     newest: dict[str, tuple[str, Path]] = {}
-    for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-        result = read_json(path)
-        if result.get("kind") in _KINDS and any(
-            row.get("device") == device for row in result["rows"]
-        ):
-            newest[result["kind"]] = max(
-                newest.get(result["kind"], ("",)),
-                (result["date"], path),
-                key=lambda entry: entry[0],
-            )
+    for path in sorted(folder.glob("*.json")):
+        if read_json(path).get("kind") in ("render", "train"):
+            result = _result(path)
+            if any(row.device == device for row in result.rows):
+                known = newest.get(result.kind, ("", path))
+                newest[result.kind] = max(known, (result.date, path))
     return read_rates(device, [path for _, path in newest.values()])
 
 
@@ -68,61 +88,26 @@ def read_rates(device: str, paths: list[Path]) -> Rates:
     rows, machines = [], []
     for path in paths:
         result = _result(path)
-        found = [
-            row
-            for row in result["rows"]
-            if row.get("device") == device and "images_per_second" in row
-        ]
+        found = [row for row in result.rows if row.device == device and row.images_per_second]
         if not found:
-            raise DiagvibError(
-                f"{path}: no rates for {device}; its rows are for "
-                f"{', '.join(sorted({str(row.get('device')) for row in result['rows']}))}"
-            )
+            others = ", ".join(sorted({row.device for row in result.rows}))
+            raise DiagvibError(f"{path}: no rates for {device}; its rows are for {others}")
         rows += found
-        machines.append(_machine(result.get("machine", {}), device))
-    return Rates(
-        tuple(rows),
-        tuple(path.name for path in paths),
-        tuple(dict.fromkeys(filter(None, machines))),
-    )
+        machines.append(_machine(result.machine, device))
+    names = tuple(path.name for path in paths)
+    return Rates(tuple(rows), names, tuple(dict.fromkeys(filter(None, machines))))
 
 
 def file_device(path: Path) -> str:
     """The device of a result file: cpu or cuda."""
-    return _result(path)["device"]
+    return _result(path).device
 
 
-def _result(path: Path) -> dict:
-    result = read_json(path)
-    if (
-        not isinstance(result, dict)
-        or result.get("kind") not in _KINDS
-        or not {"device", "rows"} <= result.keys()
-    ):
-        raise DiagvibError(
-            f"{path}: not a result file of benchmarks/render.py or benchmarks/train.py; those have "
-            "the keys kind, device and rows"
-        )
-    rows = result["rows"] if isinstance(result["rows"], list) else [result["rows"]]
-    for number, row in enumerate(rows):
-        rate = row.get("images_per_second", 1) if isinstance(row, dict) else None
-        if (
-            not isinstance(rate, int | float)
-            or not rate > 0
-            or not isinstance(row.get("what"), str)
-        ):
-            raise DiagvibError(
-                f"{path}: rows.{number}: {one_line(row, 120)} is not a measurement; it needs `what`, a "
-                "text, and `images_per_second`, a positive number"
-            )
-    return result
+def _result(path: Path) -> ResultFile:
+    return validated(ResultFile, read_json(path), str(path))
 
 
 def _machine(machine: dict, device: str) -> str:
     if device == "cuda":
         return str(machine.get("gpu") or "")
-    return (
-        f"{machine['cores']} cores of {machine['cpu']}"
-        if "cores" in machine and "cpu" in machine
-        else ""
-    )
+    return f"{machine.get('cores', '?')} cores of {machine['cpu']}" if "cpu" in machine else ""
