@@ -62,16 +62,6 @@ def test_the_rooms_that_the_pages_name_are_those_of_the_package():
         r"^\| `(\w+)/` \|", (REPOSITORY / "CONTRIBUTING.md").read_text(), re.M
     )
     assert set(of_contributing) == rooms and len(of_contributing) == len(rooms)
-    of_readme = re.search(
-        r"^src/diagvib/.*?^config/", (REPOSITORY / "README.md").read_text(), re.M | re.S
-    )[0]
-    named = [
-        room
-        for line in of_readme.splitlines()[1:]
-        if line.startswith("  ")
-        for room in re.findall(r"(\w+)/", line[:22])
-    ]
-    assert set(named) == rooms
 
 
 def test_what_is_no_path_of_the_repository_is_not_looked_for():
