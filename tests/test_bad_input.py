@@ -470,7 +470,6 @@ MODELS = [
     (model("alexnet", weights="IMAGENET1K_V1", frozen=True, weights_file="none.pth"), "none.pth"),
     (model("resnet18") | method("asr", levels=7), "asr"),
     (model("own_model:whole") | {"method": "coral"}, "needs features"),
-    ({"method": "own_method:Raising"}, ("own_method:Raising", "ZeroDivisionError")),
     ({"method": "own_method:Good"} | model("smol_cnn"), "did you mean small_cnn"),
 ]
 OWN_METHOD = """
@@ -480,9 +479,6 @@ from diagvib.methods.method import Method
 class Good(Method):
     supervision = ("cue", "none")
     options = {"rate": {"type": "number", "default": 1.0}, "odd": {"type": "nmber", "default": 1}}
-class Raising(Method):
-    def build(self):
-        1 / 0
 class Foreign(nn.Module):
     pass
 class ByModule(diagvib.methods.method.Method):
@@ -511,11 +507,11 @@ METHODS = [
     ("circular:Itself", {}, "not a subclass"),
     ("circular:Below", {}, "not a subclass"),
     ("own_method:Computed", {}, "must be literals"),
-    ("own_method:Text", {}, "Text.supervision must be a tuple"),
-    ("own_method:Unknown", {}, "Unknown.supervision must be a tuple"),
-    ("own_method:Bare", {}, "Bare.options: rate"),
-    ("own_method:Listed", {}, "Listed.options"),
-    ("own_method:Named", {}, "Named.options: supervision"),
+    ("own_method:Text", {}, "Text: supervision"),
+    ("own_method:Unknown", {}, "Unknown: supervision.0"),
+    ("own_method:Bare", {}, "Bare: options.rate"),
+    ("own_method:Listed", {}, "Listed: options"),
+    ("own_method:Named", {}, "Named: options.supervision"),
     ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
     ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
     ("own_method:Good", {"odd": 3}, ("x.method.odd", "invalid JSON schema")),
@@ -566,7 +562,7 @@ def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
 def test_a_good_method_of_ones_own_is_taken(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
     made = make_baseline(complete({**GOOD, **method("own_method:Good", rate=2)}), 5, 64, 0)
-    assert made.chosen["rate"] == 2 and made.chosen["supervision"] == "cue-1"
+    assert made.options.rate == 2 and made.options.supervision == "cue-1"
 
 
 TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}

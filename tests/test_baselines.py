@@ -434,13 +434,6 @@ def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["asr", "vae", "factor_vae"])
-def test_wrong_option_given_in_code(name):
-    settings = {**load_settings(name), "method": {"name": name, "betta": 1}}
-    with pytest.raises(DiagvibError, match=f"method: {name}: unknown option 'betta'"):
-        make_baseline(settings, 6, SIZE, 0)
-
-
 @pytest.mark.parametrize("size", [96, 160, 256])
 @pytest.mark.parametrize("name", ["asr", "vae"])
 def test_other_image_sizes(name, size):

@@ -114,7 +114,7 @@ def test_lle_is_one_head_where_the_shift_is_certain(batches, method):
 @pytest.mark.parametrize("detach", [True, False])
 def test_the_shift_predictor_reaches_the_features_only_if_asked(batches, detach):
     method = make_baseline(settings_of(method={"name": "lle", "detach": detach}), 10, SIZE, 1)
-    method.phases(batches.training_data())
+    method.setup(batches.training_data())
     torch.nn.init.normal_(method.shift.weight)
     found = []
 

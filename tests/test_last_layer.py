@@ -195,7 +195,7 @@ def batch_of(inputs: torch.Tensor, labels: torch.Tensor, classes: int):
 def test_mixed_labels_are_those_of_the_photo_before():
     batches, batch = batch_of(torch.zeros(3, 2).half(), torch.tensor([0, 1, 2]), 3)
     method = made("mixup", 2, 3)
-    method.phases(batches.training_data())
+    method.setup(batches.training_data())
     method.seen = {"mixup": View(torch.ones(3, 2).half(), torch.tensor([0.75, 0.5, 1.0]), CPU)}
     mixed = method.augment(batch)
     assert torch.equal(mixed.inputs, torch.ones(3, 2))
@@ -218,7 +218,7 @@ def test_the_ensemble_learns_a_head_for_each_shift_and_tells_them_apart():
     )
     batches, batch = batch_of(inputs, labels, 2)
     method = made("lle", 2, 2)
-    method.phases(batches.training_data())
+    method.setup(batches.training_data())
     method.seen = {
         "watermark": View(
             inputs * torch.tensor([-1.0, 1.0]) + torch.tensor([0.0, 4.0]), torch.ones(400), CPU

@@ -61,7 +61,7 @@ def test_the_shares_of_mixup_are_beta_distributed():
     torch.manual_seed(0)
     method, batch = made("mixup"), constant_images(3, 2)
     shares = torch.stack([method.augment(batch).labels[0, 0] for _ in range(4000)])
-    assert method.chosen["alpha"] == 0.1
+    assert method.options.alpha == 0.1
     assert shares.mean().item() == pytest.approx(0.5, abs=0.03)
     assert shares.var().item() == pytest.approx(1 / 4.8, abs=0.01)
 
@@ -271,7 +271,7 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
     """Chains that blacken: x + (1 - m) (black - x); with one operation each, the same whatever the
     weights w."""
     method = made("augmix")
-    method.phases(data.training_data())
+    method.setup(data.training_data())
     torch.manual_seed(0)
     batch = data.batch(torch.arange(8))
     views = method.views(batch.pixels)
@@ -292,7 +292,7 @@ def test_views_of_augmix_are_the_image_and_mixtures(data, monkeypatch):
 
 def test_the_loss_of_augmix(data):
     method, given = made("augmix", js_weight=5.0), {}
-    method.phases(data.training_data())
+    method.setup(data.training_data())
     method.eval()
     batch = data.batch(torch.arange(8))
     torch.manual_seed(0)
@@ -314,7 +314,7 @@ def test_the_loss_of_augmix(data):
 @pytest.mark.parametrize("flip", [False, True])
 def test_augmix_mirrors_images_where_that_is_wanted(data, flip, monkeypatch):
     method, seen = made("augmix", flip=flip), []
-    method.phases(data.training_data())
+    method.setup(data.training_data())
     views = method.views
     monkeypatch.setattr(method, "views", lambda pixels: seen.append(pixels) or views(pixels))
     batch = data.batch(torch.arange(8))

@@ -37,7 +37,7 @@ def options(name):
 def with_phases(name, data, **chosen):
     """A method whose phases have been requested, as by the trainer."""
     method = made(name, **chosen)
-    method.phases(data)
+    method.setup(data)
     return method
 
 
@@ -306,7 +306,7 @@ def test_mmd_of_equal_and_of_known_environments():
     far = features + torch.tensor([1000.0])
     assert method.penalty(far, batch).item() == pytest.approx(3 * expected, rel=1e-3)
     assert method.penalty(features[[0, 1, 1, 0]], batch).item() == pytest.approx(0, abs=1e-5)
-    assert SCALES == (0.001, 0.01, 0.1, 1, 10, 100, 1000) and made("mmd").chosen["gamma"] == 1
+    assert SCALES == (0.001, 0.01, 0.1, 1, 10, 100, 1000) and made("mmd").options.gamma == 1
 
 
 def test_of_more_environments_all_pairs_count():
@@ -412,7 +412,7 @@ def test_w2d_keeps_the_worst_third_until_the_last_quarter():
     method.memory["step"].fill_(0)
     assert method.hard(losses[:9]).sum() == 3 and method.hard(losses[:2]).sum() == 1
     method.settings["drop_last"] = False
-    method.phases(replace(known([0] * 65), max_epochs=2))
+    method.setup(replace(known([0] * 65), max_epochs=2))
     assert method.hard_until == 0.75 * 10, "the last batch of an epoch has one image"
 
 
@@ -443,14 +443,14 @@ def test_w2d_erases_the_cells_that_decide(reader):
     assert reader.erased(maps, labels, hard).nonzero().tolist() == [[1, 0, 1, 0]], (
         "a third of three images"
     )
-    reader.chosen["erased_images"] = 1.0
+    reader.options.erased_images = 1.0
     assert reader.erased(maps, labels, hard).nonzero().tolist() == [
         [0, 0, 0, 1],
         [1, 0, 1, 0],
         [2, 0, 1, 1],
     ]
     # Half of three is two, but no more than those in which erasing changes something.
-    reader.chosen["erased_images"] = 0.5
+    reader.options.erased_images = 0.5
     assert reader.erased(maps, labels, hard).nonzero()[:, 0].tolist() == [0, 1]
     maps = maps.detach()
     maps[0] = maps[2] = 0
@@ -468,7 +468,7 @@ def test_w2d_learns_from_what_is_left(reader):
     inputs[0, 0, 0] = torch.tensor([-4.0, 4.0])
     inputs[1, 0], inputs[2, 0] = 3, 5
     labels, learnt = torch.zeros(3, dtype=torch.int64), []
-    reader.chosen["erased_images"] = 1.0
+    reader.options.erased_images = 1.0
     batch = Batch(torch.empty(0), inputs, labels, torch.empty(3, 0), labels, torch.arange(3))
     output = reader.training_step(
         "classify", batch, lambda name, loss: learnt.append((name, loss.item()))

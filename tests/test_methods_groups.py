@@ -36,7 +36,7 @@ def test_domains_are_the_combinations_of_cues_that_occur():
 def test_an_image_trains_its_own_domains_head_alone(data):
     method, train = made("di"), data[0]
     plain = made("erm").eval()
-    method.phases(train.training_data())
+    method.setup(train.training_data())
     method.eval()
     heads = method.model.head
     assert len(heads) == 3 and len(set(map(id, heads))) == 3
@@ -100,7 +100,7 @@ def test_an_empty_group_is_named(name):
         match=f"method: {name} needs images of every group, but none .* target blue and "
         "cue 1 y; choose",
     ):
-        made(name).phases(known([0, 0, 2, 2], [[1], [2], [2], [2]]))
+        made(name).setup(known([0, 0, 2, 2], [[1], [2], [2], [2]]))
 
 
 @pytest.mark.parametrize("name", ["di", "subg", "dfr"])
@@ -108,7 +108,7 @@ def test_a_cue_that_the_study_lacks(name):
     with pytest.raises(
         DiagvibError, match=f"method: {name} needs cue-2, but the study has only 1 cue"
     ):
-        made(name, supervision="cue-2").phases(known([0, 1], [[0], [1]]))
+        made(name, supervision="cue-2").setup(known([0, 1], [[0], [1]]))
 
 
 def features_of(method, train):
@@ -131,7 +131,7 @@ def test_the_head_of_dfr_is_logistic_regression_on_the_balanced_subset(data, res
     train = data[0]
     method = made("dfr", c=0.3, resamples=resamples)
     given = train.training_data()
-    method.phases(given)
+    method.setup(given)
     features = features_of(method, train)
     torch.manual_seed(5)
     method.start_phase("retrain", given)
@@ -151,7 +151,7 @@ def test_the_head_of_dfr_may_be_learnt_from_validation_images(data):
     train, val = data[0], annotated(96, 1, scaling=data[0].scaling)
     method = made("dfr", c=0.3, resamples=1, images="validation")
     given = replace(train.training_data(), validation=val.training_data())
-    method.phases(given)
+    method.setup(given)
     torch.manual_seed(5)
     method.start_phase("retrain", given)
     torch.manual_seed(5)
@@ -167,7 +167,7 @@ def test_of_two_classes_dfr_gives_the_regressions_probabilities():
     train = annotated(96, 0)
     train.labels = train.labels.clamp(max=1)
     method = made("dfr", c=1.0, resamples=1)
-    method.phases(train.training_data())
+    method.setup(train.training_data())
     method.start_phase("retrain", train.training_data())
     features = features_of(method, train)
     expected = decisions(train, features, method.memory["subset"], 1.0).sigmoid()
@@ -195,12 +195,12 @@ def test_dfr_chooses_the_strength_that_is_best_in_the_worst_group():
 
 
 def test_dfr_cannot_choose_on_groups_of_one_image():
-    made("dfr", c=None).phases(known([0, 0, 2, 2], [[1]] * 4))
+    made("dfr", c=None).setup(known([0, 0, 2, 2], [[1]] * 4))
     data = known([0, 0, 0, 2], [[1]] * 4)
     with pytest.raises(
         DiagvibError, match="the smallest group has only one training image.* give c, such as 0.1"
     ):
-        made("dfr", c=None).phases(data)
+        made("dfr", c=None).setup(data)
     assert [phase.name for phase in made("dfr", c=0.1).phases(data)] == ["classify", "retrain"]
 
 

@@ -65,7 +65,7 @@ def test_weights_and_losses_of_lff_on_two_fixed_networks():
     log 2 and 2 log 2. Over the largest of the class: 1/2 and 1; 1 and 1."""
     method, data, losses = made("lff"), known([0, 0]), {}
     method.biased, method.model = (Fixed(probable(p, [0, 0])) for p in ([0.5, 0.25], [0.25, 0.25]))
-    method.phases(data)
+    method.setup(data)
     output = method.training_step("classify", batch_of(data, [0, 1]), caught(losses))
     assert output.loss.tolist() == pytest.approx([2 * log(2)] * 2)
     assert losses["model"].item() == pytest.approx((1 / 3 + 1 / 2) / 2 * 2 * log(2))
@@ -82,7 +82,7 @@ def test_averages_of_lff():
     """Two images of class 0 and one of class 1; first visits give the loss itself, later ones 0.7
     old + 0.3 new."""
     method, data = made("lff"), known([0, 0, 1])
-    method.phases(data)
+    method.setup(data)
     first = method.weights(
         torch.tensor([[2.0, 1.0, 5.0], [1.0, 1.0, 5.0]]), batch_of(data, [0, 1, 2])
     )
@@ -160,6 +160,7 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
     data = known(labels.tolist())
     everything = replace(batch_of(data, list(range(240))), inputs=logits)
     data = replace(data, in_order=lambda: [everything])
+    method.setup(data)
     assert [phase.name for phase in method.phases(data)] == ["reference", "classify"]
     assert method.sampling("reference", data) is None
     losses = torch.rand(240)
@@ -218,7 +219,7 @@ def test_the_two_networks_of_debian_learn_in_turns():
         )
     whole, drawn = batch_of(data, range(6)), []
     data = replace(data, batch=lambda index: drawn.append(index) or whole)
-    method.phases(data)
+    method.setup(data)
     method.train()
     torch.manual_seed(0)
     output = method.training_step("classify", whole, caught(losses))

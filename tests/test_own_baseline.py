@@ -25,7 +25,7 @@ class Focal(Method):
     options: ClassVar[dict] = {"gamma": {"type": "number", "minimum": 0, "default": 2.0}}
 
     def combine(self, losses, batch):
-        return ((1 - (-losses).exp()) ** self.chosen["gamma"] * losses).mean()
+        return ((1 - (-losses).exp()) ** self.options.gamma * losses).mean()
 """,
     "lab/baselines.yaml": """
 tiny:

@@ -10,7 +10,7 @@ from torch import Tensor
 from diagvib.imagenet_w.augmentations import TOGETHER
 from diagvib.methods.augmix import AugMix, jensen_shannon
 from diagvib.methods.lle import Lle
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
 from diagvib.methods.mixup import mixed_labels
 
 
@@ -46,11 +46,11 @@ class Augmented(OfViews):
     }
 
     def augment(self, batch: Batch) -> Batch:
-        drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.chosen["p"]
+        drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.options.p
         return replace(
             batch,
             inputs=torch.where(
-                drawn, self.seen[self.chosen["view"]].inputs(batch.index), batch.inputs
+                drawn, self.seen[self.options.view].inputs(batch.index), batch.inputs
             ),
         )
 
@@ -62,7 +62,7 @@ class Mixed(OfViews):
     options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
 
     def augment(self, batch: Batch) -> Batch:
-        view = self.seen[self.chosen["view"]]
+        view = self.seen[self.options.view]
         others = self.data.labels[before(batch.index, len(self.data))]
         return replace(
             batch,
@@ -84,7 +84,7 @@ class AugMixed(AugMix, OfViews):
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         views = [batch.inputs, *(self.seen[f"augmix.{k}"].inputs(batch.index) for k in (1, 2))]
         logits = self.model(torch.cat(views)).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(
+        losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
             logits
         )
         update("model", losses.mean())
@@ -101,15 +101,14 @@ class Ensemble(Lle, OfViews):
     }
     needs: ClassVar[tuple] = ()
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = Method.phases(self, data)
-        self.add_heads(1 + len(self.chosen["shifts"]), data.labels.device)
-        return phases
+    def setup(self, data: TrainingData) -> None:
+        Method.setup(self, data)
+        self.add_heads(1 + len(self.options.shifts), data.labels.device)
 
     def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
         shift = torch.randint(len(self.heads), batch.labels.shape, device=batch.labels.device)
         inputs = batch.inputs
-        for number, name in enumerate(self.chosen["shifts"], 1):
+        for number, name in enumerate(self.options.shifts, 1):
             inputs = torch.where(
                 (shift == number)[:, None], self.seen[name].inputs(batch.index), inputs
             )

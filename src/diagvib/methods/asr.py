@@ -61,16 +61,16 @@ class Asr(Method):
     }
 
     def build(self) -> None:
-        if self.image_size % 2 ** self.chosen["levels"]:
+        if self.image_size % 2**self.options.levels:
             raise DiagvibError(
-                f"method: asr: image_size {self.image_size} cannot be halved {self.chosen['levels']} "
+                f"method: asr: image_size {self.image_size} cannot be halved {self.options.levels} "
                 "times; lower its levels, or choose a multiple of 2 to the power of levels"
             )
-        self.lens = UNetLens(self.chosen["base_width"], self.chosen["levels"])
+        self.lens = UNetLens(self.options.base_width, self.options.levels)
         super().build()
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
-        changed = {"lr": self.chosen["lens_lr"]} if self.chosen["lens_lr"] else {}
+        changed = {"lr": self.options.lens_lr} if self.options.lens_lr else {}
         return {**super().optimisers(phase), "lens": self.optimiser(self.lens, **changed)}
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -84,7 +84,7 @@ class Asr(Method):
         update(
             "lens",
             (
-                adversarial + self.chosen["reconstruction_weight"] * change(lensed, batch.inputs)
+                adversarial + self.options.reconstruction_weight * change(lensed, batch.inputs)
             ).mean(),
         )
         return StepOutput(loss, logits)

@@ -44,11 +44,11 @@ class AugMix(Method):
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         pixels = batch.pixels
-        if self.chosen["flip"]:
+        if self.options.flip:
             mirrored = torch.rand(len(pixels), 1, 1, 1, device=pixels.device) < 0.5
             pixels = torch.where(mirrored, pixels.flip(2), pixels)
         logits = self.model(self.views(pixels).flatten(0, 1)).float().unflatten(0, (3, -1))
-        losses = self.losses(logits[0], batch.labels) + self.chosen["js_weight"] * jensen_shannon(
+        losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
             logits
         )
         update("model", losses.mean())
@@ -57,11 +57,11 @@ class AugMix(Method):
     def views(self, pixels: Tensor) -> Tensor:
         """Inputs float[3, B, 3, H, W] of uint8[B, H, W, 3]: the clean images, and two mixtures of
         each."""
-        clean, width, alpha = self.data.inputs(pixels), self.chosen["width"], self.chosen["alpha"]
+        clean, width, alpha = self.data.inputs(pixels), self.options.width, self.options.alpha
         # Without autocast: coordinates of pixels need more than bf16.
         with torch.autocast(pixels.device.type, enabled=False):
             chains = pixels.permute(0, 3, 1, 2).repeat(2 * width, 1, 1, 1)
-            change_in_chains(chains, self.chosen["depth"], self.chosen["severity"] / 10)
+            change_in_chains(chains, self.options.depth, self.options.severity / 10)
         inputs = self.data.inputs(chains.permute(0, 2, 3, 1)).unflatten(0, (2, width, -1))
         parameters = torch.full((width,), alpha, device=pixels.device)
         weights = (

@@ -20,11 +20,11 @@ class CounterfactualAndFactual(Method):
     shape. There it is the middle of the image, here the box that the scene gives.
     """
 
-    supervision: ClassVar[tuple] = ("cue_types",)
+    supervision = ("cue_types",)
     options: ClassVar[dict] = {
         "noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}
     }
-    needs: ClassVar[tuple] = ("object_boxes",)
+    needs = ("object_boxes",)
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The factual and the counterfactual inputs, float[B, 3, H, W] each."""
@@ -32,7 +32,7 @@ class CounterfactualAndFactual(Method):
             self.data.counterfactuals.object_boxes(batch.index), batch.pixels.shape[1]
         )[:, None]
         pixels, device = batch.pixels, batch.pixels.device
-        noise = torch.randn(pixels.shape, device=device) * self.chosen["noise"]
+        noise = torch.randn(pixels.shape, device=device) * self.options.noise
         colour = torch.rand(len(pixels), 1, 1, 3, device=device)
         noise = self.data.inputs((255 * (colour + noise).clamp(0, 1)).to(torch.uint8))
         return torch.where(inside, batch.inputs, noise), batch.inputs.masked_fill(inside, 0)

@@ -18,14 +18,14 @@ class Coral(ByEnvironment):
     """
 
     options: ClassVar[dict] = {"gamma": {"type": "number", "minimum": 0, "default": 1.0}}
-    uses_features: ClassVar[bool] = True
+    uses_features = True
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor:
         sets = self.compared(batch)
         with torch.autocast(features.device.type, enabled=False):
             distances = self.distances(features.float(), sets)
         both = [one * other for one, other in combinations((sets.sum(1) > 1).float(), 2)]
-        return self.chosen["gamma"] * (torch.stack(distances) * torch.stack(both)).mean()
+        return self.options.gamma * (torch.stack(distances) * torch.stack(both)).mean()
 
     def compared(self, batch: Batch) -> Tensor:
         """The sets of images whose features should be alike: float[sets, B], 1 or 0, of a fixed

@@ -22,7 +22,7 @@ class CutMix(Method):
     }
 
     def augment(self, batch: Batch) -> Batch:
-        side = (1 - random_share(self.chosen["alpha"], batch.inputs.device)).sqrt()
+        side = (1 - random_share(self.options.alpha, batch.inputs.device)).sqrt()
         box = _span(side, batch.inputs.shape[2])[:, None] & _span(side, batch.inputs.shape[3])
         return replace(
             batch,

@@ -43,10 +43,10 @@ class Cutout(Method):
     }
 
     def build(self) -> None:
-        for option in ("area", "ratio"):
-            if self.chosen[option][0] > self.chosen[option][1]:
+        for name in ("area", "ratio"):
+            if (bounds := getattr(self.options, name)) != sorted(bounds):
                 raise DiagvibError(
-                    f"method: cutout: {option} is {self.chosen[option]}; write the smaller value first"
+                    f"method: cutout: {name} is {bounds}; write the smaller value first"
                 )
         super().build()
 
@@ -59,12 +59,12 @@ class Cutout(Method):
             batch.inputs.shape[2:],
             torch.empty(2, len(batch.inputs), _ATTEMPTS, device=batch.inputs.device),
         )
-        area = drawn[0].uniform_(*self.chosen["area"]) * math.prod(size)
-        ratio = drawn[1].uniform_(*map(math.log, self.chosen["ratio"])).exp()
+        area = drawn[0].uniform_(*self.options.area) * math.prod(size)
+        ratio = drawn[1].uniform_(*map(math.log, self.options.ratio)).exp()
         height, width = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
         fits = (height < size[0]) & (width < size[1])
         first = fits.int().argmax(1, keepdim=True)
-        erased = fits.any(1, keepdim=True) & (torch.rand_like(area[:, :1]) < self.chosen["p"])
+        erased = fits.any(1, keepdim=True) & (torch.rand_like(area[:, :1]) < self.options.p)
         spans = []
         for side, whole in zip(
             (height.gather(1, first), width.gather(1, first)), size, strict=True

@@ -38,7 +38,7 @@ class Debian(Method):
         loss = self.losses(logits, batch.labels)
         part = of_label(_asked(self.discoverer, batch).float().sigmoid(), batch.labels)
         weight = classifier_weights(
-            logits.detach().float().softmax(1), part, batch.labels, self.chosen["eps"]
+            logits.detach().float().softmax(1), part, batch.labels, self.options.eps
         )
         update("model", (weight * loss).mean())
         self._discover(len(batch.labels), update)
@@ -49,7 +49,7 @@ class Debian(Method):
         batch = self.data.batch(torch.randint(len(labels), (images,), device=labels.device))
         part = of_label(self.discoverer(batch.inputs).float().sigmoid(), batch.labels)
         probabilities = _asked(self.model, batch).float().softmax(1)
-        update("discoverer", discoverer_loss(probabilities, part, batch.labels, self.chosen["eps"]))
+        update("discoverer", discoverer_loss(probabilities, part, batch.labels, self.options.eps))
 
 
 @torch.no_grad()

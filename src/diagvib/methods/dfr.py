@@ -29,7 +29,7 @@ class Dfr(Method):
     the baseline's optimiser, for `retrain_epochs`.
     """
 
-    supervision: ClassVar[tuple] = ("cues", "cue")
+    supervision = ("cues", "cue")
     options: ClassVar[dict] = {
         "head": {"enum": ["logistic", "sgd"], "default": "logistic"},
         "c": {"type": ["number", "null"], "minimum": 1.0e-6, "maximum": 1.0e6, "default": None},
@@ -37,13 +37,15 @@ class Dfr(Method):
         "resamples": {"type": "integer", "minimum": 1, "maximum": 10_000, "default": 10},
         "retrain_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
     }
-    uses_head: ClassVar[bool] = True
+    uses_head = True
 
     def build(self) -> None:
         super().build()
-        head = self.chosen["head"]
-        for name in ("retrain_epochs",) if head == "logistic" else ("c", "images", "resamples"):
-            if self.chosen[name] != self.options[name]["default"]:
+        head = self.options.head
+        self.logistic = head == "logistic"
+        self.validates = self.options.images == "validation"
+        for name in ("retrain_epochs",) if self.logistic else ("c", "images", "resamples"):
+            if getattr(self.options, name) != type(self).options[name]["default"]:
                 raise DiagvibError(
                     f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
                     "other head"
@@ -54,27 +56,23 @@ class Dfr(Method):
                 "which the new head needs; choose another model"
             )
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        (classify,) = super().phases(data)
-        self.logistic = self.chosen["head"] == "logistic"
-        self.validates = self.chosen["images"] == "validation"
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         self.group, self.groups = group_index(
             data.validation if self.validates else data,
-            self.chosen["supervision"],
-            self.chosen["name"],
+            self.options.supervision,
+            self.name,
         )
-        if self.logistic and self.chosen["c"] is None and self.group.bincount().min() < 2:
+        if self.logistic and self.options.c is None and self.group.bincount().min() < 2:
             raise DiagvibError(
-                f"method: dfr: the smallest group has only one {self.chosen['images']} image, but "
+                f"method: dfr: the smallest group has only one {self.options.images} image, but "
                 "half of a group is needed to choose c; give c, such as 0.1, or raise "
                 f"counts.{'val' if self.validates else 'train'}"
             )
-        return [
-            classify,
-            Phase("retrain", 1, "last")
-            if self.logistic
-            else Phase("retrain", self.chosen["retrain_epochs"]),
-        ]
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        last = ("retrain", 1, "last") if self.logistic else ("retrain", self.options.retrain_epochs)
+        return [*super().phases(data), Phase(*last)]
 
     @torch.no_grad()
     def start_phase(self, phase: str, data: TrainingData) -> None:
@@ -118,10 +116,10 @@ class Dfr(Method):
             data = data.validation
             features = self._features(data)
         features, labels = features.sub_(mean).div_(std), data.labels.cpu()
-        c = self.chosen["c"] or _best_strength(features, labels, subset.cpu())
+        c = self.options.c or _best_strength(features, labels, subset.cpu())
         draws = [
             subset,
-            *(equal_groups(self.group, self.groups) for _ in range(self.chosen["resamples"] - 1)),
+            *(equal_groups(self.group, self.groups) for _ in range(self.options.resamples - 1)),
         ]
         chosen = [draw.flatten().cpu() for draw in draws]
         fitted = torch.stack([regression(features[index], labels[index], c) for index in chosen])

@@ -2,12 +2,11 @@
 2020)."""
 
 from copy import deepcopy
-from typing import ClassVar
 
 import torch
 
 from diagvib.methods.groups import domain_index
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
 from diagvib.models.network import Heads
 
 
@@ -20,16 +19,15 @@ class DomainIndependent(Method):
     a domain that does not occur has none.
     """
 
-    supervision: ClassVar[tuple] = ("cues", "cue")
-    uses_head: ClassVar[bool] = True
+    supervision = ("cues", "cue")
+    uses_head = True
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = super().phases(data)
-        self.domain, self.domains = domain_index(data, self.chosen["supervision"])
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        self.domain, self.domains = domain_index(data, self.options.supervision)
         # Copies of weights that depend on the seed: nothing is drawn, and checkpoints have the same
         # shapes.
         self.model.head = Heads(deepcopy(self.model.head) for _ in range(self.domains))
-        return phases
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         logits = self.model.head.each(self.model.features(batch.inputs))

@@ -24,7 +24,7 @@ class Eiil(GroupDro):
     If all images of a class are in one environment, the other makes no group.
     """
 
-    supervision: ClassVar[tuple] = ("none",)
+    supervision = ("none",)
     options: ClassVar[dict] = {
         "reference_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
         "inference_steps": {
@@ -42,11 +42,14 @@ class Eiil(GroupDro):
         },
     }
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        (classify,) = super().phases(data)
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
-        return [Phase("reference", self.chosen["reference_epochs"], selection="last"), classify]
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        (classify,) = super().phases(data)
+        return [Phase("reference", self.options.reference_epochs, selection="last"), classify]
 
     def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
         # One group of all images, for which group DRO is plain training.
@@ -59,9 +62,9 @@ class Eiil(GroupDro):
             logits = torch.cat([self.predict(batch) for batch in data.in_order()])
             environment = inferred_environments(
                 scale_slopes(logits, data.labels),
-                data.labels if self.chosen["per_class"] else torch.zeros_like(data.labels),
-                self.chosen["inference_steps"],
-                self.chosen["inference_lr"],
+                data.labels if self.options.per_class else torch.zeros_like(data.labels),
+                self.options.inference_steps,
+                self.options.inference_lr,
             )
             found, group = (2 * data.labels + environment).unique(return_inverse=True)
             self.start_with(group, len(found))

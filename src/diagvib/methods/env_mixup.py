@@ -27,7 +27,7 @@ class EnvMixup(ByEnvironment):
         order = torch.rand(environments, device=device).argsort()
         following = order.roll(-1)[order.argsort()]
         other = (following[:, None] * images + torch.arange(images, device=device)).flatten()
-        share = random_share(self.chosen["alpha"], device, environments).repeat_interleave(images)
+        share = random_share(self.options.alpha, device, environments).repeat_interleave(images)
         return replace(
             batch,
             inputs=batch.inputs.lerp(batch.inputs[other], (1 - share)[:, None, None, None]),

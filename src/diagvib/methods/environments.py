@@ -9,7 +9,7 @@ from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import group_index, members
-from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, Sampling, StepOutput, TrainingData, Update
 
 
 class ByEnvironment(Method):
@@ -17,18 +17,17 @@ class ByEnvironment(Method):
     batch_size / environments, rounded down, and at least two. DomainBed (Gulrajani and Lopez-Paz,
     2021) likewise draws one minibatch per environment."""
 
-    supervision: ClassVar[tuple] = ("environments",)
+    supervision = ("environments",)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = super().phases(data)
-        self.sets = members(*group_index(data, "environments", self.chosen["name"]))
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        self.sets = members(*group_index(data, "environments", self.name))
         if self.settings["batch_size"] < 2 * len(self.sets):
             raise DiagvibError(
-                f"method: {self.chosen['name']} needs two images of every environment in a batch, but "
+                f"method: {self.name} needs two images of every environment in a batch, but "
                 f"batch_size is {self.settings['batch_size']} and the study has {len(self.sets)} "
                 f"environments; raise it to {2 * len(self.sets)} or more"
             )
-        return phases
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
         return self.sets
@@ -44,18 +43,18 @@ class Annealed(ByEnvironment):
 
     options: ClassVar[dict] = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
-        return super().phases(data)
 
     def weight(self) -> Tensor:
         """The penalty's weight at this step: float[]."""
         return torch.where(
-            self.memory["step"] < self.chosen["anneal_steps"], 1.0, self.chosen["weight"]
+            self.memory["step"] < self.options.anneal_steps, 1.0, self.options.weight
         )
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
-        changes = self.memory["step"] == self.chosen["anneal_steps"]
+        changes = self.memory["step"] == self.options.anneal_steps
         output = super().training_step(phase, batch, partial(update, forget=changes))
         self.memory["step"].add_(1)
         return output

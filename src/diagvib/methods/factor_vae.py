@@ -50,9 +50,9 @@ class FactorVae(Vae):
     def build(self) -> None:
         super().build()
         self.discriminator = Discriminator(
-            self.chosen["latent"],
-            self.chosen["discriminator_width"],
-            self.chosen["discriminator_layers"],
+            self.options.latent,
+            self.options.discriminator_width,
+            self.options.discriminator_layers,
         )
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
@@ -62,8 +62,8 @@ class FactorVae(Vae):
                 list(self.discriminator.parameters()),
                 {
                     "name": "adam",
-                    "lr": self.chosen["discriminator_lr"],
-                    "betas": self.chosen["discriminator_betas"],
+                    "lr": self.options.discriminator_lr,
+                    "betas": self.options.discriminator_betas,
                     "weight_decay": 0.0,
                 },
             )
@@ -73,7 +73,7 @@ class FactorVae(Vae):
         if phase == "classify":
             return super().training_step(phase, batch, update)
         loss, code = self.negative_elbo(batch)
-        loss = loss + self.chosen["gamma"] * total_correlation(self.discriminator(code))
+        loss = loss + self.options.gamma * total_correlation(self.discriminator(code))
         update("vae", loss.mean())
         code = code.detach()
         update(

@@ -30,7 +30,7 @@ class Fish(ByEnvironment):
         ]
         with torch.no_grad():
             for value, start in zip(weights, before, strict=True):
-                value.copy_(start.lerp(value, self.chosen["meta_lr"]))
+                value.copy_(start.lerp(value, self.options.meta_lr))
         losses, logits = zip(*steps, strict=True)
         return StepOutput(torch.cat(losses), torch.cat(logits))
 

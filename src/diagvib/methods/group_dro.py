@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.groups import balancing_weights, group_index, members
-from diagvib.methods.method import Batch, Method, Phase, Sampling, TrainingData
+from diagvib.methods.method import Batch, Method, Sampling, TrainingData
 
 
 class GroupDro(Method):
@@ -19,20 +19,19 @@ class GroupDro(Method):
     have equal shares of every batch. No adjustment for a group's size.
     """
 
-    supervision: ClassVar[tuple] = ("cues", "cue", "environments")
+    supervision = ("cues", "cue", "environments")
     options: ClassVar[dict] = {
         "step_size": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
         "balanced": {"type": "boolean", "default": True},
     }
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = super().phases(data)
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         self.start_with(*self.first_groups(data))
-        return phases
 
     def first_groups(self, data: TrainingData) -> tuple[Tensor, int]:
         """The group of each training image, int64[N], and the number of groups."""
-        return group_index(data, self.chosen["supervision"], self.chosen["name"])
+        return group_index(data, self.options.supervision, self.name)
 
     def start_with(self, group: Tensor, groups: int) -> None:
         """Use these groups, with equal weights."""
@@ -40,11 +39,9 @@ class GroupDro(Method):
         self.memory["q"] = torch.full((groups,), 1 / groups, device=group.device)
 
     def sampling(self, phase: str, data: TrainingData) -> Sampling:
-        balanced = members if self.chosen["supervision"] == "environments" else balancing_weights
+        balanced = members if self.options.supervision == "environments" else balancing_weights
         return (
-            balanced(self.memory["group"], len(self.memory["q"]))
-            if self.chosen["balanced"]
-            else None
+            balanced(self.memory["group"], len(self.memory["q"])) if self.options.balanced else None
         )
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
@@ -53,6 +50,6 @@ class GroupDro(Method):
         # be in bf16.
         membership = (group == torch.arange(len(q), device=losses.device)[:, None]).float()
         of_groups = (membership * losses).sum(1) / membership.sum(1).clamp(min=1)
-        q.mul_((self.chosen["step_size"] * of_groups.detach()).exp())
+        q.mul_((self.options.step_size * of_groups.detach()).exp())
         q.div_(q.sum())
         return (q * of_groups).sum()

@@ -25,12 +25,15 @@ class Jtt(Method):
         "restart": {"type": "boolean", "default": True},
     }
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        (classify,) = super().phases(data)
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
         self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
         self.memory["errors"] = torch.zeros(len(data), dtype=torch.bool, device=data.labels.device)
-        return [Phase("identify", self.chosen["identify_epochs"], selection="last"), classify]
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        (classify,) = super().phases(data)
+        return [Phase("identify", self.options.identify_epochs, selection="last"), classify]
 
     @torch.no_grad()
     def start_phase(self, phase: str, data: TrainingData) -> None:
@@ -40,14 +43,14 @@ class Jtt(Method):
             self.memory["errors"] = torch.cat(wrong)
             if not self.memory["errors"].any():
                 raise DiagvibError(
-                    f"method: {self.chosen['name']}: phase identify ends without any error on the "
+                    f"method: {self.name}: phase identify ends without any error on the "
                     "training images, so there is nothing to repeat; lower identify_epochs or lr"
                 )
-            if self.chosen["restart"]:
+            if self.options.restart:
                 self.model.load_state_dict(self.initial)
 
     def sampling(self, phase: str, data: TrainingData) -> Tensor | None:
         if phase == "identify":
             return None
-        times = 1 + self.chosen["copies"] * self.memory["errors"].long()
+        times = 1 + self.options.copies * self.memory["errors"].long()
         return torch.arange(len(data), device=times.device).repeat_interleave(times)

@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
 from diagvib.models.registry import make_network
 
 
@@ -29,14 +29,14 @@ class Lff(Method):
         super().build()
         self.biased = make_network(self.settings["model"], self.n_classes, self.image_size)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         device = data.labels.device
         self.memory |= {
             "averages": torch.zeros(2, len(data), device=device),
             "largest": torch.zeros(2, self.n_classes, device=device),
             "visited": torch.zeros(len(data), dtype=torch.bool, device=device),
         }
-        return super().phases(data)
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         return {**super().optimisers(phase), "biased": self.optimiser(self.biased)}
@@ -45,7 +45,7 @@ class Lff(Method):
         biased, logits = self.biased(batch.inputs), self.model(batch.inputs)
         loss_biased, loss = self.losses(biased, batch.labels), self.losses(logits, batch.labels)
         weight = self.weights(torch.stack([loss_biased, loss]).detach(), batch)
-        update("biased", generalised(loss_biased, self.chosen["q"]).mean())
+        update("biased", generalised(loss_biased, self.options.q).mean())
         update("model", (weight * loss).mean())
         return StepOutput(loss, logits)
 
@@ -57,7 +57,7 @@ class Lff(Method):
         )
         index, labels = batch.index, batch.labels.expand(2, -1)
         current = torch.where(
-            visited[index], averages[:, index].lerp(losses, 1 - self.chosen["decay"]), losses
+            visited[index], averages[:, index].lerp(losses, 1 - self.options.decay), losses
         )
         averages.index_copy_(1, index, current)
         visited.index_fill_(0, index, True)

@@ -9,7 +9,7 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.environments import ByEnvironment
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import Batch, Phase, TrainingData
+from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.mixup import mixed_labels, random_share
 
 
@@ -24,32 +24,31 @@ class Lisa(ByEnvironment):
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 2.0},
     }
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases, name = super().phases(data), self.chosen["name"]
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         self.of_label = Partners(data.labels, data.environment)
         self.of_environment = Partners(data.environment, data.labels)
         for label, at in self.of_label.lonely():
             raise DiagvibError(
-                f"method: {name} blends images of one class from two environments, but all images of "
+                f"method: {self.name} blends images of one class from two environments, but all images of "
                 f"{data.classes[label]} are in {data.environments[at]}"
             )
         for at, label in self.of_environment.lonely():
             raise DiagvibError(
-                f"method: {name} blends images of two classes from one environment, but all images in "
+                f"method: {self.name} blends images of two classes from one environment, but all images in "
                 f"{data.environments[at]} are of {data.classes[label]}"
             )
-        return phases
 
     def augment(self, batch: Batch) -> Batch:
         labels, environment, device = batch.labels, batch.environment, batch.labels.device
         other = self.data.batch(
             torch.where(
-                torch.rand((), device=device) < self.chosen["same_label"],
+                torch.rand((), device=device) < self.options.same_label,
                 self.of_label.draw(labels, environment),
                 self.of_environment.draw(environment, labels),
             )
         )
-        share = random_share(self.chosen["alpha"], device, len(labels))
+        share = random_share(self.options.alpha, device, len(labels))
         return replace(
             batch,
             inputs=batch.inputs.lerp(other.inputs, (1 - share)[:, None, None, None]),

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.methods.groups import Partners
-from diagvib.methods.method import Batch, Method, Optimiser, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
 from diagvib.models.network import Heads
 
 
@@ -25,16 +25,15 @@ class Lle(Method):
     gradient does not reach the features, as in the paper (Sec. 4); in the authors' code it does.
     """
 
-    supervision: ClassVar[tuple] = ("cue_types",)
+    supervision = ("cue_types",)
     options: ClassVar[dict] = {"detach": {"type": "boolean", "default": True}}
-    needs: ClassVar[tuple] = ("exchange",)
-    uses_head: ClassVar[bool] = True
+    needs = ("exchange",)
+    uses_head = True
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = super().phases(data)
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         self.donors = Partners(torch.zeros_like(data.labels), data.labels)
         self.add_heads(1 + data.cues.shape[1], data.labels.device)
-        return phases
 
     def add_heads(self, shifts: int, device: torch.device) -> None:
         """Add this many copies of the network's head, and a shift predictor that starts at zero."""
@@ -66,7 +65,7 @@ class Lle(Method):
         features = self.model.features(batch.inputs)
         logits = self.heads.each(features)[torch.arange(len(shift)), shift]
         losses = self.losses(logits, batch.labels)
-        told_apart = self.shift(features.detach() if self.chosen["detach"] else features)
+        told_apart = self.shift(features.detach() if self.options.detach else features)
         update("model", losses.mean() + F.cross_entropy(told_apart.float(), shift))
         return StepOutput(losses, logits)
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import SimpleNamespace
 from typing import ClassVar, Protocol
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import name_digest, seed_generators
 from diagvib.methods.supervision import check_supervision
 from diagvib.models.registry import make_network
@@ -175,18 +176,18 @@ class Method(nn.Module):
     # What it can be told: "none", "cues" (the class of each cue), "cue" (of one, `supervision: cue-2`),
     # "cue_types" (which factors are cues, but no classes) and "environments"; the first is the
     # default of the option `supervision`.
-    supervision: ClassVar[tuple] = ("none",)
+    supervision = ("none",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
     # Whether it builds its own network; then a baseline names no `model`.
-    own_network: ClassVar[bool] = False
+    own_network = False
     # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
-    needs: ClassVar[tuple] = ()
+    needs = ()
     # Whether it needs a network with features, and one whose head it may replace, or apply to
     # anything but the features of the latest pass.
-    uses_features: ClassVar[bool] = False
-    uses_head: ClassVar[bool] = False
+    uses_features = False
+    uses_head = False
 
     def __init_subclass__(cls, **keywords):
         """DiagvibError for a function that is nearly called like a hook: it would never be
@@ -205,28 +206,13 @@ class Method(nn.Module):
         """settings: a baseline's, as `load_settings` gives them."""
         super().__init__()
         self.settings, self.n_classes, self.image_size = settings, n_classes, image_size
-        self.chosen = self._chosen(settings["method"])
+        # Its options, with `supervision` and `name`.
+        self.options = SimpleNamespace(**settings["method"])
+        self.name = settings["method"]["name"]
         # State carried from step to step or phase to phase in addition to weights: in checkpoints,
         # not with the weights.
         self.memory: dict[str, Tensor] = {}
         self.build()
-
-    def _chosen(self, given: dict) -> dict:
-        """The given options over the defaults. DiagvibError for one that the method does not
-        have."""
-        schemas = {
-            name: schema
-            for base in reversed(type(self).__mro__)
-            for name, schema in vars(base).get("options", {}).items()
-        }
-        for name in given:
-            if name not in ("name", "supervision", *schemas):
-                raise unknown_name("option", name, schemas, f"method: {given['name']}")
-        return {
-            "supervision": self.supervision[0],
-            **{name: schema["default"] for name, schema in schemas.items()},
-            **given,
-        }
 
     def build(self) -> None:
         """Make the network, and anything else with weights; random ones from torch's global
@@ -235,23 +221,26 @@ class Method(nn.Module):
         whose = f"but model {self.settings['model']['name']} does not"
         if (self.uses_features or self.uses_head) and not self.model.has_features:
             raise DiagvibError(
-                f"method: {self.chosen['name']} needs features, {whose} end in a linear layer that "
-                "reads them"
+                f"method: {self.name} needs features, {whose} end in a linear layer that reads them"
             )
         if self.uses_head and not self.model.separable:
             raise DiagvibError(
-                f"method: {self.chosen['name']} needs a head of its own, {whose} say where it begins; "
+                f"method: {self.name} needs a head of its own, {whose} say where it begins; "
                 "return diagvib.models.network.Network(body, head)"
             )
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        """Called once, on the new weights, before anything else, also when a run continues.
+    def setup(self, data: TrainingData) -> None:
+        """Make what depends on the training data, such as groups or `memory`. Called once, on the
+        new weights, before anything else, also when a run continues.
 
         Keeps the data as `self.data`, for the steps. DiagvibError if they lack what the method must
         be told.
         """
         self.data = data
-        check_supervision(self.chosen, len(data.cue_classes), len(data.environments))
+        check_supervision(vars(self.options), len(data.cue_classes), len(data.environments))
+
+    def phases(self, data: TrainingData) -> list[Phase]:
+        """Called once, after `setup`."""
         return [Phase("classify", self.settings.get("max_epochs"))]
 
     def start_phase(self, phase: str, data: TrainingData) -> None:

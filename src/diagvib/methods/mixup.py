@@ -20,7 +20,7 @@ class Mixup(Method):
     }
 
     def augment(self, batch: Batch) -> Batch:
-        share = random_share(self.chosen["alpha"], batch.inputs.device)
+        share = random_share(self.options.alpha, batch.inputs.device)
         return replace(
             batch,
             inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),

@@ -1,4 +1,4 @@
-"""The methods: their names, what each is told, their options, and how a baseline is made.
+"""The methods: their names, their supervision, their options, and how a baseline is made.
 
 Neither importing this nor asking what a method declares imports torch: declarations are read from
 the source.
@@ -10,11 +10,14 @@ import importlib.util
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import ConfigDict, Field, JsonValue
 
 from diagvib.foundation.code import syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.plug_ins import imported, look_here, own_code
+from diagvib.foundation.plug_ins import imported, look_here
+from diagvib.foundation.validation import Strict, text_like, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
 
@@ -54,19 +57,40 @@ METHODS = {
     "lisa": "diagvib.methods.lisa:Lisa",
     "env_mixup": "diagvib.methods.env_mixup:EnvMixup",
 }
-_SUPERVISION = ("none", "cues", "cue", "cue_types", "environments")
 
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a method declares, as in `Method`. files: the sources of its class and of those it
-    extends."""
+    """What a method declares, as in `Method`."""
 
     supervision: tuple[str, ...] = ()
     options: dict = field(default_factory=dict)
     own_network: bool = False
     needs: tuple[str, ...] = ()
-    files: tuple[Path, ...] = ()
+
+    @property
+    def defaults(self) -> dict:
+        """A baseline's `method` without its name, if nothing is chosen."""
+        own = {name: schema["default"] for name, schema in self.options.items()}
+        return {"supervision": self.supervision[0], **own}
+
+
+class _Schema(Strict):
+    model_config = ConfigDict(extra="allow")
+    default: JsonValue
+
+
+class _Declared(Strict):
+    """The literals in the body of a class."""
+
+    supervision: list[Literal["none", "cues", "cue", "cue_types", "environments"]] = Field(
+        [], min_length=1
+    )
+    options: dict[text_like(r"(?!(name|supervision)$)\w+", "any other word is needed"), _Schema] = (
+        Field({})
+    )
+    own_network: bool = False
+    needs: list[Literal[tuple(ABILITIES)]] = Field([])
 
 
 def declaration(name: str, where: str = "method") -> Declaration:
@@ -100,10 +124,7 @@ def check_scene(method: dict, scene: str) -> None:
 
 def _read(module: str, class_name: str, where: str) -> Declaration:
     path = _source(module, where)
-    try:
-        tree, wrong = syntax_tree(path)
-    except OSError as error:
-        tree, wrong = ast.Module([], []), str(error)
+    tree, wrong = syntax_tree(path)
     if wrong:
         raise DiagvibError(
             f"{where} cannot be read: {path} is not valid Python ({one_line(wrong)})"
@@ -119,52 +140,24 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         for node in found.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name)
-        and target.id in ("supervision", "options", "own_network", "needs")
+        if isinstance(target, ast.Name) and target.id in _Declared.model_fields
     }
     try:
         values = {key: ast.literal_eval(value) for key, value in given.items()}
     except (TypeError, ValueError):
         raise DiagvibError(
-            f"{where}: supervision, options, own_network and needs of {class_name} in {path} must be "
-            "literals, because they are read without running the code"
+            f"{where}: {', '.join(given)} of {class_name} in {path} must be literals, because they "
+            "are read without running the code"
         ) from None
-    _check_declared(values, f"{where}: {path}: {class_name}")
+    as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
+    validated(_Declared, as_lists, f"{where}: {path}: {class_name}")
     base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
     return Declaration(
         tuple(values.get("supervision", base.supervision)),
         {**base.options, **values.get("options", {})},
         values.get("own_network", base.own_network),
         tuple(values.get("needs", base.needs)),
-        (path, *base.files),
     )
-
-
-def _check_declared(values: dict, where: str) -> None:
-    supervision, options = values.get("supervision", _SUPERVISION), values.get("options", {})
-    if (
-        not isinstance(supervision, tuple | list)
-        or not supervision
-        or any(word not in _SUPERVISION for word in supervision)
-    ):
-        raise DiagvibError(
-            f"{where}.supervision must be a tuple of one or more of {', '.join(_SUPERVISION)}"
-        )
-    needs = values.get("needs", ())
-    if not isinstance(needs, tuple | list) or any(word not in ABILITIES for word in needs):
-        raise DiagvibError(f"{where}.needs must be a tuple of some of {', '.join(ABILITIES)}")
-    if not isinstance(options, dict):
-        raise DiagvibError(f"{where}.options must be a mapping of names to JSON schemas")
-    for name, schema in options.items():
-        if (
-            name in ("name", "supervision")
-            or not isinstance(schema, dict)
-            or "default" not in schema
-        ):
-            raise DiagvibError(
-                f"{where}.options: {name} must be a JSON schema with a default, and must not be called "
-                "name or supervision"
-            )
 
 
 def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str, str]]:
@@ -211,13 +204,7 @@ def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) ->
     from diagvib.methods.method import initialised
 
     name = settings["method"]["name"]
-    declaration(name)  # refuses anything that is not a method
+    given = {"name": name, **declaration(name).defaults, **settings["method"]}
     maker = imported(METHODS.get(name, name), "method")
-    where = f"method: {name} cannot be built with the settings {settings['method']}"
-    with own_code(where, maker.__init__):
-        method = initialised(lambda: maker(settings, n_classes, image_size), seed)
-    if "memory" not in vars(method):
-        raise DiagvibError(
-            f"method: {name}: its __init__ must call super().__init__(settings, n_classes, image_size)"
-        )
-    return method
+    settings = {**settings, "method": given}
+    return initialised(lambda: maker(settings, n_classes, image_size), seed)

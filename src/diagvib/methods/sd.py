@@ -24,8 +24,8 @@ class SpectralDecoupling(Method):
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor:
         squares = self.model.head(features).float().square()
-        if self.chosen["penalised"] == "all":
-            return self.chosen["weight"] / 2 * squares.sum(1).mean()
-        if self.chosen["penalised"] == "true_class":
+        if self.options.penalised == "all":
+            return self.options.weight / 2 * squares.sum(1).mean()
+        if self.options.penalised == "true_class":
             squares = squares.gather(1, batch.labels[:, None])
-        return self.chosen["weight"] * squares.mean()
+        return self.options.weight * squares.mean()

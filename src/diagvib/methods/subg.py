@@ -1,12 +1,10 @@
 """`subg`: plain training on equally many images of every group, as many as the smallest has
 (Idrissi et al., 2022)."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from diagvib.methods.groups import equal_groups, group_index
-from diagvib.methods.method import Method, Phase, TrainingData
+from diagvib.methods.method import Method, TrainingData
 
 
 class SubG(Method):
@@ -16,12 +14,11 @@ class SubG(Method):
     Groups: target x all cues (`supervision: cues`), or target x one (`supervision: cue-1`).
     """
 
-    supervision: ClassVar[tuple] = ("cues", "cue")
+    supervision = ("cues", "cue")
 
-    def phases(self, data: TrainingData) -> list[Phase]:
-        phases = super().phases(data)
-        self.group, self.groups = group_index(data, self.chosen["supervision"], self.chosen["name"])
-        return phases
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
+        self.group, self.groups = group_index(data, self.options.supervision, self.name)
 
     def start_phase(self, phase: str, data: TrainingData) -> None:
         self.memory["subset"] = equal_groups(self.group, self.groups).flatten()

@@ -43,7 +43,7 @@ class Vae(Method):
     to 7 cells per side.
     """
 
-    own_network: ClassVar[bool] = True
+    own_network = True
     options: ClassVar[dict] = {
         "latent": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 12},
         "beta": {"type": "number", "minimum": 0, "default": 1.0},
@@ -59,11 +59,11 @@ class Vae(Method):
     }
 
     def build(self) -> None:
-        stages = halvings(self.image_size, self.chosen["name"])
+        stages = halvings(self.image_size, self.name)
         cells, latent, width = (
             self.image_size // 2**stages,
-            self.chosen["latent"],
-            self.chosen["head_width"],
+            self.options.latent,
+            self.options.head_width,
         )
         self.encoder = _encoder(stages, cells, latent)
         self.decoder = _decoder(stages, cells, latent)
@@ -75,11 +75,11 @@ class Vae(Method):
 
     def phases(self, data: TrainingData) -> list[Phase]:
         (classify,) = super().phases(data)
-        return [Phase("encode", self.chosen["vae_epochs"] or classify.max_epochs), classify]
+        return [Phase("encode", self.options.vae_epochs or classify.max_epochs), classify]
 
     def optimisers(self, phase: str) -> dict[str, Optimiser]:
         if phase == "classify":
-            return {"head": self.optimiser(self.head, lr=self.chosen["head_lr"])}
+            return {"head": self.optimiser(self.head, lr=self.options.head_lr)}
         return {"vae": self.optimiser(self.encoder, self.decoder)}
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
@@ -118,7 +118,7 @@ class Vae(Method):
         error = F.binary_cross_entropy_with_logits(
             self.decoder(code).float(), images, reduction="none"
         )
-        return error.sum((1, 2, 3)) + self.chosen["beta"] * kl_divergence(mean, log_variance), code
+        return error.sum((1, 2, 3)) + self.options.beta * kl_divergence(mean, log_variance), code
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
         """Images next to their reconstructions; then each latent dimension traversed, the most

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.method import Batch, Method, Phase, StepOutput, TrainingData, Update
+from diagvib.methods.method import Batch, Method, StepOutput, TrainingData, Update
 from diagvib.models.network import Network
 
 # By how much erasing must lower a probability, as in the authors' code.
@@ -46,31 +46,31 @@ class W2d(Method):
             "default": 0.3333333333333333,
         },
     }
-    uses_head: ClassVar[bool] = True
+    uses_head = True
 
     def build(self) -> None:
         super().build()
         cells, name = _map_cells(self.model, self.image_size), self.settings["model"]["name"]
         if cells is None:
             raise DiagvibError(
-                f"method: {self.chosen['name']} erases cells of the last feature map, but the features "
+                f"method: {self.name} erases cells of the last feature map, but the features "
                 f"of model {name} are not a pooled map; choose small_cnn or a resnet"
             )
-        self.erased_cells = int(self.chosen["cells"] * cells)
+        self.erased_cells = int(self.options.cells * cells)
         if not self.erased_cells:
             raise DiagvibError(
-                f"method: {self.chosen['name']}: of the {cells} cells of model {name}'s last feature "
-                f"map, cells: {self.chosen['cells']} erases none; raise it, or use larger images"
+                f"method: {self.name}: of the {cells} cells of model {name}'s last feature "
+                f"map, cells: {self.options.cells} erases none; raise it, or use larger images"
             )
         self.pool = _last_pool(self.model)
 
-    def phases(self, data: TrainingData) -> list[Phase]:
+    def setup(self, data: TrainingData) -> None:
+        super().setup(data)
         images, size = len(data), self.settings["batch_size"]
         if not self.settings.get("drop_last", True):
             images += size - 1
-        self.hard_until = (1 - self.chosen["final_steps"]) * data.max_epochs * (images // size)
+        self.hard_until = (1 - self.options.final_steps) * data.max_epochs * (images // size)
         self.memory["step"] = torch.zeros((), dtype=torch.int64, device=data.labels.device)
-        return super().phases(data)
 
     def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
         features, maps = _features_and_map(self.model, self.pool, batch.inputs)
@@ -85,7 +85,7 @@ class W2d(Method):
 
     def hard(self, losses: Tensor) -> Tensor:
         """Which images of a batch to learn from, bool[B], by their losses, float[B]."""
-        images = max(1, int(self.chosen["hard_images"] * len(losses)))
+        images = max(1, int(self.options.hard_images * len(losses)))
         return _largest(losses, images) | (self.memory["step"] >= self.hard_until)
 
     def erased(self, maps: Tensor, labels: Tensor, hard: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class W2d(Method):
             ]
             without = self.classified(maps.masked_fill(decisive, 0))
             lowered = (logits.softmax(1) - without.softmax(1)).gather(1, labels[:, None]).squeeze(1)
-            images = (self.chosen["erased_images"] * hard.sum().double()).round()
+            images = (self.options.erased_images * hard.sum().double()).round()
             lowered.masked_fill_(~hard, 0)
             lowered_most = _largest(lowered, images) & (lowered > _LEAST)
             return decisive & lowered_most[:, None, None, None]

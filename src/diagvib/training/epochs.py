@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.methods.method import Sampling
 
 
@@ -29,6 +29,17 @@ def epoch_batches(
     else:
         order = chosen.cpu()[torch.randperm(len(chosen), generator=generator)]
     return order[:images].split(size)
+
+
+def check_sampling(chosen: Sampling, n: int) -> None:
+    """DiagvibError for weights of another number of images than n, or negative indices, either of
+    which torch would take for those of other images. Reads them; not for use in a step."""
+    for part in chosen if isinstance(chosen, list) else [] if chosen is None else [chosen]:
+        if len(part) != n if part.is_floating_point() else part.min() < 0:
+            raise DiagvibError(
+                f"method: sampling gives {one_line(part, 120)}; None, a weight for each of the {n} "
+                f"training images, or indices from 0 to {n - 1} are needed"
+            )
 
 
 def epoch_shape(chosen: Sampling, n: int, size: int, drop_last: bool = True) -> tuple[int, int]:

@@ -41,7 +41,9 @@ def make_optimiser(given: Optimiser) -> torch.optim.Optimizer:
         for key, value in given.settings.items()
         if key != "name"
     }
-    return OPTIMISERS[given.settings["name"]](given.parameters, **settings, fused=True)
+    return OPTIMISERS[given.settings["name"]](
+        list(dict.fromkeys(given.parameters)), **settings, fused=True
+    )
 
 
 def forget_where(optimiser: torch.optim.Optimizer, condition: Tensor) -> None:

@@ -4,12 +4,11 @@ import torch
 from torch import Tensor
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.plug_ins import own_code
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Unlabelled
 from diagvib.training.batches import Batches
-from diagvib.training.hook_checks import check_shape
 from diagvib.training.protocol import Protocol, autocast, deterministic
+from diagvib.training.running_metrics import check_shape
 
 
 @torch.inference_mode()
@@ -21,23 +20,20 @@ def predict(
     DiagvibError, beginning with `where`, if the logits have another shape or are not numbers: `max`
     would take these for the first class.
     """
-    parts, where = [], f"{where}: method: {method.chosen['name']}:"
+    parts = []
     with deterministic(images.device, protocol.threads):
         seed_generators(protocol.seed)
         method.eval()
         for batch in images.in_order():
-            with own_code(f"{where} predict", method.predict):
-                with autocast(protocol.on(images.device), images.device):
-                    logits = method.predict(Unlabelled(batch.pixels, batch.inputs))
-                check_shape(
-                    logits, (len(batch.labels), method.n_classes), f"{where} predict gives logits"
-                )
-                parts.append(logits.float().softmax(1).max(1))
+            with autocast(protocol.on(images.device), images.device):
+                logits = method.predict(Unlabelled(batch.pixels, batch.inputs))
+            check_shape(logits, (len(batch.labels), method.n_classes), "predict gives logits")
+            parts.append(logits.float().softmax(1).max(1))
     probability, index = (torch.cat(part).cpu() for part in zip(*parts, strict=True))
     lost = int(probability.isnan().sum())
     if lost:
         raise DiagvibError(
-            f"{where} the logits of {lost} of {len(index)} images are not numbers; "
+            f"{where}: the logits of {lost} of {len(index)} images are not numbers; "
             "check the model and method in evaluation mode, or set training.precision: fp32"
         )
     return index, probability

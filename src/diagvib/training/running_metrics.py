@@ -4,6 +4,7 @@ after it."""
 import torch
 from torch import Tensor
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, StepOutput
 
 
@@ -11,7 +12,8 @@ class RunningMetrics:
     """Sums of losses and of correct predictions, kept on the device: reading them once per epoch is
     the only wait."""
 
-    def __init__(self, device: torch.device):
+    def __init__(self, device: torch.device, n_classes: int):
+        self._n_classes = n_classes
         self._loss = torch.zeros((), dtype=torch.float64, device=device)
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._classifies = True
@@ -21,11 +23,19 @@ class RunningMetrics:
         self._correct.zero_()
 
     def add(self, output: StepOutput, batch: Batch) -> None:
+        """DiagvibError unless loss, logits and labels are those of the batch's images: others might
+        be broadcast. Reads nothing from the device."""
+        images = (len(batch.labels),)
+        check_shape(output.loss, images, "loss")
         self._loss += output.loss.detach().sum(dtype=torch.float64)
         if output.logits is None:
             self._classifies = False
         else:
             labels = batch.labels if output.labels is None else output.labels
+            check_shape(output.logits, (*images, self._n_classes), "logits")
+            check_shape(
+                labels, output.logits.shape if labels.is_floating_point() else images, "labels"
+            )
             labels = labels.argmax(1) if labels.is_floating_point() else labels
             self._correct += (output.logits.detach().argmax(1) == labels).sum()
 
@@ -35,6 +45,12 @@ class RunningMetrics:
             self._loss.item() / images,
             self._correct.item() / images if self._classifies else None,
         )
+
+
+def check_shape(values: Tensor, shape: tuple[int, ...], what: str) -> None:
+    """DiagvibError for what a method gives in another shape."""
+    if values.shape != shape:
+        raise DiagvibError(f"method: {what} of shape {list(values.shape)}; {list(shape)} is needed")
 
 
 def group_columns(cues: int, environments: int) -> list[str]:

@@ -13,23 +13,16 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError, Diverged, unknown_name
-from diagvib.foundation.plug_ins import own_code
+from diagvib.foundation.errors import DiagvibError, Diverged
 from diagvib.foundation.seeding import seed_generators
-from diagvib.methods.method import Batch, Method, Phase, Sampling, StepOutput
+from diagvib.methods.method import Method, Phase, Sampling
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint, Checkpoints
 from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
-from diagvib.training.epochs import epoch_batches, epoch_shape
-from diagvib.training.hook_checks import (
-    check_output,
-    check_phases,
-    check_sampling,
-    make_optimisers,
-)
-from diagvib.training.optimisers import forget_where
+from diagvib.training.epochs import check_sampling, epoch_batches, epoch_shape
+from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
 from diagvib.training.running_metrics import (
     RunningMetrics,
@@ -87,11 +80,9 @@ class Trainer:
     the run was interrupted and however many cores there are. Paper, Sec. A.2."""
 
     def __init__(self, method: Method, train: Batches, val: Batches, run: Run, protocol: Protocol):
-        """DiagvibError if the batch is larger than the training data, or the selection needs
-        something that the data lack."""
         self.device = train.device
         self.method, self.run, self.protocol = method, run, protocol
-        self._hook("to", lambda: method.to(self.device, memory_format=torch.channels_last))
+        method.to(self.device, memory_format=torch.channels_last)
         self.train, self.val = train, val
         self.batch_size, self.selection = (
             method.settings["batch_size"],
@@ -105,9 +96,8 @@ class Trainer:
         )
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
-        self.metrics = RunningMetrics(self.device)
+        self.metrics = RunningMetrics(self.device, method.n_classes)
         self.timings: list[Timing] = []
-        self._check()
 
     def fit(
         self,
@@ -120,9 +110,23 @@ class Trainer:
 
         Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the
         history. graphs: records the steps, which changes how fast they start, not what they
-        compute. DiagvibError if the data lack what the method must be told; Diverged if the loss is
-        no longer a number.
+        compute. DiagvibError, beginning with the run's name, if the data lack what the method must
+        be told or the selection needs, or are fewer than a batch; Diverged if the loss is no longer
+        a number.
         """
+        try:
+            return self._fit(checkpoint, callback, tracker, graphs)
+        except DiagvibError as error:
+            raise type(error)(f"{self.run.name}: {error}") from None
+
+    def _fit(
+        self,
+        checkpoint: Checkpoint | None,
+        callback: Callback | None,
+        tracker: Tracker | None,
+        graphs: CudaGraphs | None,
+    ) -> Fitted:
+        self._check()
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
         with (
             deterministic(self.device, self.protocol.threads),
@@ -132,8 +136,8 @@ class Trainer:
             ).finished() as self.checkpoints,
         ):
             seed_generators(self._phase_seed)
-            self.phases = self._hook("phases", lambda: list(self.method.phases(self.data)))
-            self._hook("phases", check_phases, self.phases, self._selections, self.method)
+            self.method.setup(self.data)
+            self.phases = self.method.phases(self.data)
             if not self._restore(checkpoint):
                 self._start_phase()
             self.callback.on_run(self.progress.history)
@@ -143,18 +147,6 @@ class Trainer:
         best = self.progress.best
         return Fitted(self.progress.history, best["epoch"], best["val_loss"], self.timings)
 
-    def _hook(self, name: str, work: Callable, *arguments):
-        """What `work`, or the hook of that name in it, gives or raises. Costs nothing if it gives."""
-        try:
-            return work(*arguments)
-        except (Exception, SystemExit):
-            where = f"method: {self.method.chosen['name']}: {name}"
-            try:
-                with own_code(where, getattr(self.method, name, None)):
-                    raise
-            except DiagvibError as error:
-                raise DiagvibError(f"{self.run.name}: {error}") from error
-
     @property
     def phase(self) -> Phase:
         return self.phases[self.progress.phase]
@@ -162,21 +154,21 @@ class Trainer:
     def _start_phase(self) -> None:
         seed_generators(self._phase_seed)
         with self._autocast():
-            self._hook("start_phase", self.method.start_phase, self.phase.name, self.data)
+            self.method.start_phase(self.phase.name, self.data)
         self._make_optimisers()
 
     def _make_optimisers(self) -> None:
-        self.optimisers = self._hook("optimisers", make_optimisers, self.phase.name, self.method)
+        given = self.method.optimisers(self.phase.name)
+        self.optimisers = {name: make_optimiser(each) for name, each in given.items()}
 
     def _train_phase(self) -> None:
         progress, phase = self.progress, self.phase
         seed_generators(self._phase_seed)
-        chosen = self._hook("sampling", self.method.sampling, phase.name, self.data)
-        self._hook("sampling", check_sampling, chosen, len(self.train), self.method)
-        images, _ = self._hook(
-            "sampling", epoch_shape, chosen, len(self.train), self.batch_size, self.drop_last
-        )
-        step, self.metrics = self._step_function(), RunningMetrics(self.device)
+        chosen = self.method.sampling(phase.name, self.data)
+        check_sampling(chosen, len(self.train))
+        images, _ = epoch_shape(chosen, len(self.train), self.batch_size, self.drop_last)
+        step = self._step_function()
+        self.metrics = RunningMetrics(self.device, self.method.n_classes)
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
@@ -188,7 +180,7 @@ class Trainer:
             self.callback.on_epoch(row)
 
     def _end_phase(self) -> None:
-        self._hook("load_state_dict", self.method.load_state_dict, self.progress.best["weights"])
+        self.method.load_state_dict(self.progress.best["weights"])
         if self.progress.phase + 1 < len(self.phases):
             self.progress.phase += 1
             self.progress.epochs_in_phase, self.progress.best = 0, {}
@@ -231,7 +223,7 @@ class Trainer:
         self.method.train()
         self.metrics.clear()
         for index in self.train.ahead(batches):
-            self._hook("training_step", step, index)
+            step(index)
             self.callback.on_step(len(index))
         means = self.metrics.means(images)
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
@@ -241,13 +233,9 @@ class Trainer:
         batch = self.train.batch(index)
         with self._autocast():
             output = self.method.training_step(self.phase.name, batch, self._update)
-        check_output(output, batch, "training_step", self.method)
         self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
-        if name not in self.optimisers:
-            where = f"method: {self.method.chosen['name']}: update"
-            raise unknown_name("optimiser", name, self.optimisers, where)
         optimiser = self.optimisers[name]
         if forget is not None:
             forget_where(optimiser, forget)
@@ -271,9 +259,11 @@ class Trainer:
     def _validate(self) -> dict:
         seed_generators(epoch_seed(self.run, self.protocol.seed, 0))
         self.method.eval()
-        metrics, predicted = RunningMetrics(self.device), []
+        metrics, predicted = RunningMetrics(self.device, self.method.n_classes), []
         for batch in self.val.in_order():
-            output = self._hook("validation_step", self._validation_step, batch, metrics)
+            with self._autocast():
+                output = self.method.validation_step(self.phase.name, batch)
+            metrics.add(output, batch)
             if output.logits is not None:
                 predicted.append(output.logits.argmax(1))
         loss, accuracy = metrics.means(len(self.val))
@@ -289,13 +279,6 @@ class Trainer:
             )
             row |= cue_preferences(prediction, self.val.followed)
         return row
-
-    def _validation_step(self, batch: Batch, metrics: RunningMetrics) -> StepOutput:
-        with self._autocast():
-            output = self.method.validation_step(self.phase.name, batch)
-        check_output(output, batch, "validation_step", self.method)
-        metrics.add(output, batch)
-        return output
 
     def _select(self, row: dict) -> None:
         """Keep the weights if this epoch is better than all before in its phase. Ties, which are
@@ -335,10 +318,7 @@ class Trainer:
             {
                 "progress": vars(self.progress),
                 "weights": self.method.state_dict(),
-                "memory": self._hook(
-                    "memory",
-                    lambda: {key: value.detach() for key, value in self.method.memory.items()},
-                ),
+                "memory": {name: value.detach() for name, value in self.method.memory.items()},
                 "optimisers": {
                     name: optimiser.state_dict() for name, optimiser in self.optimisers.items()
                 },
@@ -351,7 +331,7 @@ class Trainer:
         if state is None:
             return False
         self.progress = Progress(**state["progress"])
-        self._hook("load_state_dict", self.method.load_state_dict, state["weights"])
+        self.method.load_state_dict(state["weights"])
         self.method.memory = {
             name: value.to(self.device) for name, value in state["memory"].items()
         }
@@ -363,12 +343,12 @@ class Trainer:
     def _check(self) -> None:
         if self.batch_size > len(self.train):
             raise DiagvibError(
-                f"{self.run.name}: batch_size {self.batch_size} is more than the {len(self.train)} "
+                f"batch_size {self.batch_size} is more than the {len(self.train)} "
                 f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train"
             )
         if self.selection not in self._selections:
             raise DiagvibError(
-                f"{self.run.name}: selection: {self.selection} of {self.run.baseline} needs cues "
+                f"selection: {self.selection} of {self.run.baseline} needs cues "
                 f"or environments that the study lacks; it offers {', '.join(self._selections)}"
             )
 
@@ -381,7 +361,7 @@ class Trainer:
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
                 raise Diverged(
-                    f"{self.run.name}: {key} is {row[key]} in epoch {row['epoch']}; {advice} the lr "
+                    f"{key} is {row[key]} in epoch {row['epoch']}; {advice} the lr "
                     f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
                     + (
                         ", or set training.precision: fp32"

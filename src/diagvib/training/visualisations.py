@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from diagvib.foundation.files import write_table
-from diagvib.foundation.plug_ins import own_code
 from diagvib.foundation.seeding import seed_generators
 from diagvib.images.files import Images
 from diagvib.methods.method import Denormalise, Method, Unlabelled, Visualisation
@@ -56,10 +55,8 @@ def write_visualisations(
     """
     shown = shown_images(test, run)
     images = test.table.take(shown).select(["group", *test.factors])
-    where = f"{run.name}: method: {method.chosen['name']}: visualisations"
-    with own_code(where, method.visualisations):
-        drawn = _draw(method, batches, torch.tensor(shown), protocol)
-        content = visualisation_table(drawn, images, test.factors[run.target])
+    drawn = _draw(method, batches, torch.tensor(shown), protocol)
+    content = visualisation_table(drawn, images, test.factors[run.target])
     write_table(
         path,
         content,
