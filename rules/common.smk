@@ -5,8 +5,8 @@ from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.devices import likely_gpu
-from diagvib.images import DIGESTS_FILE
-from diagvib.operations.stage_code import renders, stage_digest
+from diagvib.images import DIGESTS_FILE, FEATURES_FILE
+from diagvib.operations.stage_code import network_of, renders, stage_digest
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
 from diagvib.settings.config import stage_settings
@@ -29,20 +29,21 @@ RAW_DIGESTS, PREPARED_DIGESTS, IMAGE_DIGESTS, RUN_DIGESTS = (f"{folder}/{DIGESTS
     LAYOUT.raw("{scene}"), LAYOUT.prepared("{scene}"), LAYOUT.images("{study}", "{binding}"),
     LAYOUT.runs("{baseline}", "{study}", "{binding}")))
 RECIPE_FILE = str(LAYOUT.recipes("{study}", "{binding}"))
+FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FILE}"
 
 
 # Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
     text = cache(lambda *names: json.dumps(stage_settings(CONFIG, name, *names), sort_keys=True))
-    return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline"))
+    return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
 
 
 def code(name):
     """A rule's `code`: a digest of the files that decide what one of its jobs makes."""
     digest = cache(lambda *names: stage_digest(CONFIG, name, *names))
     return lambda wildcards: digest(
-        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline"))
+        SCENES.get(wildcards.get("scene")), wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
 
 
 def fetched(scene):
@@ -55,10 +56,17 @@ def prepared(study):
     return PREPARED_DIGESTS.format(scene=folder_name(study_of(CONFIG, study).scene))
 
 
-def images(study, binding, baseline):
-    """What training jobs read: the digests of image files, or recipes; and the prepared data if they render."""
+def images(study, binding, rendered):
+    """A dataset's images: the digests of image files, or recipes; and the prepared data if they are rendered."""
     file = IMAGE_DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE
-    return [file.format(study=study, binding=binding)] + [prepared(study)] * renders(CONFIG, baseline)
+    return [file.format(study=study, binding=binding)] + [prepared(study)] * rendered
+
+
+def training_data(study, binding, baseline):
+    """What training jobs read: images, or the features of a frozen network."""
+    if network := network_of(CONFIG, baseline):
+        return [FEATURES.format(network=network, study=study, binding=binding)]
+    return images(study, binding, renders(CONFIG, baseline))
 
 
 RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]
@@ -78,3 +86,4 @@ wildcard_constraints:
     study="[A-Za-z0-9][A-Za-z0-9_.-]*",
     binding="[A-Za-z0-9][A-Za-z0-9_.-]*",
     baseline="[A-Za-z0-9][A-Za-z0-9_.-]*",
+    network="[A-Za-z0-9][A-Za-z0-9_.-]*",

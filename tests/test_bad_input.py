@@ -346,7 +346,6 @@ BASELINES = [
         "2020-01-01",
     ),
     ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
-    ("x", model("resnet18", frozen=True), ("x.model.frozen", "needs the key weights")),
     (
         "x",
         model("resnet18", weights_file="w.pth"),

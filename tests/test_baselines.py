@@ -353,9 +353,8 @@ SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
         ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
         (
             "model: {name: small_cnn, weights: IMAGENET1K_V1}",
-            "mine.model.weights: only torchvision's classifiers have",
+            "mine.model.weights: small_cnn has no published weights",
         ),
-        ("model: {name: resnet18, frozen: true}", "mine.model.frozen: this needs the key weights"),
         ("normalise: imagnet", "mine.normalise"),
         ("selection: val_lost", "mine.selection"),
         ("kind: torchvision", "mine.kind: this key is now model, method or both"),

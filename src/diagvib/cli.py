@@ -208,6 +208,41 @@ def render(
 
 
 @app.command()
+def encode(
+    network: Annotated[
+        str,
+        typer.Argument(
+            metavar="NETWORK",
+            callback=_checked_name,
+            help="A baseline with a frozen network, or that network's folder in data/features.",
+        ),
+    ],
+    study: StudyName,
+    binding: BindingName,
+    config: Config = None,
+    override: Override = None,
+    settings: Settings = None,
+    root: Root = None,
+    device: Device = None,
+    threads: Threads = None,
+    mirror: Mirror = None,
+) -> None:
+    """Compute the features of a frozen network for a study and binding. Covers all dataset
+    samples; all baselines with this network share them."""
+    job = Job("encode", config, override, settings, root, study=study, baseline=network)
+    study = job.check_binding(study, binding)
+    stages.encode(
+        job.layout,
+        job.settings,
+        study,
+        binding,
+        job.device(device),
+        _cores(threads),
+        mirror or job.mirror,
+    )
+
+
+@app.command()
 def train(
     baseline: BaselineName,
     study: StudyName,

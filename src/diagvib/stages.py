@@ -17,6 +17,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene, source_state
+from diagvib.settings.baselines import is_frozen, network_name
 from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout, job_runs
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
@@ -124,12 +125,39 @@ def _recipes(
     )
 
 
+def encode(
+    layout: Layout,
+    settings: dict,
+    study: str,
+    binding: str,
+    device: str,
+    threads: int,
+    mirror: Path | None = None,
+) -> None:
+    """Compute the features of a frozen network for all images of a (study, binding). mirror: as
+    for `train`."""
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.training.encode import Encoding, encode
+
+    chosen, encoder = resolve_device(device), settings["encoder"]
+    encode(
+        Encoding(encoder, chosen, threads, mirror and mirror / "weights"),
+        _datasets(layout, settings, study, binding, chosen),
+        settings["samples"],
+        layout.features(network_name(encoder), study, binding),
+    )
+
+
 def _datasets(
     layout: Layout, settings: dict, study: str, binding: str, device: torch.device
 ) -> Datasets:
-    """The source of a training's images for a (study, binding): files, or recipes rendered on
-    `device`."""
+    """The source of a training's images for a (study, binding): files, recipes rendered on
+    `device`, or, for a frozen network, its features."""
     from diagvib.images.datasets import ImageFiles
+    from diagvib.images.features import FeatureFiles
+
+    if "baseline" in settings and is_frozen(settings["baseline"]):
+        return FeatureFiles(layout.features(network_name(settings["baseline"]), study, binding))
 
     if settings["images"] == "parquet":
         return ImageFiles(layout.images(study, binding))
@@ -221,6 +249,8 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
     from diagvib.images.datasets import ImageFiles
 
     tuning = settings["tuning"]
+    if is_frozen(settings["baseline"]):
+        return  # missing features are named when they are read
     study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
     needed = (
         [files.path(sample, split) for sample in tuning["samples"] for split in SPLITS]

@@ -4,7 +4,10 @@ not import torch."""
 from diagvib.foundation.files import DIGESTS_FILE
 from diagvib.studies.study import SPLITS
 
-__all__ = ["DIGESTS_FILE", "IMAGE_FILES", "made_from"]
+__all__ = ["DIGESTS_FILE", "FEATURES_FILE", "IMAGE_FILES", "made_from"]
+
+# Stands for all features of a (study, binding).
+FEATURES_FILE = "features.json"
 
 
 def made_from(recipes: dict, size: int) -> dict:

@@ -1,17 +1,19 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both
 give the same."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_json, read_metadata
+from diagvib.foundation.files import file_sha256, read_json, read_metadata, read_table
 from diagvib.images import DIGESTS_FILE, made_from
-from diagvib.images.files import Images, pixel_format, read_images, render_batches
+from diagvib.images.files import Images, pixel_format, read_chunks, read_images, render_batches
 from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.preference import speaks_for
@@ -34,6 +36,13 @@ class Datasets(Protocol):
 
     def load(self, sample: int, split: str) -> Images:
         """A split in memory."""
+
+    def table(self, sample: int, split: str) -> pa.Table:
+        """The recipe columns of a split."""
+
+    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+        """The pixels of a split, uint8[B, H, W, 3], a few hundred images at a time. start: the
+        first row, which is the end of an earlier chunk."""
 
 
 # Keys of a study's definition. How results are judged is no property of the images.
@@ -82,6 +91,15 @@ class ImageFiles:
     def load(self, sample: int, split: str) -> Images:
         self.check(sample, split)
         return read_images(self.path(sample, split))
+
+    def table(self, sample: int, split: str) -> pa.Table:
+        path = self.path(sample, split)
+        names = pq.read_schema(path).names if path.exists() else []
+        return read_table(path, [name for name in names if name != "image"])
+
+    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+        self.check(sample, split)
+        return read_chunks(self.path(sample, split), start)
 
     def check(self, sample: int, split: str) -> None:
         """DiagvibError if a file is not the one that was rendered."""
@@ -163,6 +181,12 @@ class RenderedRecipes:
     def recipes(self, sample: int, split: str) -> pa.Table:
         """The recipe table of a split."""
         return select_recipes(self._recipes, sample, split, self._path)
+
+    def table(self, sample: int, split: str) -> pa.Table:
+        return self.recipes(sample, split)
+
+    def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
+        return render_batches(self.recipes(sample, split).slice(start), self.renderer)
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)

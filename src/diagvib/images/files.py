@@ -178,6 +178,18 @@ def read_images(path: str | Path) -> Images:
     return Images(torch.from_numpy(pixels), table, metadata)
 
 
+def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
+    """The pixels of an image file, uint8[B, H, W, 3], a row group at a time. start: the first row
+    of a row group."""
+    with open_parquet(path) as file:
+        shape, row = file_metadata(file, path)["image_shape"], 0
+        for number in range(file.num_row_groups):
+            if row >= start:
+                column = file.read_row_group(number, columns=["image"])["image"]
+                yield torch.from_numpy(image_pixels(column.combine_chunks(), shape, path))
+            row += file.metadata.row_group(number).num_rows
+
+
 def _check_shape(shape: object, path: str | Path) -> None:
     square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
     if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:

@@ -23,6 +23,7 @@ class AugMix(Method):
     and images flipped at random; flip is false here, since a mirrored digit is another shape.
     """
 
+    pixels = True
     options: ClassVar[dict] = {
         "severity": {
             "description": "how strong an operation may be, of 10",

@@ -17,6 +17,7 @@ class CutMix(Method):
     the batch, whose label gets the share of pixels that the box actually covers. Published, also
     for UrbanCars: alpha 1."""
 
+    pixels = True
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
     }

@@ -22,6 +22,7 @@ class Cutout(Method):
     log-uniform in `ratio`, and its position is uniform. Published for UrbanCars, where cutout is
     random erasing: p 0.1, area 0.02 to 0.33, ratio 0.3 to 3.3."""
 
+    pixels = True
     options: ClassVar[dict] = {
         "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.1},
         "area": {

@@ -17,6 +17,7 @@ class EnvMixup(ByEnvironment):
     the one-hot labels, with one s ~ Beta(alpha, alpha) for each pair of environments. Published:
     alpha 0.2."""
 
+    pixels = True
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.2},
     }

@@ -19,6 +19,7 @@ class Lisa(ByEnvironment):
     the same label and another environment; otherwise one of the same environment and another label.
     Published: 0.5, alpha 2."""
 
+    pixels = True
     options: ClassVar[dict] = {
         "same_label": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 2.0},

@@ -28,7 +28,7 @@ class Unlabelled:
     """Images to classify, on the training device.
 
     pixels: uint8[B, H, W, 3] as rendered. inputs: float32[B, 3, H, W], the pixels z-scored per
-    channel.
+    channel. With a frozen network, both are its features, [B, D].
     """
 
     pixels: Tensor
@@ -169,7 +169,7 @@ class Method(nn.Module):
     optimisers. `build` and `phases` are called again; what a step writes to any other attribute,
     such as a counter, is lost.
 
-    `supervision`, `options`, `own_network` and `needs` are read from the source, without running it, so
+    `supervision`, `options`, `own_network`, `needs` and `pixels` are read from the source, without running it, so
     that a configuration is checked quickly: they must be written as literals.
     """
 
@@ -184,6 +184,9 @@ class Method(nn.Module):
     # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as
     # `data.counterfactuals`.
     needs = ()
+    # Whether it changes pixels or reads more of them than features, and so cannot train a head on
+    # stored features.
+    pixels = False
     # Whether it needs a network with features, and one whose head it may replace, or apply to
     # anything but the features of the latest pass.
     uses_features = False

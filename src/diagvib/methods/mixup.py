@@ -15,6 +15,7 @@ class Mixup(Method):
     batch; j is the previous image in the batch, whose order is random. Published for UrbanCars:
     alpha 0.1."""
 
+    pixels = True
     options: ClassVar[dict] = {
         "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.1},
     }

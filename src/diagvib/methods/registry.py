@@ -67,6 +67,7 @@ class Declaration:
     options: dict = field(default_factory=dict)
     own_network: bool = False
     needs: tuple[str, ...] = ()
+    pixels: bool = False
 
     @property
     def defaults(self) -> dict:
@@ -91,6 +92,7 @@ class _Declared(Strict):
     )
     own_network: bool = False
     needs: list[Literal[tuple(ABILITIES)]] = Field([])
+    pixels: bool = False
 
 
 def declaration(name: str, where: str = "method") -> Declaration:
@@ -157,6 +159,7 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         {**base.options, **values.get("options", {})},
         values.get("own_network", base.own_network),
         tuple(values.get("needs", base.needs)),
+        values.get("pixels", base.pixels),
     )
 
 

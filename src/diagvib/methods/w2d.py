@@ -30,6 +30,7 @@ class W2d(Method):
     it. Needs a network whose features are its pooled last map.
     """
 
+    pixels = True
     options: ClassVar[dict] = {
         "hard_images": {
             "type": "number",

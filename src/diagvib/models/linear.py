@@ -1,4 +1,4 @@
-"""`linear`, one linear layer on stored features of another network: for training last layers."""
+"""`linear`, the head of a frozen network, trained on features that were computed before."""
 
 from torch import nn
 
@@ -7,14 +7,19 @@ from diagvib.models.network import Network
 
 
 def linear(settings: dict, n_classes: int, image_size: int) -> Network:
-    """Vectors float[B, features] to logits. options: features, their number; image_size: 0, as
-    there is no image.
+    """Vectors float[B, features] to logits. options: features, their number, and mlp, the units of
+    a hidden layer, if there is one; image_size: 0, as there is no image.
 
     DiagvibError if it is used on images.
     """
-    if image_size or "features" not in settings["options"]:
+    options = settings["options"]
+    if image_size or "features" not in options:
         raise DiagvibError(
-            "model: linear reads features, not images; it trains last layers (docs/imagenet_w.md); for "
-            "images choose another model"
+            "model: linear reads features, not images; name the network of the features, with "
+            "frozen: true, or another model"
         )
-    return Network(nn.Identity(), nn.Linear(settings["options"]["features"], n_classes))
+    width = options.get("mlp")
+    if not width:
+        return Network(nn.Identity(), nn.Linear(options["features"], n_classes))
+    hidden = nn.Sequential(nn.Linear(options["features"], width), nn.ReLU())
+    return Network(hidden, nn.Linear(width, n_classes))

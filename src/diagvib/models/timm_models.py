@@ -8,8 +8,8 @@ from diagvib.models.network import Network, check_logits, separated_if_equal
 
 
 def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
-    """`timm/NAME`: timm's model of that name, randomly initialised, with a last layer for
-    `n_classes`.
+    """`timm/NAME`: timm's model of that name, randomly initialised, or with the published weights of
+    a tag, with a last layer for `n_classes`.
 
     `options` are passed to timm.create_model (timm/vit_tiny_patch16_224: {img_size: 128}).
     DiagvibError if timm is not installed, the name is unknown, or the model does not accept an
@@ -25,11 +25,17 @@ def timm_model(settings: dict, n_classes: int, image_size: int) -> Network:
         ) from None
     if not timm.is_model(name):
         raise unknown_name("timm model", name, timm.list_models(), "model")
+    tag = settings["weights"]
     try:
         net = timm.create_model(
-            name, pretrained=False, num_classes=n_classes, **settings["options"]
+            f"{name}.{tag}" if tag else name,
+            pretrained=bool(tag),
+            num_classes=n_classes,
+            **settings["options"],
         )
-    except Exception as error:  # timm may raise anything for an invalid value
-        raise DiagvibError(f"options of model '{name}' do not fit it: {reason(error)}") from None
+    except Exception as error:  # timm may raise anything for an invalid value, or without network
+        wrong = f"with weights {tag} is not available" if tag else "do not fit it"
+        what = f"model '{name}'" if tag else f"options of model '{name}'"
+        raise DiagvibError(f"{what} {wrong}: {reason(error)}") from None
     check_logits(copy.deepcopy(net).train(), f"model '{name}'", n_classes, image_size)
     return separated_if_equal(net, n_classes, image_size)

@@ -26,9 +26,7 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
     `options` are passed to torchvision's function (vit_b_16: {image_size: 128}). weights:
     torchvision's name for published ones (IMAGENET1K_V1); weights_file, a local file with them
     instead of a download; weights_sha256, the hash of that file, by default the start of the hash
-    that torchvision publishes. frozen: only the new last layer learns; batch norm's scale and shift
-    are frozen too, but it still normalises by the batch, so that its running statistics drift to
-    the dataset, as in the published code; frozen_statistics: it uses its ImageNet statistics
+    that torchvision publishes. frozen_statistics: batch norm uses its ImageNet statistics
     throughout. DiagvibError for an unknown name (similar ones are suggested), an option or image
     size that the model does not accept, or weights that are unavailable, unreadable or have the
     wrong hash.
@@ -43,8 +41,6 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
         _pretrained(net, settings, n_classes) if settings["weights"] else separated(net, n_classes)
     )
     check_logits(copy.deepcopy(network).train(), f"model '{name}'", n_classes, image_size)
-    if settings["frozen"]:
-        network.body.requires_grad_(False)
     network.frozen_statistics = settings["frozen_statistics"]
     return network
 

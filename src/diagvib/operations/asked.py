@@ -5,6 +5,8 @@ from functools import cache
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
+from diagvib.images import FEATURES_FILE
+from diagvib.settings.baselines import network_name
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import Layout, Run, expected_runs, job_runs, train_jobs
 from diagvib.studies.study import SPLITS
@@ -49,6 +51,9 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] | None:
     try:
+        if network := network_name(settings["baseline"]):
+            noted = read_json(layout.features(network, run.study, run.binding) / FEATURES_FILE)
+            return {split: noted[f"{run.dataset}/{split}"]["sha256"] for split in SPLITS}
         if settings["images"] == "parquet":
             noted = read_json(layout.digests(run.study, run.binding))
             return {split: noted[f"{run.dataset}/{split}.parquet"] for split in SPLITS}

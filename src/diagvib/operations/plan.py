@@ -10,6 +10,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
@@ -110,9 +111,14 @@ def _disk(config: dict, all_runs: list) -> dict[str, int]:
 
 
 def _is_own(baseline: dict) -> bool:
-    """Whether its model or method is the user's own, which a plan does not import."""
+    """Whether its model or method is the user's own, which a plan does not import, or its
+    network frozen, so that its head's size depends on features that are not there yet."""
     settings = baseline["settings"]
-    return ":" in settings["method"]["name"] or ":" in (settings["model"] or {}).get("name", "")
+    return (
+        is_frozen(settings)
+        or ":" in settings["method"]["name"]
+        or ":" in (settings["model"] or {}).get("name", "")
+    )
 
 
 def _weights_bytes(settings: dict, image_size: int) -> int:

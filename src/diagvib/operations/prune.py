@@ -8,6 +8,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.records import RECORDS, all_records
+from diagvib.settings.baselines import network_name
 from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
 
 
@@ -53,7 +54,7 @@ def _agreed(question: str) -> bool:
 
 
 def find_unneeded(configs: list[dict]) -> list[Unneeded]:
-    """What is under the configurations' roots in data/recipes, images, checkpoints and
+    """What is under the configurations' roots in data/recipes, images, features, checkpoints and
     results/runs, and not asked for."""
     needed = {path for config in configs for path in _needed(config)}
     above = {parent.resolve() for parent in {parent for path in needed for parent in path.parents}}
@@ -112,7 +113,13 @@ def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
 
 def _pruned_folders(root: Path) -> list[Path]:
     layout = Layout(root)
-    return [layout.all_recipes, layout.all_images, layout.all_checkpoints, layout.all_runs]
+    return [
+        layout.all_recipes,
+        layout.all_images,
+        layout.all_features,
+        layout.all_checkpoints,
+        layout.all_runs,
+    ]
 
 
 def _needed(config: dict) -> Iterable[Path]:
@@ -126,7 +133,10 @@ def _needed(config: dict) -> Iterable[Path]:
                 layout.images(study, binding) / str(sample)
                 for sample in range(dataset_count(config))
             )
+    frozen = {entry["name"]: network_name(entry["settings"]) for entry in config["baselines"]}
     for job in train_jobs(config):
+        if frozen[job[0]]:
+            yield layout.features(frozen[job[0]], *job[1:])
         yield layout.checkpoints(*job)
         yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.scenes import scene_entries
-from diagvib.settings.baselines import load_settings
+from diagvib.settings.baselines import load_settings, network_name
 from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import scenes, study_of
 from diagvib.studies.study import study_files
@@ -31,11 +31,15 @@ def stage_code(
         chosen = [study_of(config, config["tuning"]["study"]).scene]
     else:
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
+    if stage == "encode" and config["images"] == "parquet":
+        chosen = []
     entries = [entry for name in chosen for entry in scene_entries(name)]
     if baseline:
-        entries += code_digest.baseline_entries(
-            stage_settings(config, stage, study, baseline)["baseline"]
-        )
+        settings = stage_settings(config, stage, study, baseline)
+        if stage == "encode":
+            model = {**settings["encoder"]["model"], "frozen": False}
+            settings = {"baseline": {"model": model, "method": {"name": "erm"}}}
+        entries += code_digest.baseline_entries(settings["baseline"])
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += map(Path, study_files(config["studies_from"]))
@@ -45,6 +49,12 @@ def stage_code(
 @cache
 def _settings(baseline: str, further: tuple[str, ...]) -> dict:
     return load_settings(baseline, further)
+
+
+def network_of(config: dict, baseline: str) -> str | None:
+    """The folder of the features that training jobs of a baseline read; None without a frozen
+    network."""
+    return network_name(_settings(baseline, tuple(config["baselines_from"])))
 
 
 def renders(config: dict, baseline: str) -> bool:

@@ -5,6 +5,8 @@ Does not import torch, so that planning stays quick. `python -m diagvib.settings
 the files' schema.
 """
 
+import hashlib
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -21,7 +23,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
 from diagvib.foundation.versions import once_per_version
 from diagvib.methods.registry import METHODS, Declaration, declaration
-from diagvib.models.registry import check_model, family
+from diagvib.models.registry import PACKAGES, check_model, family
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -39,6 +41,59 @@ _FORMER = {
     "betas": "optimiser.betas",
 }
 _OWN = r"\w+(\.\w+)*:\w+"
+# Keys of a frozen `model`, which others do not have.
+_OF_FEATURES = ("input", "layer", "dtype", "head")
+SHA256 = "^[0-9a-fA-F]{8,64}$"
+Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
+
+
+class WeightsFile(Strict):
+    """A file with a network's state dict: on disk, or the only one in an installed package."""
+
+    file: str | None = Field(None, description="A local file.")
+    package: str | None = Field(
+        None, description="An installed Python package, by the name under which it is imported."
+    )
+    sha256: str | None = Field(
+        None, pattern=SHA256, description="The file's sha256, or its first digits."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, value):
+        known = isinstance(value, dict) and PACKAGES.get(str(value.get("package")))
+        return {"sha256": known, **value} if known else value
+
+    @model_validator(mode="after")
+    def _one(self) -> "WeightsFile":
+        if bool(self.file) == bool(self.package):
+            raise Misplaced("file", "name either a file or an installed package")
+        if not self.sha256:
+            raise Misplaced("sha256", "weights are trusted only by their hash; give the file's")
+        return self
+
+
+class Input(Strict):
+    """What a frozen network gets. Without mean and std, the baseline's `normalise` decides."""
+
+    size: int | None = Field(
+        None, ge=16, le=2048, description="Pixels per side to which images are resized."
+    )
+    mean: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
+    std: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
+    interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+
+    @model_validator(mode="after")
+    def _both(self) -> "Input":
+        if (self.mean is None) != (self.std is None):
+            raise Misplaced("mean" if self.mean is None else "std", "give both mean and std")
+        return self
+
+
+class Mlp(Strict):
+    """A head with one hidden layer."""
+
+    mlp: int = Field(ge=1, le=65536, description="Units of the hidden layer.")
 
 
 class ModelSettings(Strict):
@@ -50,44 +105,65 @@ class ModelSettings(Strict):
         "package.module:function is needed",
     )
     options: dict[str, JsonValue] = Field({}, description="Arguments for the model.")
-    weights: str | None = Field(
-        None, description="torchvision's name of published weights; random if not given."
+    weights: str | WeightsFile | None = Field(
+        None,
+        description="The name of published weights (torchvision's, or timm's tag), or where a file "
+        "of them is; random if not given.",
     )
     weights_file: str | None = Field(
-        None, description="A local file with these weights instead of a download."
+        None, description="A local file with torchvision's weights instead of a download."
     )
     weights_sha256: str | None = Field(
         None,
-        pattern="^[0-9a-fA-F]{8,64}$",
+        pattern=SHA256,
         description="The sha256 of weights_file, "
         "or its first digits; by default torchvision's hash.",
     )
-    frozen: bool = Field(False, description="Only the last layer is trained.")
+    frozen: bool = Field(
+        False, description="Only a new head is trained, on features that are computed once."
+    )
     frozen_statistics: bool = Field(
         False, description="Batch norm keeps the statistics that came with the weights."
     )
+    input: Input | None = Field(None, description="What a frozen network gets.")
+    layer: str | None = Field(
+        None,
+        description="The module of a frozen network whose output are the features, averaged over "
+        "the image; by default they are the input of its last linear layer.",
+    )
+    dtype: Literal["float32", "float16"] | None = Field(
+        None, description="How features are stored. Default: float32."
+    )
+    head: Literal["linear"] | Mlp | None = Field(
+        None, description="What is trained on features. Default: linear."
+    )
 
     @model_validator(mode="after")
-    def _of_published_weights(self) -> "ModelSettings":
-        given = sorted(
-            self.model_fields_set
-            - {"name", "options"}
-            - {key for key in self.model_fields_set if not getattr(self, key)}
-        )
-        if given and family(self.name) != "torchvision":
+    def _fitting(self) -> "ModelSettings":
+        kind = family(self.name)
+        for key in ("frozen_statistics", "weights_file", "weights_sha256"):
+            if getattr(self, key) and kind != "torchvision":
+                raise Misplaced(
+                    key, f"only torchvision's classifiers have this key, and {self.name} is not one"
+                )
+            if getattr(self, key) and not isinstance(self.weights, str):
+                raise Misplaced(
+                    key,
+                    "this needs the key weights, the name of published ones, such as IMAGENET1K_V1",
+                )
+        if isinstance(self.weights, str) and kind not in ("torchvision", "timm"):
             raise Misplaced(
-                given[0],
-                f"only torchvision's classifiers have this key, and {self.name} is not one",
-            )
-        if given and not self.weights:
-            raise Misplaced(
-                given[0],
-                "this needs the key weights, the name of published ones, such as IMAGENET1K_V1",
+                "weights",
+                f"{self.name} has no published weights; name a file of yours: "
+                "{file: PATH, sha256: HASH}",
             )
         if self.weights_sha256 and not self.weights_file:
             raise Misplaced(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
+        for key in ("input", "layer", "dtype", "head"):
+            if getattr(self, key) is not None and not self.frozen:
+                raise Misplaced(key, "this is for features; it needs frozen: true")
         return self
 
 
@@ -183,6 +259,13 @@ class Baseline(Strict):
         return {"name": value} if isinstance(value, str) else value
 
 
+class EncoderSettings(Strict):
+    """The frozen network whose features a job of the stage `encode` makes."""
+
+    model: ModelSettings
+    normalise: Literal["dataset", "imagenet"] | None
+
+
 def _entries(path: Path) -> dict[str, object]:
     entries = read_yaml(path)
     if not isinstance(entries, dict) or not entries:
@@ -267,7 +350,48 @@ def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> d
     if not own and not settings["model"]:
         raise DiagvibError(f"{where}: the key {name}.model is missing")
     check_model(settings["model"], f"{where}: {name}.model")
+    _check_frozen(settings, f"{where}: {name}")
     return settings
+
+
+def _check_frozen(settings: dict, where: str) -> None:
+    """DiagvibError if a frozen network's head cannot be trained on features alone."""
+    if not is_frozen(settings):
+        return
+    method = settings["method"]["name"]
+    declared = declaration(method)
+    reads = "changes pixels" if declared.pixels else "needs images" if declared.needs else None
+    if reads or "augment" in settings:
+        raise DiagvibError(
+            f"{where}.model.frozen: its head is trained on stored features, but "
+            + (f"method {method} {reads}" if reads else "augment changes pixels")
+            + "; choose another method, or frozen: false"
+        )
+
+
+def is_frozen(settings: Mapping) -> bool:
+    """Whether a baseline trains a head on the features of a frozen network."""
+    return bool(settings["model"] and settings["model"].get("frozen"))
+
+
+def encoder_settings(settings: Mapping) -> dict | None:
+    """The part of a frozen baseline's settings on which its features depend: model and normalise;
+    None for others."""
+    if not is_frozen(settings):
+        return None
+    model = {key: value for key, value in settings["model"].items() if key != "head"}
+    scaled = (model.get("input") or {}).get("mean")
+    return {"model": model, "normalise": None if scaled else settings["normalise"]}
+
+
+def network_name(settings: Mapping) -> str | None:
+    """The folder of a frozen baseline's features; None for others."""
+    encoder = encoder_settings(settings)
+    if encoder is None:
+        return None
+    text = json.dumps(encoder, sort_keys=True).encode()
+    name = re.sub(r"[^\w.-]+", "-", encoder["model"]["name"])
+    return f"{name}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
 def read_baseline(settings: object, where: str) -> dict:
@@ -285,6 +409,12 @@ def _read(entry: object, name: str, where: str) -> dict:
     absent = next((file for file in settings["depends"] or () if not Path(file).is_file()), None)
     if absent is not None:
         raise DiagvibError(f"{where}: {name}.depends: {absent}: no such file")
+    if settings["model"]:
+        settings["model"] = {
+            key: value
+            for key, value in settings["model"].items()
+            if value is not None or key not in _OF_FEATURES
+        }
     return {key: value for key, value in settings.items() if value is not None or key == "model"}
 
 

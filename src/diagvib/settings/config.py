@@ -11,12 +11,19 @@ from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import baseline_names, load_settings, read_baseline
+from diagvib.settings.baselines import (
+    EncoderSettings,
+    baseline_names,
+    encoder_settings,
+    load_settings,
+    read_baseline,
+)
 from diagvib.settings.configuration import BaselineChoice, Configuration, Root
 from diagvib.settings.grid import (
     check_method,
     dataset_count,
     folder_name,
+    networks,
     own_names,
     study_bindings,
     study_of,
@@ -47,6 +54,7 @@ STAGE_KEYS = {
     "prepare": ("sources",),
     "draw": ("samples", "counts"),
     "render": ("samples", "image_size"),
+    "encode": ("samples", "images", "image_size"),
     "train": ("samples", "images", "image_size", "training"),
     "tune": ("images", "image_size", "training", "tuning"),
     "tabulate": _TABLE_KEYS,
@@ -56,6 +64,7 @@ STAGE_KEYS = {
 _FURTHER = {
     "draw": {"study", "dataset_samples"},
     "render": {"scene"},
+    "encode": {"scene", "encoder"},
     "train": {"scene", "baseline"},
     "tune": {"scene", "baseline"},
 }
@@ -303,12 +312,12 @@ def stage_settings(
     """The part of a resolved configuration that one job depends on, as plain data: its
     `--settings`.
 
-    draw adds the study's definition and the dataset samples; render and train add the scene; train
-    and tune the baseline's settings. tune takes any defined baseline, train those of the
-    configuration.
+    draw adds the study's definition and the dataset samples; render, encode and train add the
+    scene; encode the frozen network of a baseline; train and tune the baseline's settings. tune
+    takes any defined baseline, train those of the configuration.
     """
     settings = {key: config[key] for key in STAGE_KEYS[stage]}
-    if stage in ("draw", "render"):
+    if stage in ("draw", "render", "encode"):
         settings["samples"] = dataset_count(config)
     if stage == "tune":
         study = config["tuning"]["study"]
@@ -321,6 +330,11 @@ def stage_settings(
         settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
     if "scene" in _FURTHER.get(stage, ()):
         settings["scene"] = definition.scene
+    if stage == "encode":
+        found = _baseline_settings(config, stage, baseline)
+        settings["encoder"] = encoder_settings(found)
+        if settings["encoder"] is None:
+            raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
     if stage in ("train", "tune"):
         settings["baseline"] = _baseline_settings(config, stage, baseline)
     if stage == "tune":
@@ -339,6 +353,8 @@ def _dataset_samples(study: Study, count: int) -> list[dict]:
 
 def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
     known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
+    if stage == "encode":
+        baseline = networks(config).get(baseline, baseline)
     if (
         stage == "train"
         and baseline not in known
@@ -380,6 +396,8 @@ def read_settings(text: str, stage: str) -> dict:
         validated(list[DatasetSample], settings["dataset_samples"], f"{where}: dataset_samples")
     if "scene" in settings:
         validated(str, settings["scene"], f"{where}: scene")
+    if "encoder" in settings:
+        validated(EncoderSettings, settings["encoder"], f"{where}: encoder")
     if "baseline" in settings:
         checked["baseline"] = read_baseline(settings["baseline"], where)
     return json.loads(

@@ -13,6 +13,7 @@ from diagvib.methods.registry import check_scene
 from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
+from diagvib.settings.baselines import network_name
 from diagvib.studies.binding import Binding, chosen_bindings
 from diagvib.studies.study import Study, load_study
 
@@ -139,6 +140,12 @@ def train_jobs(config: dict) -> list[tuple[str, str, str]]:
     ]
 
 
+def networks(config: dict) -> dict[str, str]:
+    """The folder of each frozen network's features -> the first baseline with that network."""
+    frozen = [entry for entry in config["baselines"] if network_name(entry["settings"])]
+    return {network_name(entry["settings"]): entry["name"] for entry in reversed(frozen)}
+
+
 def runs(config: dict) -> list[Run]:
     """Every run of a resolved configuration."""
     return [
@@ -205,6 +212,10 @@ class Layout:
         """The sha256 of each of a dataset's image files, written after them."""
         return self.images(study, binding) / DIGESTS_FILE
 
+    def features(self, network: str, study: str, binding: str) -> Path:
+        """The folder of a frozen network's features: {sample}/{split}.npy."""
+        return self.all_features / network / study / binding
+
     def runs(self, baseline: str, study: str, binding: str) -> Path:
         """The folder of a train job's runs: {sample}/..."""
         return self.all_runs / baseline / study / binding
@@ -241,6 +252,10 @@ class Layout:
     @property
     def all_images(self) -> Path:
         return self.root / "data" / "images"
+
+    @property
+    def all_features(self) -> Path:
+        return self.root / "data" / "features"
 
     @property
     def all_runs(self) -> Path:

@@ -1,7 +1,7 @@
 """Images on the training device: z-scored and cut into batches there."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,14 +27,19 @@ class Scaling:
     def measured(cls, pixels: Tensor) -> "Scaling":
         """Over all images, uint8[N, H, W, C]; exact, hence the same in any order and on any
         device."""
-        channels = pixels.shape[-1]
-        total = torch.zeros(2, channels, dtype=torch.float64, device=pixels.device)
-        # float32 holds the sum of 256 squared bytes, below 2**24, exactly.
-        for part in pixels.split(256):
-            values = part.flatten(1).float()
-            sums = torch.stack([values.sum(0), values.square_().sum(0)])
-            total += sums.double().unflatten(1, (-1, channels)).sum(1)
-        n = pixels.numel() // channels
+        return cls.of_parts([pixels])
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[Tensor]) -> "Scaling":
+        """The same, of images that come in parts."""
+        total, n = 0, 0
+        for pixels in parts:
+            # float32 holds the sum of 256 squared bytes, below 2**24, exactly.
+            for part in pixels.split(256):
+                values, channels = part.flatten(1).float(), part.shape[-1]
+                sums = torch.stack([values.sum(0), values.square_().sum(0)])
+                total = total + sums.double().unflatten(1, (-1, channels)).sum(1)
+                n += part.numel() // channels
         sums, squares = ([int(value) for value in row] for row in total.tolist())
         std = [math.sqrt(n * q - s * s) / n for s, q in zip(sums, squares, strict=True)]
         return cls(tuple(s / n for s in sums), tuple(value or 1.0 for value in std))
@@ -42,6 +47,8 @@ class Scaling:
 
 # Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights
 # were trained.
+# Features of a frozen network are used as they are.
+UNSCALED = Scaling((0.0,), (1.0,))
 IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 
@@ -77,7 +84,8 @@ class Batches:
         counterfactuals: Counterfactuals | None = None,
         augment: Augmentation | None = None,
     ):
-        """pixels: uint8[N, H, W, 3]; labels: int64[N]; scaling None: computed from these images.
+        """pixels: uint8[N, H, W, 3], or features of a frozen network, float[N, D]; labels: int64[N];
+        scaling None: computed from these images.
         augment: random changes to the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
@@ -93,7 +101,7 @@ class Batches:
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
         self._index, self._fetched = torch.arange(n, device=device), None
-        self.scaling = scaling or Scaling.measured(self.pixels)
+        self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
 
     def __len__(self) -> int:
@@ -152,7 +160,9 @@ class Batches:
     def _fetch(self, index: Tensor) -> tuple[Tensor, Tensor]:
         """The pixels of these images, and the indices, in pinned memory."""
         index = index.to(self.pixels.device)
-        pixels = torch.empty(len(index), *self.pixels.shape[1:], dtype=torch.uint8, pin_memory=True)
+        pixels = torch.empty(
+            len(index), *self.pixels.shape[1:], dtype=self.pixels.dtype, pin_memory=True
+        )
         return torch.index_select(self.pixels, 0, index, out=pixels), index.pin_memory()
 
     def in_order(self) -> Iterator[Batch]:
@@ -179,7 +189,9 @@ class Batches:
         )
 
     def inputs(self, pixels: Tensor) -> Tensor:
-        """Pixels uint8[B, H, W, 3] z-scored, float32[B, 3, H, W]."""
+        """Pixels uint8[B, H, W, 3] z-scored, float32[B, 3, H, W]; features as float32."""
+        if pixels.ndim == 2:
+            return pixels.float()
         return pixels.float().sub_(self._mean).mul_(self._factor).permute(0, 3, 1, 2)
 
     def _operands(self) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from diagvib.foundation.files import checkout_path
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
 from diagvib.scenes import scene_entries
+from diagvib.settings.baselines import is_frozen
 
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
 
@@ -29,14 +30,19 @@ def code_digest(
 
 def renders(images: str, settings: dict) -> bool:
     """Whether training renders images, given the configuration's `images` and a baseline's
-    settings: with `render` all do, otherwise if the method needs it."""
-    return images == "render" or bool(declaration(settings["method"]["name"]).needs)
+    settings: with `render` all do, otherwise if the method needs it; those of a frozen network read
+    its features."""
+    return not is_frozen(settings) and (
+        images == "render" or bool(declaration(settings["method"]["name"]).needs)
+    )
 
 
 def baseline_entries(settings: dict) -> list[str | Path]:
     """The modules of a baseline's model and method, including the user's own, and the files that it
-    depends on."""
+    depends on. Of a frozen network, only the head is trained."""
     method, model = settings["method"]["name"], (settings["model"] or {}).get("name")
+    if is_frozen(settings):
+        model = "linear"
     wheres = [METHODS.get(method, method)]
     if model:
         wheres += [MODELS[family(model)], *([model] if family(model) == "own" else [])]

@@ -22,6 +22,7 @@ from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
 from diagvib.methods.registry import declaration, make_baseline
 from diagvib.models.weights import located
+from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
@@ -236,10 +237,7 @@ def _fit_run(
         job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared
     )
     val = load_batches(job.datasets, run, "val", job.device, like=train)
-    settings = {**job.settings, "model": located(job.settings["model"], job.weights)}
-    method = make_baseline(
-        settings, len(train.annotations.classes), train.pixels.shape[1], job.protocol.seed
-    )
+    method = make_method(job.settings, train, job.protocol.seed, job.weights)
     if _code(job, run) != job.code:
         raise DiagvibError(
             f"{run.name}: the code changed while it was loaded; run the same command again"
@@ -252,6 +250,19 @@ def _fit_run(
             checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs)
         )
     return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
+
+
+def make_method(settings: dict, train: Batches, seed: int, weights: Path | None) -> Method:
+    """A baseline's method for these training images; with a frozen network, its head for these
+    features. weights: as in `Job`."""
+    if is_frozen(settings):
+        head, size = settings["model"].get("head", "linear"), 0
+        options = {"features": train.pixels.shape[1], **(head if head != "linear" else {})}
+        model = {"name": "linear", "options": options}
+    else:
+        model, size = located(settings["model"], weights), train.pixels.shape[1]
+    classes = len(train.annotations.classes)
+    return make_baseline({**settings, "model": model}, classes, size, seed)
 
 
 def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:

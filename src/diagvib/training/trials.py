@@ -16,8 +16,6 @@ from diagvib.foundation.errors import DiagvibError, Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.images.datasets import Datasets
-from diagvib.methods.registry import make_baseline
-from diagvib.models.weights import located
 from diagvib.settings.baselines import shortened
 from diagvib.settings.grid import Run, make_run
 from diagvib.training.batches import Batches
@@ -31,6 +29,7 @@ from diagvib.training.run import (
     dataset_metadata,
     kind_of,
     load_batches,
+    make_method,
     make_tracker,
 )
 from diagvib.training.trainer import Tracker, Trainer
@@ -200,13 +199,7 @@ class Trials:
         outcome = {"val_loss": None, "selected_epoch": None, "epochs": None, "history": []}
         started = time.perf_counter()
         try:
-            settings = {**settings, "model": located(settings["model"], self.task.weights)}
-            method = make_baseline(
-                settings,
-                len(train.annotations.classes),
-                train.pixels.shape[1],
-                self.task.protocol.seed,
-            )
+            method = make_method(settings, train, self.task.protocol.seed, self.task.weights)
             with training_callback(name) as callback:
                 fitted = Trainer(method, train, val, run, self.task.protocol).fit(
                     checkpoint, callback, tracker, cuda_graphs(self.task.device)

@@ -1,0 +1,20 @@
+rule encode:  # only for baselines with a frozen network
+    input:
+        lambda wildcards: images(wildcards.study, wildcards.binding, CONFIG["images"] == "render"),
+    output:  # stands for the other files: what is there already, and how far a killed job came, stays
+        FEATURES,
+    log:
+        f"{LOGS}/encode/{{network}}/{{study}}/{{binding}}.log",
+    benchmark:
+        f"{LOGS}/benchmarks/encode/{{network}}/{{study}}/{{binding}}.tsv"
+    threads: CONFIG["training"]["threads"]
+    resources:
+        gpu_share=GPU_SHARE,
+    params:
+        settings=stage("encode"),
+        code=code("encode"),
+    message:
+        "encode {wildcards.study} {wildcards.binding} by {wildcards.network}"
+    shell:
+        "diagvib encode {wildcards.network} {wildcards.study} {wildcards.binding} --settings {params.settings:q} "
+        "--root {ROOT:q} --device {DEVICE} --threads {threads} {MIRROR} > {log:q} 2>&1"

