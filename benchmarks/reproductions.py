@@ -240,8 +240,8 @@ def table_of(draws: int, baselines: list[str] | None = None, processes: int = 1)
 
 
 def markdown(rows: pd.DataFrame) -> str:
-    """The table of docs/agreement.md: a row for each reproduction, columns for each choice of
-    baselines."""
+    """The table of docs/agreement.md: a row for each reproduction but those that were found in every
+    draw, columns for each choice of baselines."""
     found = {
         (row["baselines"], row["reproduction"]): [
             f"{100 * row['cells agrees']:.1f} / {100 * row['cells differs']:.1f}",
@@ -251,9 +251,10 @@ def markdown(rows: pd.DataFrame) -> str:
     }
     of = rows["baselines"].unique()
     heads = [f"{name}: {column}" for name in of for column in ("agree / differ", "together")]
+    missed = rows.groupby("reproduction", sort=False)["differs"].min() < 1
     lines = [
         [name, *(cell for one in of for cell in found.get((one, name), ["", ""]))]
-        for name in rows["reproduction"].unique()
+        for name in missed.index[missed]
     ]
     return "\n".join(markdown_table(["reproduction", *heads], lines))
 
