@@ -64,13 +64,6 @@ def test_the_rooms_that_the_pages_name_are_those_of_the_package():
     assert set(of_contributing) == rooms and len(of_contributing) == len(rooms)
 
 
-def test_what_is_no_path_of_the_repository_is_not_looked_for():
-    assert paths("`src/absent.py` and `config/x.yaml`, `data/src/x`; src/bare.py") == [
-        "src/absent.py",
-        "config/x.yaml",
-    ]
-
-
 def test_the_tables_of_the_result_pages_are_made_from_their_files():
     sys.path.insert(0, str(REPOSITORY / "benchmarks"))
     result_pages = importlib.import_module("result_pages")

@@ -1,5 +1,5 @@
-"""The site builds without warnings, loads nothing from elsewhere, and what pages tell readers to
-type exists."""
+"""The site builds without warnings and loads nothing from elsewhere, and commands that pages name
+exist."""
 
 import re
 import subprocess
@@ -94,18 +94,9 @@ def test_the_reference_has_every_command_option_and_key(site):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_a_page_tells_to_type_exists(page):
-    code = "\n".join(re.findall(r"```.*?```|`[^`\n]+`", (REPOSITORY / page).read_text(), re.S))
-    known = {*commands(), "COMMAND"}
-    # A name at the start of a line or after a path, not `import diagvib as` or `folder/diagvib/x`.
-    typed = re.findall(r"(?:^|`|bin/)diagvib ([a-z][\w-]*)", code, re.M)
-    assert [name for name in typed if name not in known] == []
+def test_a_command_named_in_a_sentence_exists(page):
+    """Those in blocks: test_code_blocks.py."""
+    code = "\n".join(re.findall(r"`[^`\n]+`", (REPOSITORY / page).read_text()))
+    assert set(re.findall(r"`diagvib ([a-z][\w-]*)", code)) <= {*commands(), "COMMAND"}
     targets = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(), re.M)
-    made = re.findall(r"(?:^|`)make ([\w-]+)", code, re.M)
-    assert [name for name in made if name not in targets] == []
-    overridden = [
-        pair.split("=")[0]
-        for line in re.findall(r"--config ((?:'?[\w.]+=[^\s`]+\s?)+)", code)
-        for pair in line.replace("'", "").split()
-    ]
-    assert [key for key in overridden if key.split(".")[0] not in Configuration.model_fields] == []
+    assert set(re.findall(r"`make ([\w-]+)", code)) <= set(targets)
