@@ -37,12 +37,11 @@ from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.settings.baselines import complete, load_settings, shortened
 from diagvib.settings.config import load_config, read_settings, stage_settings
-from diagvib.settings.grid import Layout, Run
+from diagvib.settings.grid import Layout
 from diagvib.stages import draw
 from diagvib.stages import prepare as prepare_stage
 from diagvib.studies.recipes import read_recipes
 from diagvib.studies.study import read_study_file
-from diagvib.training.run import load_images
 from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
 
@@ -960,9 +959,6 @@ def test_images_of_another_shape(tmp_path, shape):
 @pytest.mark.parametrize(
     ("column", "change", "says"),
     [
-        ("hue", first("pink"), ("row 5", "pink")),
-        ("hue", None, "hue"),
-        ("hue", first(None), "row 5"),
         ("image", None, "not an image file"),
         ("image", first(None), "test.parquet"),
         ("image", first(b"x"), "bytes long"),
@@ -971,13 +967,7 @@ def test_images_of_another_shape(tmp_path, shape):
 def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
-    refused(
-        load_images,
-        ImageFiles(tmp_path),
-        Run("b", "zgo", "hue-shape", "hue", ("shape",), 0),
-        "test",
-        says=("test.parquet", *([says] if isinstance(says, str) else says)),
-    )
+    refused(ImageFiles(tmp_path).load, 0, "test", says=("test.parquet", says))
 
 
 @pytest.mark.parametrize(

@@ -552,7 +552,7 @@ def test_a_method_of_ones_own(own, data):
         ("my_method:Focal", "there is no module my_method"),
         (
             "my_methods:Computed",
-            "supervision, options, own_network and needs of Computed in .* must be literals",
+            "options of Computed in .* must be literals",
         ),
         ("focal", "unknown method 'focal'"),
     ],

@@ -218,9 +218,8 @@ def tune(
     config/baselines."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
-    from diagvib.training.random_search import search
     from diagvib.training.trials import Task
-    from diagvib.training.tuning import tune as try_grid
+    from diagvib.training.tuning import tune
 
     chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}
     for binding in tuning_bindings(tuning):
@@ -238,10 +237,7 @@ def tune(
         layout.prepared(settings["scene"]),
         mirror and mirror / "weights",
     )
-    if tuning["random_search"]:
-        search(task)
-    else:
-        try_grid(task)
+    tune(task)
 
 
 def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:

@@ -2,16 +2,13 @@
 and the trial that each selection rule would choose."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.progress import print_wide
 from diagvib.settings.grid import Run
-from diagvib.settings.search_space import described, search_space, trial_values, with_values
+from diagvib.settings.search_space import described, search_space, trial_values
 from diagvib.training.selection_rules import (
     LAST,
     ORACLE,
@@ -22,74 +19,57 @@ from diagvib.training.selection_rules import (
     tested,
     training_domain,
 )
-from diagvib.training.trials import Task, Trials, write_tuned
+from diagvib.training.trials import Task, Trial, outcomes, print_trials
 
 _RANGES = "tuning.random_search.ranges"
 
 
-@dataclass(frozen=True)
-class Trial:
-    """The settings of one trial, by key; for trial 0 the baseline's own."""
-
-    number: int
-    values: dict
-
-    def applied(self, settings: dict) -> dict:
-        """A baseline's settings with those of the trial."""
-        return with_values(settings, self.values) if self.number else settings
-
-    @property
-    def file(self) -> str:
-        return f"trial{self.number}"
-
-    def __str__(self) -> str:
-        return f"trial {self.number}"
-
-
 def search(task: Task) -> Trial:
-    """Train every trial on the tuning's study, write `out`/{baseline}.csv and .yaml, print the
-    ranking; returns the trial with the best accuracy on validation images of the training
-    environments.
-
-    A method without drawn settings has one trial. A killed search can be continued and gives the
-    same files; one with more trials trains only the new ones. A trial that diverges, or does not
-    fit into the GPU's memory, is not chosen. DiagvibError for ranges that do not fit the baseline,
-    for a batch larger than the training data, or if no trial is left.
-    """
+    """The trial with the best accuracy on validation images of the training environments. A method
+    without drawn settings has one trial."""
     given = task.tuning["random_search"]
     space = search_space(task.settings, given["ranges"], _RANGES, task.baseline)
     count = given["trials"] if space else 1
-    candidates = [
-        Trial(number, trial_values(task.settings, space, given["seed"], number))
+    trials = [
+        Trial(
+            f"trial {number}",
+            f"trial{number}",
+            trial_values(task.settings, space, given["seed"], number),
+            own=number == 0,
+        )
         for number in range(count)
     ]
-    trials = Trials(task, candidates, f"the range of batch_size in {_RANGES}")
-    outcomes = list(trials.outcomes())
-    table = pd.DataFrame([row for outcome in outcomes for row in _rows(*outcome)])
+    trained = list(outcomes(task, trials))
+    rows = [
+        row
+        for run, trial, outcome in trained
+        for row in _rows(run, trials.index(trial), trial, outcome)
+    ]
+    table = pd.DataFrame(rows)
     choices = choose(table, task.baseline)
     rule = training_domain(list(choices.index))
-    best = candidates[choices.loc[rule, "trial"]]
+    number, score = choices.loc[rule, "trial"], choices.loc[rule, "score"]
     origin = (
-        f"diagvib tune; highest {RULES[rule]} ({choices.loc[rule, 'score']:.4g}) on {trials.datasets()}, trial "
-        f"{best.number} of a random search of {count} (seed {given['seed']}; "
+        f"diagvib tune; highest {RULES[rule]} ({score:.4g}) on {task.on_datasets()}, trial "
+        f"{number} of a random search of {count} (seed {given['seed']}; "
         f"{'; '.join(described(space)) or 'nothing drawn'}), with "
-        f"{trials.made(min(outcome['train_images'] for *_, outcome in outcomes))}"
+        f"{task.made(min(outcome['train_images'] for *_, outcome in trained))}"
     )
-    write_tuned(task, _ordered(table, choices, list(space)), best, origin)
-    _print_trials(trials, table, candidates, rule)
+    task.write(_ordered(table, choices, list(space)), trials[number], origin)
+    _print_search(task, table, trials, rule)
     _print_choices(choices)
-    print(f"chosen: {best}, with the highest {RULES[rule]}")
-    return best
+    print(f"chosen: trial {number}, with the highest {RULES[rule]}")
+    return trials[number]
 
 
-def _rows(run: Run, trial: Trial, outcome: dict) -> Iterator[dict]:
+def _rows(run: Run, number: int, trial: Trial, outcome: dict) -> Iterator[dict]:
     """A row for each rule, or a single row without a rule for a training that gave no number."""
     about = {
         "baseline": run.baseline,
         "study": run.study,
         "binding": run.binding,
         "sample": run.sample,
-        "trial": trial.number,
+        "trial": number,
         **trial.values,
         "status": outcome["status"],
         "epochs": outcome["epochs"],
@@ -169,62 +149,42 @@ def _ordered(table: pd.DataFrame, choices: pd.DataFrame, keys: list[str]) -> pd.
     return table[columns].astype({"epochs": "Int64", "epoch": "Int64"}).assign(chosen=chosen)
 
 
-def _print_trials(
-    trials: Trials, table: pd.DataFrame, candidates: Sequence[Trial], rule: str
-) -> None:
-    """Every trial with its settings and each rule's score, best first; test accuracy at the epoch
-    of `rule`."""
-    means = (
-        table.groupby(["trial", "rule"])[["score", TESTED]]
-        .agg(lambda values: values.mean(skipna=False))
-        .unstack()
+def _print_search(task: Task, table: pd.DataFrame, trials: Sequence[Trial], rule: str) -> None:
+    """Every trial with its settings, its score by `rule` and the test accuracy at that epoch, best
+    first."""
+    failed = table[table["status"] != "ok"]["trial"]
+    scores = (
+        table[(table["rule"] == rule) & ~table["trial"].isin(failed)]
+        .groupby("trial")[["score", TESTED]]
+        .mean()
+        .reindex(range(len(trials)))
     )
-    rules = [name for name in RULES if name != LAST and name in set(table["rule"])]
-    shown = Table(
-        title=f"{trials.task.baseline}: random search on {trials.datasets()}, highest {RULES[rule]} first, "
-        "with the test accuracy at that epoch",
-        title_justify="left",
+    print_trials(
+        f"{task.baseline}: random search on {task.on_datasets()}, highest {RULES[rule]} first",
+        ("trial", *trials[0].values, RULES[rule], "test accuracy"),
+        [
+            (
+                f"{number}{'' if number else ' (now)'}",
+                *trials[number].values.values(),
+                "no number" if np.isnan(score) else _text(score),
+                _text(tested),
+            )
+            for number, score, tested in scores.sort_values(
+                "score", ascending=False, kind="stable"
+            ).itertuples()
+        ],
     )
-    for head in (
-        "trial",
-        *(key.rpartition(".")[2] for key in candidates[0].values),
-        *(RULES[name] for name in rules),
-        "test accuracy",
-    ):
-        shown.add_column(head, justify="right")
-    failed = set(table.loc[table["status"] != "ok", "trial"])
-    scores = {
-        one.number: means.loc[one.number, ("score", rule)]
-        for one in candidates
-        if one.number not in failed
-    }
-    for one in sorted(candidates, key=lambda one: (-scores.get(one.number, -np.inf), one.number)):
-        numbers = (
-            [_text(means.loc[one.number, ("score", name)], name) for name in rules]
-            + [_text(means.loc[one.number, (TESTED, rule)])]
-            if one.number in scores
-            else ["no number"]
-        )
-        shown.add_row(
-            f"{one.number}{'' if one.number else ' (now)'}",
-            *(
-                f"{value:g}" if isinstance(value, float) else str(value)
-                for value in one.values.values()
-            ),
-            *numbers,
-        )
-    print_wide(shown)
 
 
 def _print_choices(choices: pd.DataFrame) -> None:
-    shown = Table(title="What each rule would choose", title_justify="left")
-    for head in ("rule", "trial", "score", "test accuracy"):
-        shown.add_column(head, justify="left" if head == "rule" else "right")
-    for row in choices.itertuples():
-        shown.add_row(
-            RULES[row.Index], str(row.trial), _text(row.score, row.Index), _text(row.test_accuracy)
-        )
-    print_wide(shown)
+    print_trials(
+        "What each rule would choose",
+        ("rule", "trial", "score", "test accuracy"),
+        [
+            (RULES[row.Index], row.trial, _text(row.score, row.Index), _text(row.test_accuracy))
+            for row in choices.itertuples()
+        ],
+    )
 
 
 def _text(value: float, rule: str = "") -> str:

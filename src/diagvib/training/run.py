@@ -105,16 +105,12 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     checkpoints, waiting = [], []
     with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
         job = replace(job, datasets=source, versions=package_versions(job.settings))
-        job = replace(job, code=_code(job, runs[0]))
+        job = replace(job, code=code_of_job(job, runs[0]))
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-            made_by, folder = _digest(own, run, made_from), folders.runs / str(run.sample)
-            checkpoints.append(
-                Checkpoint(
-                    folders.checkpoints / f"{run.sample}.pt",
-                    digest({"run": made_by, "versions": job.versions}),
-                )
-            )
+            folder = folders.runs / str(run.sample)
+            path = folders.checkpoints / f"{run.sample}.pt"
+            checkpoints.append(checkpoint_of(own, run, made_from, path))
             asked = what_makes(
                 run,
                 job.settings,
@@ -175,31 +171,32 @@ def kind_of(metadata: dict) -> str:
     return "parquet" if "sha256" in metadata else "render"
 
 
-def _code(job: Job, run: Run) -> str:
+def code_of_job(job: Job, run: Run) -> str:
+    """The digest of the code that trains a job's baseline on its images."""
     metadata = job.datasets.metadata(run.dataset, "train")
     return code_digest(job.settings, __name__, metadata["scene"], kind_of(metadata))
 
 
-def _digest(job: Job, run: Run, metadata: dict) -> str:
-    """A digest of everything that affects a run but the versions of packages."""
-    return digest(
-        {
-            "run": asdict(run),
-            "settings": job.settings,
-            "protocol": asdict(job.protocol),
-            "device": job.device.type,
-            "precision": job.protocol.on(job.device),
-            "images": metadata,
-            "code": job.code,
-        }
-    )
+def checkpoint_of(job: Job, run: Run, metadata: dict, path: Path) -> Checkpoint:
+    """A run's checkpoint, which nothing made in another way continues. metadata: of its images."""
+    made_by = {
+        "run": asdict(run),
+        "settings": job.settings,
+        "protocol": asdict(job.protocol),
+        "device": job.device.type,
+        "precision": job.protocol.on(job.device),
+        "images": metadata,
+        "code": job.code,
+        "versions": job.versions,
+    }
+    return Checkpoint(path, digest(made_by))
 
 
 def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, asked: dict) -> None:
     started, out = time.perf_counter(), folders.runs / str(run.sample)
     method, fitted, facts = _fit_run(job, run, folders, checkpoint)
     trained = time.perf_counter()
-    test = load_images(job.datasets, run, "test")
+    test = job.datasets.load(run.dataset, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, facts["scaling"])
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     metrics = _write_results(run, fitted, test, prediction, confidence, out)
@@ -233,23 +230,53 @@ def _fit_run(
 ) -> tuple[Method, Fitted, dict]:
     """Train on a dataset's images. They are released on return, before the test images are
     loaded."""
+    loaded = load(job, run)
+    curves = folders.curves and folders.curves / str(run.sample)
+    method, fitted = fit(job, run, loaded, checkpoint, run.name, curves)
+    train = loaded.train
+    return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A dataset in memory. tracker: of the test images, if the protocol tracks them."""
+
+    train: Batches
+    val: Batches
+    tracker: Tracker | None
+
+
+def load(job: Job, run: Run) -> Loaded:
+    """The images that a run learns from."""
     train = load_batches(
         job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared
     )
     val = load_batches(job.datasets, run, "val", job.device, like=train)
+    return Loaded(
+        train, val, _tracker(job, run, train.scaling) if job.protocol.track_test else None
+    )
+
+
+def fit(
+    job: Job,
+    run: Run,
+    data: Loaded,
+    checkpoint: Checkpoint,
+    name: str,
+    curves: Path | None = None,
+) -> tuple[Method, Fitted]:
+    """Make a method with the job's settings, and train it. name: for the progress bar."""
+    train = data.train
     method = make_method(job.settings, train, job.protocol.seed, job.weights)
-    if _code(job, run) != job.code:
+    if code_of_job(job, run) != job.code:
         raise DiagvibError(
             f"{run.name}: the code changed while it was loaded; run the same command again"
         )
-    tracker = make_tracker(job, run, train.scaling) if job.protocol.track_test else None
-    with training_callback(
-        run.name, folders.curves and folders.curves / str(run.sample)
-    ) as callback:
-        fitted = Trainer(method, train, val, run, job.protocol).fit(
-            checkpoint, callback, tracker, cuda_graphs(job.device, job.cuda_graphs)
+    with training_callback(name, curves) as callback:
+        fitted = Trainer(method, train, data.val, run, job.protocol).fit(
+            checkpoint, callback, data.tracker, cuda_graphs(job.device, job.cuda_graphs)
         )
-    return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
+    return method, fitted
 
 
 def make_method(settings: dict, train: Batches, seed: int, weights: Path | None) -> Method:
@@ -265,10 +292,10 @@ def make_method(settings: dict, train: Batches, seed: int, weights: Path | None)
     return make_baseline({**settings, "model": model}, classes, size, seed)
 
 
-def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
+def _tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while
     it exists."""
-    test = load_images(job.datasets, run, "test")
+    test = job.datasets.load(run.dataset, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
     names = np.array(test.factors[run.target])
     table = test.table.select(["group", run.target])
@@ -284,22 +311,6 @@ def make_tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
         }
 
     return track
-
-
-def load_images(datasets: Datasets, run: Run, split: str) -> Images:
-    """A split's images. DiagvibError, naming the file, if it has none, or an unknown class of the
-    target or a cue."""
-    images, path = datasets.load(run.dataset, split), datasets.path(run.dataset, split)
-    if not len(images.table):
-        raise DiagvibError(
-            f"{path}: holds no images; raise the counts of the configuration and render again"
-        )
-    try:
-        for factor in [run.target, *run.cues]:
-            images.labels(factor)
-    except DiagvibError as error:
-        raise DiagvibError(f"{path}: {error}") from None
-    return images
 
 
 def load_batches(
@@ -319,17 +330,10 @@ def load_batches(
     not among these gets the number
     -1. prepared: the scene's prepared sources, for methods that need images rendered with changes.
     """
-    images = load_images(datasets, run, split)
-    column = (
-        images.table.column_names.count("environment") and images.table["environment"].to_pylist()
-    )
-    names = (
-        like.annotations.environments
-        if like
-        else tuple(sorted(set(column)))
-        if column
-        else ("main",)
-    )
+    images = datasets.load(run.dataset, split)
+    table = images.table
+    column = table["environment"].to_pylist() if "environment" in table.column_names else []
+    names = like.annotations.environments if like else tuple(sorted(set(column))) or ("main",)
     numbers = {name: number for number, name in enumerate(names)}
     cues = [images.labels(factor) for factor in run.cues]
     annotations = Annotations(
