@@ -41,8 +41,6 @@ TABLES = (
     "runs",
 )
 FIGURES = (
-    "dominance/*.png",
-    "asymmetry/*.png",
     "p_matrix/zgo_*.png",
     "p_matrix/zso_*.png",
     "curves/*.png",

@@ -118,7 +118,8 @@ class Browser:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self._events.clear()
+        for noted in (self._events, self.errors, self.requests):
+            noted.clear()
         self.send("Page.navigate", url=page.resolve().as_uri())
         until = time.monotonic() + _SECONDS
         while "Page.loadEventFired" not in self._events:

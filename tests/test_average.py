@@ -11,8 +11,6 @@ import pytest
 from diagvib.cli import Job
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
-from diagvib.report.figures import draw_figures
-from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
 from diagvib.results.average import MEASURES, guessed_confusion
 from diagvib.results.average_methods import average_methods, average_table, read_spawrious_tables
@@ -36,6 +34,7 @@ from diagvib.studies.study import (
     read_study_file,
     study_aliases,
 )
+from reports import make_report
 from synthetic_runs import write_run
 
 DIGITS = load_scene("digits")
@@ -731,19 +730,8 @@ def test_the_page_of_environments_alone(tmp_path, there):
     assert not any(
         len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy", "gaps")
     )
-    configured = {"sources": "embedded"}
-    draw_figures(
-        tmp_path / "tables",
-        tmp_path / "figures",
-        tmp_path / "images",
-        configured,
-        runs=tmp_path / "runs",
-    )
-    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
-    page, drawn = (
-        (tmp_path / "report.html").read_text(),
-        sorted((tmp_path / "figures").glob("confusion/*.svg")),
-    )
+    page = make_report(tmp_path, {"sources": "embedded"})
+    drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert [path.stem for path in drawn] == (["m2m-easy", "o2o-easy"] if there else [])
     assert (
         'id="average"' in page

@@ -10,8 +10,6 @@ import pyarrow as pa
 import pytest
 
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
-from diagvib.report.figures import draw_figures
-from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
 from diagvib.results.gap_methods import (
     GAPS_NOTE,
@@ -33,6 +31,7 @@ from diagvib.results.scores import write_scores
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study, parse_study
+from reports import make_report
 from simulated_designs import accuracies
 from synthetic_runs import expected_runs, write_run
 
@@ -513,16 +512,7 @@ def test_the_page_of_two_cues_alone(tmp_path, there):
     wanted = expected(JUDGED, bindings=(BINDING, SECOND), samples=3)
     tables = tables_of(tmp_path, JUDGED if there else dict.fromkeys(JUDGED), wanted)
     assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy"))
-    configured = {"sources": "embedded"}
-    draw_figures(
-        tmp_path / "tables",
-        tmp_path / "figures",
-        tmp_path / "images",
-        configured,
-        runs=tmp_path / "runs",
-    )
-    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", configured)
-    page = (tmp_path / "report.html").read_text()
+    page = make_report(tmp_path, {"sources": "embedded"})
     assert (
         'id="gaps"' in page and "WHAC-95" in page and (" to +" in page or " to -" in page) == there
     )

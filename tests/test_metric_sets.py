@@ -12,8 +12,6 @@ import yaml
 
 import squares
 from diagvib.foundation.files import read_table, write_json, write_table
-from diagvib.report.figures import draw_figures
-from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
 from diagvib.results.accuracy import accuracy_lines
 from diagvib.results.cells import CELL_COLUMNS, mean_per_class, worst_cell
@@ -25,6 +23,7 @@ from diagvib.results.scores import score, write_scores
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.settings.grid import RUN_FILES
 from diagvib.studies.study import METRICS
+from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run
 
 STUDIES = {
@@ -257,20 +256,14 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
 def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, expected, there):
     settings = {"studies_from": [str(studies_file)], "sources": "official"}
-    tables, figures, folder = (
-        tmp_path / "tables",
-        tmp_path / "figures",
-        runs if there else tmp_path / "none",
-    )
+    tables, folder = tmp_path / "tables", runs if there else tmp_path / "none"
     tabulate(folder, tables, expected, settings)
     assert all((tables / name).exists() for name in TABLE_FILES)
-    draw_figures(tables, figures, tmp_path / "images", settings, runs=folder)
-    write_report(tables, figures, tmp_path / "report.html", settings)
-    page = (tmp_path / "report.html").read_text()
+    page = make_report(tmp_path, settings, runs=folder)
     assert "BOTH-95" in page and 'id="groups"' in page
     for section in ("verdict", "results", "matrices", "cite"):
         assert (f'id="{section}"' in page) == (len(expected) > len(OTHERS)), section
-    assert (figures / "training/net.svg").exists() == there
+    assert (tmp_path / "figures/training/net.svg").exists() == there
     if len(expected) > len(OTHERS):
         alone = tmp_path / "alone"
         tabulate(folder, alone, NINE, settings)
@@ -398,27 +391,13 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     assert p["tied", "edge", "ood"] == pytest.approx(1 / 3) and p[
         "free", "colour", "id"
     ] == pytest.approx(2 / 3)
-    draw_figures(
-        tmp_path / "tables",
-        tmp_path / "figures",
-        tmp_path / "images",
-        settings,
-        runs=tmp_path / "runs",
-    )
-    drawn = {
-        str(path.relative_to(tmp_path / "figures"))
-        for path in (tmp_path / "figures").rglob("*.svg")
+    page = make_report(tmp_path, settings)
+    assert drawn_in(tmp_path) == {
+        "p_matrix/free_net",
+        "p_matrix/tied_net",
+        "curves/faavg_squares",
+        "training/net",
     }
-    assert drawn == {
-        "p_matrix/free_net.svg",
-        "p_matrix/tied_net.svg",
-        "curves/faavg_squares.svg",
-        "training/net.svg",
-        "dominance/tied.svg",
-        "asymmetry/tied_net.svg",
-    }
-    write_report(tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", settings)
-    page = (tmp_path / "report.html").read_text()
     assert (
         "Without a shortcut (Free), net recognises" in page and "2 factors: colour and edge" in page
     )

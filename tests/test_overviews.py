@@ -1,20 +1,18 @@
 """Figures over many cells, and example images: what they show is what the tables and sources
 say."""
 
+import base64
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from diagvib.report.examples import example_addresses, factor_sheet, write_examples
-from diagvib.report.overviews import (
-    asymmetry,
-    dominance,
-    dominance_table,
-    paper_scatter,
-    training_curves,
-)
+from diagvib.report.examples import _pictures, factor_sheet
+from diagvib.report.scatter import paper_scatter
 from diagvib.report.sheets import shown_classes
+from diagvib.report.training import training_curves
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import HISTORY
 from diagvib.scenes import load_scene
@@ -22,76 +20,12 @@ from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.studies.binding import Binding
 
 
-def zgo_runs(accuracies: dict[tuple[str, str], float], samples: int = 3) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "study": "zgo",
-                "baseline": "resnet18",
-                "target": target,
-                "cue": cue,
-                "sample": sample,
-                "ood_accuracy": value,
-            }
-            for (target, cue), value in accuracies.items()
-            for sample in range(samples)
-        ]
-    )
-
-
-def test_a_factor_that_always_wins_has_dominance_one():
-    order = {factor: rank for rank, factor in enumerate(FACTORS)}
-    runs = zgo_runs(
-        {(i, j): float(order[i] < order[j]) for i in FACTORS for j in FACTORS if i != j}
-    )
-    table = dominance_table(runs, "zgo").set_index("factor")
-    assert table["mean"].tolist() == pytest.approx([1, 0.8, 0.6, 0.4, 0.2, 0])
-    assert (
-        table.loc[FACTORS[0], "low"] > 0.88
-        and table.loc[FACTORS[3], ["low", "high"]].isna().all()
-        and set(table["n"]) == {3}
-        and set(table["opponents"]) == {5}
-    )
-    assert dominance(runs, "zgo") is not None
-
-
-def test_a_missing_run_takes_its_sample_out_of_the_ranking():
-    runs = zgo_runs({("hue", "shape"): 0.9, ("shape", "hue"): 0.1})
-    runs.loc[0, "ood_accuracy"] = np.nan
-    table = dominance_table(runs, "zgo").set_index("factor")
-    assert table.loc["hue", "mean"] == pytest.approx(0.9) and table.loc["hue", "n"] == 2
-    assert dominance(zgo_runs({("hue", "shape"): 0.9}), "zgo") is None
-
-
-def test_symmetry_needs_both_ways_of_a_pair():
-    row = {"baseline": "m", "study": "zgo", "group": "ood", "n": 2, "stderr": 0.01}
-    p = pd.DataFrame(
-        [
-            {**row, "target": "hue", "cue": "shape", "mean": 0.8},
-            {**row, "target": "shape", "cue": "hue", "mean": 0.3},
-            {**row, "target": "shape", "cue": "scale", "mean": 0.5},
-        ]
-    )
-    labels = [text.get_text() for text in asymmetry(p, "m", "zgo").axes[0].texts]
-    assert labels == ["hue-shape"]
-    assert asymmetry(p[p["target"] == "shape"], "m", "zgo") is None
-
-
 def test_the_scatter_shows_compared_cells_only():
-    row = {
-        "baseline": "resnet18",
-        "metric": "faavg",
-        "paper": 0.5,
-        "ours": 0.4,
-        "uncertainty": 0.05,
-    }
-    cells = pd.DataFrame(
-        [{**row, "verdict": "agrees"}, {**row, "verdict": "differs"}, {**row, "verdict": "not run"}]
-    )
-    assert "1 agrees, 1 differs, 0 cannot tell" in paper_scatter(cells, ["resnet18"]).axes[
-        0
-    ].get_title(loc="left")
-    assert paper_scatter(cells[cells["verdict"] == "not run"], ["resnet18"]) is None
+    row = {"baseline": "m", "metric": "faavg", "paper": 0.5, "ours": 0.4, "uncertainty": 0.05}
+    cells = pd.DataFrame([row | {"verdict": name} for name in ("agrees", "differs", "not run")])
+    title = paper_scatter(cells, ["m"]).axes[0].get_title(loc="left")
+    assert "1 agrees, 1 differs, 0 cannot tell" in title
+    assert paper_scatter(cells[cells["verdict"] == "not run"], ["m"]) is None
 
 
 def test_training_curves_draw_every_run():
@@ -106,13 +40,13 @@ def test_training_curves_draw_every_run():
     assert "ZGO, 4 runs" in figure.axes[0].get_title(loc="left")
     assert all(len(lines.get_segments()) == 4 for lines in figure.axes[0].collections)
     assert not figure.axes[0].lines, "of a few runs no median"
+    tested = training_curves(pd.DataFrame(rows).assign(ood_accuracy=0.1), "m")
+    assert "test, ood" in {text.get_text() for text in tested.legends[0].texts}
     many = pd.DataFrame(
         [{**row, "sample": sample} for row in rows for sample in range(row["sample"], 6, 2)]
     )
-    assert [line.get_label() for line in training_curves(many, "m").axes[0].lines] == [
-        "training",
-        "validation",
-    ]
+    medians = [line.get_label() for line in training_curves(many, "m").axes[0].lines]
+    assert medians == ["training", "validation"]
     assert training_curves(pd.DataFrame(rows), "another") is None
 
 
@@ -126,11 +60,9 @@ def prepared(tmp_path_factory):
 
 def test_every_class_of_every_factor_looks_different_and_is_shown_under_its_name(prepared):
     scene = load_scene("digits")
-    (axes,) = factor_sheet(scene, prepared).axes
-    sheet, texts = (
-        axes.images[0].get_array(),
-        [text for text in axes.texts if not text.get_rotation()],
-    )
+    (axes,) = factor_sheet("digits", prepared).axes
+    sheet = axes.images[0].get_array()
+    texts = [text for text in axes.texts if not text.get_rotation()]
     assert [text.get_text() for text in axes.texts if text.get_rotation()] == list(FACTORS)
     for factor in FACTORS:
         images = list(scene.examples(prepared, [{factor: name} for name in classes(factor)]))
@@ -144,19 +76,19 @@ def test_every_class_of_every_factor_looks_different_and_is_shown_under_its_name
     assert not texts
 
 
-def test_the_examples_of_a_binding_are_its_nine_combinations(prepared, tmp_path):
-    scene = load_scene("digits")
-    shown = {
-        "-".join(factors): shown_classes("zgo", Binding(factors), 0, SHIPPED)
+def test_the_examples_of_a_binding_are_its_nine_combinations(prepared):
+    shown = [
+        shown_classes("zgo", Binding(factors), SHIPPED)
         for factors in (("shape", "hue"), ("hue", "shape"))
-    }
-    write_examples(scene, prepared, shown, tmp_path)
-    addresses = example_addresses(tmp_path)
-    assert list(addresses) == ["hue-shape", "shape-hue"]
-    assert all(address.startswith("data:image/webp;base64,") for address in addresses.values())
-    assert max(map(len, addresses.values())) < 40_000
-    assert Image.open(tmp_path / "shape-hue.webp").size == (3 * 96, 3 * 96)
-    write_examples(scene, prepared, {"shape-hue": shown["shape-hue"]}, tmp_path / "again")
-    assert (tmp_path / "again/shape-hue.webp").read_bytes() == (
-        tmp_path / "shape-hue.webp"
-    ).read_bytes()
+    ]
+    found = _pictures("digits", prepared, shown)
+    assert list(found) == ["digits-shape-hue-3x3", "digits-hue-shape-3x3"]
+    (shape, digits), (hue, colours) = shown[0]
+    address, _, content = found["digits-shape-hue-3x3"].partition(",")
+    assert address == "data:image/webp;base64" and len(content) < 40_000
+    picture = Image.open(io.BytesIO(base64.b64decode(content)))
+    assert picture.size == (3 * 96, 3 * 96)
+    (image,) = load_scene("digits").examples(prepared, [{shape: digits[2], hue: colours[0]}])
+    last = np.asarray(picture.crop((0, 192, 96, 288)), float)
+    like = np.asarray(Image.fromarray(image).resize((96, 96)), float)
+    assert np.abs(last - like).mean() < 3

@@ -7,11 +7,10 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.report.figures import draw_figures
-from diagvib.report.page import write_report
 from diagvib.results import TABLE_FILES
 from diagvib.results.selection_average import read_searches
 from diagvib.results.tables import read_tables, tabulate
+from reports import make_report
 from test_average import expected, perfect, write
 from test_random_search import RULES, history
 
@@ -185,20 +184,10 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
         "val_loss": 2,
         "oracle": 2,
     }
-    draw_figures(
-        tmp_path / "tables",
-        tmp_path / "figures",
-        tmp_path / "images",
-        {"sources": "embedded"},
-        runs=tmp_path / "runs",
-    )
-    write_report(
-        tmp_path / "tables", tmp_path / "figures", tmp_path / "report.html", {"sources": "embedded"}
-    )
-    page = (tmp_path / "report.html").read_text()
+    page = make_report(tmp_path, {"sources": "embedded"})
     section = page[page.index('id="rules"') : page.index("</section>", page.index('id="rules"'))]
-    assert "<h4>Runs</h4>" in section and "<h4>Random searches</h4>" in section
-    assert "<small>trial 1</small>" in section and "training-domain accuracy" in section
+    assert "<caption>Runs</caption>" in section and "<caption>Random searches</caption>" in section
+    assert "(trial 1)" in section and "training-domain accuracy" in section
 
 
 def test_a_search_that_cannot_be_read_is_named(tmp_path):

@@ -284,19 +284,12 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
 
 def plot(layout: Layout, settings: dict, threads: int) -> None:
     """Draw every figure, and write the report."""
-    import pandas as pd
-
+    from diagvib.report.figure import Material
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
 
-    draw_figures(
-        layout.tables,
-        layout.figures,
-        layout.all_images,
-        settings,
-        layout.prepared,
-        layout.all_runs,
-        threads,
-    )
-    write_report(layout.tables, layout.figures, layout.report, settings)
-    _say_missing(pd.read_csv(layout.tables / "runs.csv"), layout.report)
+    folders = layout.all_images, layout.all_runs, layout.prepared
+    material = Material(layout.tables, settings, *folders)
+    drawn = draw_figures(material, layout.figures, threads)
+    write_report(material, drawn, layout.figures, layout.report)
+    _say_missing(material.frames["runs"], layout.report)

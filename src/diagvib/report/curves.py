@@ -1,14 +1,40 @@
 """FAAvg and FAMin along routes of studies, from no shortcut to nothing but the shortcut (paper,
 Figs. 4b and 5b)."""
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from diagvib.report.style import MUTED, RULE, by_baseline, new_figure, styled
+from diagvib.report.figure import Figure, Material
+from diagvib.report.style import (
+    MUTED,
+    RULE,
+    Drawing,
+    add_legend,
+    by_baseline,
+    draw_chance,
+    new_panels,
+    styled,
+)
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import PAPER_CUES
+
+CURVES = "From no shortcut to nothing but the shortcut"
+
+
+def curve_figures(material: Material) -> Iterator[Figure]:
+    frames, known = material.frames, material.known
+    metrics, reference = frames["metrics"], frames["reference"]
+    titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
+    # With a single cue, FAMin equals FAAvg.
+    for metric in titles if metrics["cues"].max() > 1 else ["faavg"]:
+        for route, studies in shown_routes(metrics, known).items():
+            title = f"{titles[metric]}: {' → '.join(map(known.title, studies))}"
+            draw = partial(study_curves, metrics, metric, route, reference, known)
+            yield Figure(f"curves/{metric}_{route}", title, draw, CURVES, title)
 
 
 def shown_routes(metrics: pd.DataFrame, known: KnownStudies = SHIPPED) -> dict[str, list[str]]:
@@ -25,13 +51,14 @@ def shown_routes(metrics: pd.DataFrame, known: KnownStudies = SHIPPED) -> dict[s
     return found
 
 
+@styled()
 def study_curves(
     metrics: pd.DataFrame,
     metric: str,
     route: str,
     reference: pd.DataFrame | None = None,
     known: KnownStudies = SHIPPED,
-) -> Figure | None:
+) -> Drawing | None:
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline,
     bands of one stderr.
 
@@ -45,48 +72,21 @@ def study_curves(
     targets = [factor for factor in known.factors(studies) if factor in set(rows["target"])]
     if len(studies) < 2:
         return None
-    columns = min(3, len(targets))
-    with styled():
-        figure = new_figure(2.6 * columns + 1.2, 2.35 * -(-len(targets) // columns) + 0.7)
-        grid = figure.subplots(
-            -(-len(targets) // columns), columns, sharex=True, sharey=True, squeeze=False
-        )
-        for axes, target in zip(grid.flat, targets, strict=False):
-            if reference is not None:
-                _draw_reference(
-                    axes,
-                    _of_metric(reference[reference["target"] == target], metric, known),
-                    studies,
-                )
-            for chance in dict.fromkeys(known.chance(study) for study in studies):
-                axes.axhline(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
-                axes.text(
-                    -0.2, chance + 0.015, "chance", ha="left", va="bottom", fontsize=7, color=MUTED
-                )
-            _draw_panel(
-                axes,
-                rows[rows["target"] == target],
-                studies,
-                by_baseline(metrics["baseline"].unique()),
-            )
-            axes.set_xticks(
-                range(len(studies)), [known.title(study) for study in studies], fontsize=7.5
-            )
-            axes.set_title(_panel_title(metrics, target))
-        for axes in grid.flat[len(targets) :]:
-            axes.set_visible(False)
-        for axes in grid[:, 0]:
+    figure, panels = new_panels(len(targets), 3, (2.6, 2.35), (1.2, 0.7))
+    looks = by_baseline(metrics["baseline"].unique())
+    for axes, target in zip(panels, targets, strict=True):
+        if reference is not None:
+            own = reference[reference["target"] == target]
+            _draw_reference(axes, _of_metric(own, metric, known), studies)
+        for chance in dict.fromkeys(known.chance(study) for study in studies):
+            draw_chance(axes, chance)
+            axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
+        _draw_baselines(axes, rows[rows["target"] == target], studies, looks)
+        axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
+        axes.set_title(_panel_title(metrics, target))
+        if axes.get_subplotspec().is_first_col():
             axes.set_ylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric])
-        drawn = [axes.get_legend_handles_labels() for axes in grid.flat]
-        handles = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
-        labels = list(handles)
-        figure.legend(
-            handles.values(),
-            labels,
-            loc="outside upper left",
-            ncols=min(5, len(labels)),
-            fontsize=8.5,
-        )
+    add_legend(figure)
     return figure
 
 
@@ -100,29 +100,15 @@ def _of_metric(rows: pd.DataFrame, metric: str, known: KnownStudies) -> pd.DataF
 
 
 def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> None:
-    paper = reference.drop_duplicates("study").set_index("study")
-    paper = paper[["paper_low", "paper_high", "paper_resnet18"]].astype(float).reindex(studies)
-    if paper["paper_low"].notna().any():
-        x = np.arange(len(studies))
-        axes.fill_between(
-            x,
-            paper["paper_low"],
-            paper["paper_high"],
-            color=RULE,
-            alpha=0.6,
-            linewidth=0,
-            zorder=0,
-            label="paper's nine, range (reference)",
-        )
-        axes.plot(
-            x,
-            paper["paper_resnet18"],
-            color=MUTED,
-            linewidth=1.2,
-            linestyle=(0, (4, 2)),
-            zorder=1,
-            label="paper's resnet18 (reference)",
-        )
+    columns = ["paper_low", "paper_high", "paper_resnet18"]
+    paper = reference.drop_duplicates("study").set_index("study")[columns]
+    low, high, resnet = paper.astype(float).reindex(studies).to_numpy().T
+    if np.isfinite(low).any():
+        label = "paper's nine, range (reference)"
+        look = {"alpha": 0.6, "linewidth": 0, "zorder": 0}
+        axes.fill_between(range(len(studies)), low, high, color=RULE, label=label, **look)
+        look = {"linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1}
+        axes.plot(resnet, color=MUTED, label="paper's resnet18 (reference)", **look)
 
 
 def _panel_title(metrics: pd.DataFrame, target: str) -> str:
@@ -131,27 +117,21 @@ def _panel_title(metrics: pd.DataFrame, target: str) -> str:
     return f"{target} ({cues.max():.0f} of {PAPER_CUES} cues)" if few else target
 
 
-def _draw_panel(
+def _draw_baselines(
     axes: Axes, rows: pd.DataFrame, studies: list[str], looks: dict[str, tuple[str, str]]
 ) -> None:
     for baseline, (colour, marker) in looks.items():
         own = rows[rows["baseline"] == baseline].set_index("study").reindex(studies)
-        x, mean, stderr = (
-            np.arange(len(studies)),
-            own["mean"].to_numpy(),
-            own["stderr"].fillna(0).to_numpy(),
-        )
+        x, mean, stderr = np.arange(len(own)), own["mean"].to_numpy(), own["stderr"].fillna(0)
         axes.fill_between(x, mean - stderr, mean + stderr, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(x, mean, color=colour, marker=marker, markersize=5, label=baseline, clip_on=False)
+        dots = {"linestyle": "none", "color": colour, "marker": marker, "markersize": 5}
+        axes.plot(x, mean, **dots | {"linestyle": "-"}, label=baseline, clip_on=False)
         missing = (own["n"] == 0).to_numpy()
         partial = (own["n"].fillna(0) < own["expected"].fillna(0)).to_numpy() & ~missing
-        for at, y, look in (
-            (partial, mean, {"marker": marker, "markersize": 5, "markerfacecolor": "white"}),
-            (missing, np.zeros_like(mean), {"marker": "x", "markersize": 7, "mew": 2}),
-        ):
+        hollow, cross = {"markerfacecolor": "white"}, {"marker": "x", "markersize": 7, "mew": 2}
+        for at, y, look in ((partial, mean, hollow), (missing, 0 * x, cross)):
             if at.any():
-                axes.plot(x[at], y[at], linestyle="none", color=colour, clip_on=False, **look)
-    axes.set(ylim=(0, 1), xlim=(-0.25, len(studies) - 0.75))
-    axes.set_yticks([0, 0.5, 1])
+                axes.plot(x[at], y[at], **dots | look, clip_on=False)
+    axes.set(ylim=(0, 1), xlim=(-0.25, len(studies) - 0.75), yticks=[0, 0.5, 1])
     axes.grid(axis="y", color=RULE, linewidth=0.6)
     axes.set_axisbelow(True)

@@ -1,17 +1,21 @@
 """Heat maps of P_ij."""
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     INK,
     MUTED,
     NOT_CONFIGURED,
+    Drawing,
     accuracy_colours,
     accuracy_scale,
     new_figure,
@@ -22,7 +26,17 @@ from diagvib.results.shortcut import OOD
 from diagvib.results.shown import matrix_columns
 
 
-def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = SHIPPED) -> Figure:
+def heat_map_figures(material: Material) -> Iterator[Figure]:
+    """Files only: the page has the matrix."""
+    p, known = material.frames["p_matrix"], material.known
+    for study, baseline in p.groupby(["study", "baseline"], sort=False).groups:
+        title = f"{known.title(study)}, {baseline}: accuracy by target and cue"
+        draw = partial(heat_map, p, study, baseline, known)
+        yield Figure(f"p_matrix/{study}_{baseline}", title, draw)
+
+
+@styled()
+def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = SHIPPED) -> Drawing:
     """P_ij of one study and baseline on the fixed scale, next to P_i of a study without cues
     (paper, Fig. 4a, 5a).
 
@@ -31,30 +45,33 @@ def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies = S
     """
     own = p[p["baseline"] == baseline]
     paired = own[(own["study"] == study) & (own["group"] == OOD)]
-    factors = known.factors([study])
+    factors, chance = known.factors([study]), known.chance(study)
     cues = matrix_columns(paired["cue"], factors) if len(paired) else []
-    columns = {cue: paired[paired["cue"] == cue].set_index("target") for cue in cues}
-    alone, chance = without_cues(own, known.factors([study]), known), known.chance(study)
-    with styled():
-        figure = new_figure(3.4 + 0.5 * len(columns), 0.7 + 0.6 * len(factors))
-        axes = figure.add_subplot()
-        for j, (cue, rows) in enumerate(columns.items()):
-            for i, target in enumerate(factors):
-                if cue != target:
-                    _draw_value(
-                        axes,
-                        i,
-                        j + 1.25,
-                        rows.loc[target] if target in rows.index else None,
-                        chance,
-                    )
-        for i, target in enumerate(factors if len(alone) else ()):
-            _draw_value(axes, i, 0, alone.loc[target] if target in alone.index else None, chance)
-        _label_heat_map(
-            axes, factors, list(columns), known.title(alone["study"].iloc[0]) if len(alone) else ""
-        )
-        axes.set_title(f"{known.title(study)}, {baseline}", pad=26 if columns else 12)
-        _accuracy_bar(figure, axes, chance)
+    alone = without_cues(own, factors, known)
+    columns = [(0, "", alone)] if len(alone) else []
+    columns += [
+        (1.25 + j, cue, paired[paired["cue"] == cue].set_index("target"))
+        for j, cue in enumerate(cues)
+    ]
+    figure = new_figure(3.4 + 0.5 * len(cues), 0.7 + 0.6 * len(factors))
+    axes = figure.add_subplot()
+    for left, cue, rows in columns:
+        for top, target in enumerate(factors):
+            if cue != target:
+                _draw_value(
+                    axes, left, top, rows.loc[target] if target in rows.index else None, chance
+                )
+    axes.set(xlim=(columns[0][0], columns[-1][0] + 1), ylim=(len(factors), 0), aspect="equal")
+    axes.set_yticks(np.arange(len(factors)) + 0.5, factors)
+    names = [cue or known.title(alone["study"].iloc[0]) for _, cue, _ in columns]
+    axes.set_xticks([left + 0.5 for left, _, _ in columns], names)
+    axes.tick_params(length=0, labelbottom=False, labeltop=True, pad=4, labelsize=8.5)
+    axes.set_ylabel("target factor")
+    axes.spines[:].set_visible(False)
+    if cues:
+        axes.text(1.25 + len(cues) / 2, -0.62, "cue factor", ha="center", va="bottom")
+    axes.set_title(f"{known.title(study)}, {baseline}", pad=26 if cues else 12)
+    _add_scale(figure, axes, chance)
     return figure
 
 
@@ -62,69 +79,32 @@ def without_cues(p: pd.DataFrame, factors: list[str], known: KnownStudies) -> pd
     """P_i of the first study without cues whose scene has these factors, a row per target."""
     like = [study for study in p["study"].unique() if known.factors([study]) == factors]
     alone = p[(p["cue"] == "") & p["study"].isin(like)]
-    return (
-        alone[alone["study"] == alone["study"].iloc[0]].set_index("target") if len(alone) else alone
-    )
+    return alone[alone["study"].isin(alone["study"].iloc[:1])].set_index("target")
 
 
 def _draw_value(
-    axes: Axes, row: int, column: float, value: pd.Series | None, chance: float
+    axes: Axes, left: float, top: float, value: pd.Series | None, chance: float
 ) -> None:
-    place = {"xy": (column + 0.03, row + 0.03), "width": 0.94, "height": 0.94, "linewidth": 0}
+    cell = {"xy": (left + 0.03, top + 0.03), "width": 0.94, "height": 0.94, "linewidth": 0}
+    look = {"ha": "center", "va": "center", "color": INK}
     if value is None:
-        axes.add_patch(Rectangle(**place, facecolor=NOT_CONFIGURED))
+        axes.add_patch(Rectangle(**cell, facecolor=NOT_CONFIGURED))
     elif value["n"] == 0:
-        axes.add_patch(Rectangle(**place, facecolor="white", hatch="////", edgecolor=MUTED))
-        axes.text(
-            column + 0.5,
-            row + 0.5,
-            "missing",
-            ha="center",
-            va="center",
-            fontsize=7,
-            color=INK,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
-        )
+        axes.add_patch(Rectangle(**cell, facecolor="white", hatch="////", edgecolor=MUTED))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text(left + 0.5, top + 0.5, "missing", fontsize=7, bbox=box, **look)
     else:
-        fill, ink = accuracy_colours(value["mean"], chance)
-        axes.add_patch(Rectangle(**place, facecolor=fill))
+        fill, look["color"] = accuracy_colours(value["mean"], chance)
+        axes.add_patch(Rectangle(**cell, facecolor=fill))
         partial = value["n"] < value["expected"]
-        axes.text(
-            column + 0.5,
-            row + (0.4 if partial else 0.5),
-            f"{value['mean']:.2f}",
-            ha="center",
-            va="center",
-            fontsize=9,
-            color=ink,
-        )
+        middle = top + (0.4 if partial else 0.5)
+        axes.text(left + 0.5, middle, f"{value['mean']:.2f}", fontsize=9, **look)
         if partial:
-            axes.text(
-                column + 0.5,
-                row + 0.74,
-                f"n={value['n']:.0f}/{value['expected']:.0f}",
-                ha="center",
-                va="center",
-                fontsize=6.5,
-                color=ink,
-            )
+            text = f"n={value['n']:.0f}/{value['expected']:.0f}"
+            axes.text(left + 0.5, top + 0.74, text, fontsize=6.5, **look)
 
 
-def _label_heat_map(axes: Axes, factors: list[str], cues: list[str], alone: str) -> None:
-    """alone: title of the study without cues; '' where none is shown."""
-    left = 0 if alone else 1.25
-    axes.set(xlim=(left, 1.25 + len(cues) if cues else 1), ylim=(len(factors), 0), aspect="equal")
-    axes.set_yticks(np.arange(len(factors)) + 0.5, factors)
-    ticks = ([(0.5, alone)] if alone else []) + [(j + 1.75, cue) for j, cue in enumerate(cues)]
-    axes.set_xticks([x for x, _ in ticks], [name for _, name in ticks])
-    axes.tick_params(length=0, labelbottom=False, labeltop=True, pad=4, labelsize=8.5)
-    axes.set_ylabel("target factor")
-    if cues:
-        axes.text(1.25 + len(cues) / 2, -0.62, "cue factor", ha="center", va="bottom")
-    axes.spines[:].set_visible(False)
-
-
-def _accuracy_bar(figure: Figure, axes: Axes, chance: float) -> None:
+def _add_scale(figure: Drawing, axes: Axes, chance: float) -> None:
     scale = ScalarMappable(Normalize(0, 1), accuracy_scale(chance))
     bar = figure.colorbar(scale, ax=axes, shrink=0.82, aspect=22, pad=0.03)
     ticks = {0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}

@@ -1,15 +1,19 @@
-"""The data for figures and sentences about gaps: the methods of a study and binding, each with its
-ERM."""
+"""Methods on studies with two cues, each compared with its ERM: what figures draw and sentences
+say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from diagvib.results.gaps import BASELINE, CUE_GAPS, REFERENCE
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.uncertainty import FEWEST
 
-# What a method is told, from least to most; a single cue comes before all cues.
-_SUPERVISION = ("none", "environments", "cue_types", "cue", "cues")
+# From least to most; a single cue comes before all cues.
+_SUPERVISION = ("none", "environments", "cue_types", "cue-1", "cue-2", "cues")
+# Methods that widen another gap are described one by one, up to this number.
+_MOST = 3
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Judged:
     @property
     def worst_gap(self) -> float:
         """The mean gap of the cue that costs more; NaN if nothing ran."""
-        return min(self.mean(metric) for metric in CUE_GAPS.values()) if self.ran else float("nan")
+        return min(self.mean(metric) for metric in CUE_GAPS.values())
 
     def mean(self, metric: str) -> float:
         return self.rows[metric].mean
@@ -52,6 +56,11 @@ class Judged:
         """Whether it narrows one cue's gap and widens the other's."""
         return bool(self.cues("better") and self.cues("worse"))
 
+    def named(self, cues: dict[int, str]) -> str:
+        """`group_dro, told hue alone`."""
+        words = supervision_words(self.supervision, cues)
+        return f"{self.baseline}, {words}" if words else self.baseline
+
 
 def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
     """The bindings of a study; if there are several, the empty one, their mean, comes first."""
@@ -61,39 +70,29 @@ def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
 def judged_methods(
     gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str
 ) -> list[Judged]:
-    """The baselines with rows, sorted: by model, ERM first, then by what they are told, then by the
+    """The baselines with rows, sorted: by model, ERM first, then by their supervision, then by the
     worse of the two gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
     own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
     whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
+    verdicts = {name: rows.set_index("cue", drop=False) for name, rows in whac.groupby("baseline")}
     found = [
         Judged(
             *names[:4],
             rows={row.metric: row for row in rows.itertuples(index=False)},
             verdicts={
-                row.cue: row for row in whac[whac["baseline"] == names[0]].itertuples(index=False)
+                row.cue: row for row in verdicts.get(names[0], whac[:0]).itertuples(index=False)
             },
         )
         for names, rows in own.groupby(BASELINE, sort=False)
     ]
     models = list(dict.fromkeys(one.model for one in found))
-    return sorted(
-        found,
-        key=lambda one: (
-            models.index(one.model),
-            not one.is_reference,
-            _supervision_rank(one.supervision),
-            one.supervision,
-            not one.ran,
-            one.worst_gap if one.ran else 0,
-        ),
-    )
 
+    def rank(one: Judged) -> tuple:
+        known = one.supervision in _SUPERVISION
+        supervision = _SUPERVISION.index(one.supervision) if known else len(_SUPERVISION)
+        return models.index(one.model), not one.is_reference, supervision, one.worst_gap
 
-def _supervision_rank(supervision: str) -> int:
-    names = [name for name in _SUPERVISION if name == supervision] or (
-        ["cue"] if supervision.startswith("cue-") else []
-    )
-    return _SUPERVISION.index(names[0]) if names else len(_SUPERVISION)
+    return sorted(found, key=rank)
 
 
 def cue_names(binding: str) -> dict[int, str]:
@@ -103,22 +102,71 @@ def cue_names(binding: str) -> dict[int, str]:
 
 
 def supervision_words(supervision: str, cues: dict[int, str]) -> str:
-    """`told hue alone`; empty if it is not known what a method is told."""
-    known = {
+    """`told hue alone`; empty if the supervision is not known."""
+    words = {
         "none": "told nothing",
         "cue_types": "told which factors are cues",
         "cues": "told both cues",
-        "environments": "told environments",
         **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()},
     }
-    return known.get(supervision, supervision and f"told {supervision}")
+    return words.get(supervision, supervision and f"told {supervision}")
 
 
-def whole_points(gap: float) -> str:
+def gap_sentences(
+    methods: Sequence[Judged], study: str, binding: str, known: KnownStudies
+) -> Iterator[str]:
+    """The effect in words: what ERM loses, and which methods narrow or widen which gaps."""
+    ran, cues = [one for one in methods if one.ran], cue_names(binding)
+    if not ran:
+        yield f"No run of {known.title(study)} has finished yet, so there are no numbers to show."
+        return
+    for one in [one for one in ran if one.is_reference][:1]:
+        target = binding.partition("-")[0] or "the target"
+        where = f"{known.title(study)}{'' if binding else ', mean over bindings'}"
+        first, second, both = (
+            -whole_points(one.mean(gap)) for gap in [*CUE_GAPS.values(), "joint_gap"]
+        )
+        yield (
+            f"{one.baseline} recognises {target} in {100 * one.mean('id_accuracy'):.0f} % of "
+            f"in-distribution images ({where}). It loses {first} points where {cues[1]} misleads, "
+            f"{second} where {cues[2]} misleads and {both} where both do."
+        )
+    judged = [one for one in ran if set(one.cues("no verdict")) < set(one.verdicts)]
+    if not judged and any(not one.is_reference for one in ran):
+        yield "No ERM with the same model was run, so none of these methods' gaps is judged."
+    opens = [one for one in judged if one.opens_another]
+    opens.sort(key=lambda one: one.verdicts[one.cues("worse")[0]].difference)
+    for one in opens[:_MOST]:
+        better, worse = (one.verdicts[one.cues(verdict)[0]] for verdict in ("better", "worse"))
+        yield (
+            f"{one.named(cues)}: the gap of {cues[better.cue]} shrinks from "
+            f"{whole_points(better.reference_gap)} to {whole_points(better.gap)} points, that of "
+            f"{cues[worse.cue]} grows from {whole_points(worse.reference_gap)} to "
+            f"{whole_points(worse.gap)}."
+        )
+    if opens[_MOST:]:
+        yield f"{_joined(opens[_MOST:])} too: one gap shrinks, the other grows."
+    for verdict, verb in (("better", "narrow"), ("worse", "widen")):
+        for which in ([1, 2], [1], [2]):
+            own = [one for one in judged if not one.opens_another and one.cues(verdict) == which]
+            if own:
+                gaps = "both gaps" if len(which) == 2 else f"the gap of {cues[which[0]]} alone"
+                yield f"{_joined(own)} {verb}{'s' * (len(own) == 1)} {gaps}."
+    if judged and not any(one.cues("worse") for one in judged):
+        few = all(row.n < FEWEST for one in judged for row in one.verdicts.values())
+        yield (
+            f"Fewer than {FEWEST} dataset samples cannot show whether a method widens a gap."
+            if few
+            else "For no method does the 95 % interval show a wider gap than ERM's."
+        )
+
+
+def whole_points(gap: float) -> int:
     """`-40`: points of accuracy."""
-    return f"{round(100 * gap)}"
+    return round(100 * gap)
 
 
-def joined(names: Sequence[str]) -> str:
+def _joined(methods: Sequence[Judged]) -> str:
     """`a, b and c`."""
-    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+    *names, last = (one.baseline for one in methods)
+    return f"{', '.join(names)} and {last}" if names else last

@@ -3,7 +3,7 @@
 // The matrix: choose study and baseline; point at a cell, touch it, or go there with the arrow keys.
 const data = JSON.parse(document.getElementById("matrix-data").textContent);
 const chosen = {study: document.getElementById("matrix-study"), baseline: document.getElementById("matrix-baseline")};
-const table = document.getElementById("matrix"), detail = document.getElementById("matrix-detail");
+const table = document.getElementById("matrix-table"), detail = document.getElementById("matrix-detail");
 let at = null;
 
 function element(name, text, attributes = {}) {
@@ -107,8 +107,6 @@ function drawDetail() {
     fact("chance", `${data.studies[study].chance.toFixed(1)} %`);
     if (found.missing.length) fact("missing", found.missing.join("; "));
   }
-  const paper = ((data.paper[study] ?? {})[baseline] ?? {})[target] ?? ["it gives no number for this"];
-  fact("paper", paper.join("; "));
   shown.push(facts, ...drawExamples(target, cue, study));
   detail.replaceChildren(...shown);
 }

@@ -1,34 +1,66 @@
 """Cue preference over epochs (Li et al., 2023, Fig. 6): whether predictions agree with target or
 cues, and when."""
 
+from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from diagvib.report.figure import Figure, Material
 from diagvib.report.style import (
     HELD_OUT,
     INK,
-    MUTED,
     TESTED_ID,
     TESTED_OOD,
     TRAINED,
-    new_figure,
+    Drawing,
+    add_legend,
+    draw_chance,
+    new_panels,
     styled,
 )
+from diagvib.report.training import TRAINING
+from diagvib.results.gap_methods import GAPS_TITLE
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.read_runs import follows
-from diagvib.studies.study import TARGET
+from diagvib.results.tables import read_preferences
 
 # Target, then the cues: colour and line.
 _LOOKS = ((TRAINED, "-"), (HELD_OUT, (0, (4, 1.5))), (TESTED_ID, (0, (1, 1))), (TESTED_OOD, "-."))
+_CAPTION = (
+    "Share of the predictions on validation images that match the target's class, or the class that "
+    "a cue points to. Bands: one standard error over the dataset samples; dotted: chance."
+)
 
 
+def preference_figures(material: Material) -> Iterator[Figure]:
+    known = material.known
+    for study in material.studies:
+        cues = len(known.studies[study].cues)
+        if cues:
+            of_gaps = known.studies[study].metrics == "gaps"
+            yield Figure(
+                f"preference/{study}",
+                f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
+                partial(_draw, material.tables, study, known),
+                GAPS_TITLE if of_gaps else TRAINING,
+                _CAPTION,
+                folded=not of_gaps,
+            )
+
+
+def _draw(tables: Path, study: str, known: KnownStudies) -> Drawing | None:
+    return preference_curves(read_preferences(tables, study), study, known)
+
+
+@styled()
 def preference_curves(
     history: pd.DataFrame, study: str, known: KnownStudies = SHIPPED
-) -> Figure | None:
+) -> Drawing | None:
     """The share of predictions on validation images that agree with the target's class and with
     each cue's, a panel per baseline.
 
@@ -38,62 +70,32 @@ def preference_curves(
     left, if no run recorded it, or if target and cues agree on all validation images, so that they
     cannot be told apart.
     """
-    roles = [
-        "target",
-        *(
-            ["cue"]
-            if len(known.studies[study].cues) == 1
-            else (f"cue {number}" for number, _ in enumerate(known.studies[study].cues, start=1))
-        ),
-    ]
+    cues = len(known.studies[study].cues)
+    roles = ["target", *(f"cue {number}" if cues > 1 else "cue" for number in range(1, cues + 1))]
     shown = [0, *known.followable(study)]
-    columns = [["val_accuracy", *follows(len(roles) - 1)][at] for at in shown]
-    own = history.dropna(subset=columns) if set(columns) <= set(history) else history[:0]
-    if not len(own) or all(
-        np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)
-    ):
+    columns = [["val_accuracy", *follows(cues)][at] for at in shown]
+    own = history.reindex(columns=[*history, *set(columns) - set(history)]).dropna(subset=columns)
+    if all(np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)):
         return None
-    baselines, binding = list(own["baseline"].unique()), own["binding"].unique()
-    if len(binding) == 1:
-        roles = [
-            f"{role}: {factor}" for role, factor in zip(roles, binding[0].split("-"), strict=True)
-        ]
-    width = min(4, len(baselines))
-    with styled():
-        figure = new_figure(max(5.6, 2.3 * width + 0.7), 1.95 * -(-len(baselines) // width) + 0.8)
-        grid = figure.subplots(
-            -(-len(baselines) // width), width, sharex=True, sharey=True, squeeze=False
-        )
-        for axes, baseline in zip(grid.flat, baselines, strict=False):
-            rows = own[own["baseline"] == baseline]
-            for column, at in zip(columns, shown, strict=True):
-                _draw_curve(axes, rows, column, roles[at], *_LOOKS[at % len(_LOOKS)])
-            axes.axhline(
-                1 / known.studies[study].roles[TARGET],
-                color=MUTED,
-                linewidth=0.9,
-                linestyle=(0, (1, 2)),
-            )
-            axes.set_title(baseline, fontsize=9)
-        for axes in grid.flat[len(baselines) :]:
-            axes.set_visible(False)
-        for column in grid.T:
-            lowest = [axes for axes in column if axes.get_visible()][-1]
-            lowest.set_xlabel("epoch", fontsize=8)
-            lowest.tick_params(labelbottom=True)
-        for axes in grid[:, 0]:
+    baselines, bindings = own["baseline"].unique(), own["binding"].unique()
+    if len(bindings) == 1:
+        factors = bindings[0].split("-")
+        roles = [f"{role}: {factor}" for role, factor in zip(roles, factors, strict=True)]
+    # Wide enough for the legend.
+    width = max(2.3, 4.9 / len(baselines))
+    figure, panels = new_panels(len(baselines), 4, (width, 1.95), (0.7, 0.8))
+    for axes, baseline in zip(panels, baselines, strict=True):
+        rows = own[own["baseline"] == baseline]
+        for column, at in zip(columns, shown, strict=True):
+            _draw_curve(axes, rows, column, roles[at], *_LOOKS[at % len(_LOOKS)])
+        draw_chance(axes, known.chance(study))
+        axes.set_title(baseline, fontsize=9)
+        axes.set_xlabel("epoch", fontsize=8)
+        if axes.get_subplotspec().is_first_col():
             axes.set_ylabel("share of predictions", fontsize=8)
-        handles, labels = grid[0, 0].get_legend_handles_labels()
-        title = f"{known.title(study)}, validation images: predictions that agree with"
-        figure.legend(
-            handles,
-            labels,
-            title=title,
-            loc="outside upper left",
-            ncols=len(labels),
-            fontsize=8.5,
-            alignment="left",
-        )
+    add_legend(
+        figure, title=f"{known.title(study)}, validation images: predictions that agree with"
+    )
     return figure
 
 

@@ -1,80 +1,142 @@
-"""Study sheets: one image from each cell of target and cue, to show the shortcut (paper, Fig.
-3)."""
+"""Contact sheets: an image from each cell of a study, to show its shortcuts (paper, Fig. 3)."""
 
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, read_table
-from diagvib.report.style import HELD_OUT, MUTED, TRAINED, new_figure, styled
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.report.figure import Figure, Material
+from diagvib.report.style import (
+    BASELINE_COLOURS,
+    HELD_OUT,
+    MUTED,
+    TESTED_ID,
+    TESTED_OOD,
+    TRAINED,
+    Drawing,
+    new_figure,
+    styled,
+)
+from diagvib.results.known_studies import SHIPPED, KnownStudies, sample_of
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import Binding
-from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.needs import GAP_GROUPS
+
+PICTURES = "In pictures"
+# Of the test groups, in their order.
+_COLOURS = (TRAINED, HELD_OUT, TESTED_ID, TESTED_OOD, *BASELINE_COLOURS[3:])
+_SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it
 
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
 
-def study_sheet(train: Path, test: Path, binding: Binding, known: KnownStudies = SHIPPED) -> Figure:
-    """The cells of a dataset: rows target classes, columns cue classes, one image each.
+def sheet_figures(material: Material) -> Iterator[Figure]:
+    """A sheet of dataset sample 0 for each study with images: of the binding that shows a shortcut
+    best or, for a study whose metrics name none, of its first binding."""
+    known, runs = material.known, material.frames["runs"]
+    for study in material.studies if material.images else ():
+        own = known.studies[study]
+        bindings = list(map(_parse, runs.loc[runs["study"] == study, "binding"].unique()))
+        if own.metrics == "shortcut":
+            bindings = [material.binding] if material.binding else []
+        for binding in bindings:
+            folder = material.images / study / "-".join(binding.factors[: len(own.bound)]) / "0"
+            if len(own.bound) <= len(binding.factors) in (2, 3) and folder.exists():
+                title = f"{known.title(study)}: an image of every combination of {binding.name}"
+                draw = partial(contact_sheet, folder, study, binding, known)
+                name = f"sheets/{study}_{binding.name}"
+                yield Figure(name, title, draw, PICTURES, own.meaning)
+                break
 
-    train, test: image files of one (study, binding, sample); binding: of one target and one cue.
-    Each cell is labelled with its share of the training images; cells tested as `ood` have a dashed
-    vermilion border, the others a solid blue one. DiagvibError for missing or damaged files.
+
+def _parse(name: str) -> Binding:
+    return Binding(tuple(name.split("-")))
+
+
+@styled()
+def contact_sheet(
+    folder: Path, study: str, binding: Binding, known: KnownStudies = SHIPPED
+) -> Drawing:
+    """An image of each cell: rows and columns are the last two factors' classes; with two cues, a
+    block for each target class.
+
+    folder: image files of dataset sample 0. Below each image is its cell's share of the training
+    images; the colour of the frame is that of the test group. DiagvibError for missing or damaged
+    files.
     """
-    share, tested = cell_shares(train, binding), ood_cells(test, binding)
-    with open_parquet(train) as file:
-        metadata = file_metadata(file, train)
-    (target_factor, rows), (cue_factor, columns) = shown_classes(
-        metadata["study"], binding, metadata["sample"], known
-    )
-    images = example_images(train, binding, set(share.index) - tested) | example_images(
-        test, binding, tested
-    )
-    with styled():
-        figure = new_figure((4 + 13 * len(columns)) / 10, (6 + 15 * len(rows)) / 10)
-        axes = figure.subplots(len(rows), len(columns), squeeze=False)
-        for i, target in enumerate(rows):
-            for j, cue in enumerate(columns):
-                cell = (target, cue)
-                _draw_cell(axes[i, j], images.get(cell), float(share.get(cell, 0)), cell in tested)
-                if i == 0:
-                    axes[i, j].set_title(cue, loc="center", fontsize=10.5)
-            turned = {} if len(target) > 2 else {"rotation": 0, "va": "center", "labelpad": 9}
-            axes[i, 0].set_ylabel(target, fontsize=10.5, **turned)
-        figure.suptitle(
-            f"{known.title(metadata['study'])}: rows {target_factor}, columns {cue_factor}",
-            fontsize=11,
-            x=0.02,
-            ha="left",
+    *target, (first, rows), (second, columns) = shown_classes(study, binding, known)
+    blocks = [(name,) for name in target[0][1]] if target else [()]
+    train, test = folder / "train.parquet", folder / "test.parquet"
+    share, group = cell_shares(train, binding), tested_groups(test, binding, known.groups([study]))
+    images = example_images(test, binding, set(group) - set(share.index))
+    images |= example_images(train, binding, set(share.index))
+    colours = dict(zip(known.groups([study]), _COLOURS, strict=False))
+    width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
+    figure = new_figure(width, (_SIDE + _TEXT) * len(rows) + 0.6 + 0.2 * bool(target))
+    parts = figure.subfigures(1, len(blocks), squeeze=False)[0]
+    for part, block in zip(parts, blocks, strict=True):
+        part.suptitle(f"{target[0][0]}: {block[0]}" if target else "", fontsize=10)
+        grid = part.subplots(len(rows), len(columns), squeeze=False)
+        for (i, row), (j, column) in product(enumerate(rows), enumerate(columns)):
+            cell = (*block, row, column)
+            colour = colours.get(group.get(cell), MUTED)
+            _draw_cell(grid[i, j], images.get(cell), float(share.get(cell, 0)), colour)
+        for axes, name in zip(grid[0], columns, strict=True):
+            axes.set_title(name, loc="center", fontsize=8, pad=4)
+        for axes, name in zip(grid[:, 0], rows, strict=True):
+            axes.set_ylabel(name, fontsize=8)
+    of_group = share.groupby([group.get(cell, "") for cell in share.index]).sum()
+    words = _group_words(first, second)
+    handles = [
+        Patch(
+            facecolor="none",
+            edgecolor=colours[name],
+            linewidth=2,
+            label=f"{words.get(name, name)}: {100 * of_group.get(name, 0):.3g} % of training",
         )
+        for name in colours
+        if name in group.values()
+    ]
+    figure.legend(
+        handles=handles,
+        title=f"{known.title(study)}: rows {first}, columns {second}",
+        loc="outside upper left",
+        ncols=2 if target else 1,
+        fontsize=8.5,
+        alignment="left",
+    )
     return figure
 
 
-def scene_sample(scene: str, number: int) -> DatasetSample:
-    """A dataset sample of a scene, by its number."""
-    loaded = load_scene(scene)
-    return dataset_sample(number, loaded.factors, loaded.published_samples)
+def _group_words(first: str, second: str) -> dict[str, str]:
+    misleads = {
+        (True, True): "both cues agree with the target",
+        (False, True): f"{first} misleads",
+        (True, False): f"{second} misleads",
+        (False, False): "both mislead",
+    }
+    return {name: misleads[agree] for agree, name in GAP_GROUPS.items()}
 
 
 def shown_classes(
-    study: str, binding: Binding, sample: int, known: KnownStudies
+    study: str, binding: Binding, known: KnownStudies
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """For target and cues: the factor, and its classes in a dataset sample.
+    """For target and cues: the factor, and its classes in dataset sample 0.
 
     For a study without a role for the cue, the classes that the sample has selected.
     """
-    definition = known.studies[study]
-    chosen, factors = scene_sample(definition.scene, sample), load_scene(definition.scene).factors
-    counts = [definition.roles.get(role) for role in definition.bound]
-    counts += [None] * (len(binding.factors) - len(counts))
+    own = known.studies[study]
+    chosen, factors = sample_of(own.scene, 0), load_scene(own.scene).factors
+    counts = [*(own.roles[role] for role in own.bound), *[None] * len(binding.factors)]
     return [
         (factor, chosen.chosen(factor, count, factors[factor]) if count else chosen.classes[factor])
-        for factor, count in zip(binding.factors, counts, strict=True)
+        for factor, count in zip(binding.factors, counts, strict=False)
     ]
 
 
@@ -83,11 +145,11 @@ def cell_shares(train: Path, binding: Binding) -> pd.Series:
     return read_table(train, list(binding.factors)).to_pandas().value_counts(normalize=True)
 
 
-def ood_cells(test: Path, binding: Binding) -> set[Cell]:
-    """The cells of a test file's group `ood`; empty if a study has none."""
-    table = read_table(test, ["group", *binding.factors]).to_pandas()
-    held_out = table[table["group"] == "ood"]
-    return set(zip(*(held_out[factor] for factor in binding.factors), strict=True))
+def tested_groups(test: Path, binding: Binding, groups: list[str]) -> dict[Cell, str]:
+    """The test group of each drawn cell; the last of these groups, if it is in several."""
+    table = read_table(test, ["group", *binding.factors]).to_pandas().drop_duplicates()
+    rows = sorted(table.itertuples(index=False, name=None), key=lambda row: groups.index(row[0]))
+    return {tuple(cell): group for group, *cell in rows}
 
 
 def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell, np.ndarray]:
@@ -95,52 +157,25 @@ def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell,
     necessary."""
     found: dict[Cell, np.ndarray] = {}
     with open_parquet(path) as file:
-        shape = file_metadata(file, path).get("image_shape")
-        if shape is None:
-            raise DiagvibError(
-                f"{path}: not an image file; made by `diagvib render`, it has a column 'image'"
-            )
+        shape = file_metadata(file, path)["image_shape"]
         for batch in file.iter_batches(batch_size=256, columns=[*binding.factors, "image"]):
-            names = zip(
-                *(batch.column(factor).to_pylist() for factor in binding.factors), strict=True
-            )
-            for row, cell in enumerate(names):
+            names = (batch.column(factor).to_pylist() for factor in binding.factors)
+            for row, cell in enumerate(zip(*names, strict=True)):
                 if cell in cells and cell not in found:
-                    found[cell] = np.frombuffer(
-                        batch.column("image")[row].as_py(), np.uint8
-                    ).reshape(shape)
+                    pixels = batch.column("image")[row].as_py()
+                    found[cell] = np.frombuffer(pixels, np.uint8).reshape(shape)
             if len(found) == len(cells):
                 break
     return found
 
 
-def _draw_cell(axes: Axes, image: np.ndarray | None, share: float, tested: bool) -> None:
+def _draw_cell(axes: Axes, image: np.ndarray | None, share: float, colour: str) -> None:
     axes.set(xticks=[], yticks=[])
     if image is None:
-        axes.set_facecolor("none")
-        axes.text(
-            0.5,
-            0.5,
-            "not used",
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            color=MUTED,
-            fontsize=9,
-        )
+        at = {"x": 0.5, "y": 0.5, "transform": axes.transAxes, "ha": "center", "va": "center"}
+        axes.text(**at, s="not used", color=MUTED, fontsize=9)
     else:
         axes.imshow(image, interpolation="none")
-    for spine in axes.spines.values():
-        spine.set(
-            visible=True,
-            edgecolor=HELD_OUT if tested else TRAINED,
-            linewidth=2.2,
-            linestyle=(0, (3, 1.5)) if tested else "solid",
-        )
-    trained = f"{100 * share:.3g} % of training" if share else "never trained"
-    axes.set_xlabel(
-        f"{trained}\ntested as ood" if tested else trained,
-        fontsize=9,
-        color=HELD_OUT if tested else TRAINED,
-        labelpad=3,
-    )
+    axes.spines[:].set(visible=True, edgecolor=colour, linewidth=2.2)
+    text = f"{100 * share:.3g} %" if share else "never"
+    axes.set_xlabel(text, fontsize=8, color=colour, labelpad=2)

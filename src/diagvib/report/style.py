@@ -6,9 +6,10 @@ from functools import cache
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, to_hex
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Drawing
 
 from diagvib.foundation.files import whole_file
 from diagvib.results.metrics import CHANCE
@@ -66,33 +67,56 @@ _STYLE = {
 
 
 def styled():
-    """The context in which figures are drawn and saved."""
+    """The context in which figures are drawn and saved; also a decorator."""
     return mpl.rc_context(_STYLE)
 
 
-def new_figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Drawing:
     """A figure of width x height inches that belongs to no window system."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Drawing(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write {path}.png and {path}.svg, complete and without dates; returns both paths."""
-    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
-    written = []
-    with styled():
-        figure.set_dpi(mpl.rcParams["savefig.dpi"])
-        figure.get_layout_engine().execute(figure)
-        figure.set_layout_engine(
-            None
-        )  # it is final; savefig would draw everything once more to compute it
-        for kind in metadata:
-            target = path.with_name(f"{path.name}.{kind}")
-            with whole_file(target) as temporary:
-                figure.savefig(temporary, format=kind, metadata=metadata[kind])
-            written.append(target)
-    return written
+def new_panels(
+    count: int, across: int, size: tuple[float, float], margin: tuple[float, float]
+) -> tuple[Drawing, list[Axes]]:
+    """A figure with panels on common scales, in rows of at most `across`. size: of a panel, and
+    margin: around all of them; in inches."""
+    columns = min(across, count)
+    rows = -(-count // columns)
+    figure = new_figure(size[0] * columns + margin[0], size[1] * rows + margin[1])
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.flat)[:count]
+    for empty in grid.flat[count:]:
+        empty.remove()
+    for lowest in panels[-columns:]:
+        lowest.tick_params(labelbottom=True)
+    return figure, panels
+
+
+def add_legend(figure: Drawing, **look) -> None:
+    """One legend above all panels, each label once."""
+    drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
+    handles = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+    look = {"ncols": min(5, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", **look)
+
+
+def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
+    line = axes.axhline if along == "y" else axes.axvline
+    line(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
+
+
+@styled()
+def save_figure(figure: Drawing, path: Path) -> None:
+    """Write {path}.png and {path}.svg, complete and without dates."""
+    figure.set_dpi(mpl.rcParams["savefig.dpi"])
+    figure.get_layout_engine().execute(figure)
+    figure.set_layout_engine(None)  # final; savefig would draw everything once more to compute it
+    for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
+        with whole_file(path.with_name(f"{path.name}.{kind}")) as temporary:
+            figure.savefig(temporary, format=kind, metadata=metadata)
 
 
 @cache

@@ -89,7 +89,7 @@ def _verdicts(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterat
         for row in tables["summary"].to_dict("records")
     ]
     heads = ["by", "name", "cells", *VERDICTS]
-    yield Table("summary", "Verdicts", heads, rows, section=VERDICT, about=about)
+    yield Table("summary", "Verdicts", heads, rows, section=VERDICT, about=about, folded=True)
     ran = comparison[comparison["n"] > 0]
     title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
     heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]

@@ -1,0 +1,60 @@
+"""The record of a figure, and what figures and the page are made from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from diagvib.report.style import Drawing
+from diagvib.results.known_studies import KnownStudies, known_studies
+from diagvib.results.shortcut import telling_bindings
+from diagvib.results.tables import read_tables
+from diagvib.studies.binding import Binding
+
+
+@dataclass(frozen=True)
+class Figure:
+    """name: its path below `figures/`, without the ending. title: what it shows, also for screen
+    readers. draw: importable, so that another process can call it; None if there is nothing to
+    show. section: the title of the page's section that shows it, empty for one that is only a file.
+    caption: the text below it on the page. folded: shown on request."""
+
+    name: str
+    title: str
+    draw: Callable[[], Drawing | None]
+    section: str = ""
+    caption: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True)
+class Material:
+    """tables: the folder of the tidy tables. settings: the configuration. images: the folder of
+    image files. runs: the folder of all runs. prepared: the folder of a scene's prepared sources.
+    Examples are taken from what there is of the last three."""
+
+    tables: Path
+    settings: dict
+    images: Path | None = None
+    runs: Path | None = None
+    prepared: Callable[[str], Path] | None = None
+
+    @cached_property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        return read_tables(self.tables)
+
+    @cached_property
+    def known(self) -> KnownStudies:
+        return known_studies(self.settings)
+
+    @cached_property
+    def studies(self) -> list[str]:
+        return list(self.frames["runs"]["study"].unique())
+
+    @cached_property
+    def binding(self) -> Binding | None:
+        """The binding that shows a shortcut best."""
+        found = telling_bindings(self.frames["p_matrix"], self.known)
+        return Binding((found["target"][0], *found["cue"][0].split("-"))) if len(found) else None
