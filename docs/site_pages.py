@@ -1,5 +1,4 @@
-"""What mkdocs needs besides the pages in this folder: pages made from the code and from README, and
-working links.
+"""Pages of the site that mkdocs makes from the code and from README, and working links.
 
 A link to a page of the repository leads to its page on the site, a link to a file to a page that
 shows it, and a link to a table of results to the table.
@@ -133,7 +132,7 @@ def api() -> str:
         [
             "# Python",
             "",
-            "What `import diagvib` offers, and the interfaces that your own code implements.",
+            "The functions of `import diagvib`, and the interfaces that your own code implements.",
             "",
             *parts,
         ]
@@ -183,7 +182,7 @@ def configuration() -> str:
     lines = [
         "# Configuration",
         "",
-        "What a file for `--configfile` may contain. The defaults are those of `config/config.yaml`, the paper's "
+        "The keys of a file for `--configfile`. The defaults are those of `config/config.yaml`, the paper's "
         "protocol.",
         "",
         "| key | default | meaning |",
