@@ -104,7 +104,7 @@ def no_modules_left(tmp_path_factory):
     for name in own:
         del sys.modules[name]
     if own and "diagvib.scenes" in sys.modules:
-        sys.modules["diagvib.scenes"].load_scene.cache_clear()
+        sys.modules["diagvib.scenes"]._of_class.cache_clear()
     if own and "diagvib.library" in sys.modules:
         sys.modules["diagvib.library"]._loaded.clear()
 

@@ -24,17 +24,16 @@ from hypothesis import strategies
 from diagvib import cli
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
 from diagvib.operations.rates import read_rates
 from diagvib.results.compare import compare_results
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import read_tables, tabulate
-from diagvib.scenes import load_scene
-from diagvib.scenes.digits.fetch import load_sources
-from diagvib.scenes.digits.prepare import load_catalogue, load_prepared
+from diagvib.scenes.digits.prepare import load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
+from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings, shortened
 from diagvib.settings.config import load_config, read_settings, stage_settings
 from diagvib.settings.grid import Layout
@@ -790,7 +789,7 @@ def test_sources(tmp_path, key, value):
     path = tmp_path / "sources.yaml"
     entry = yaml.safe_load(definition_path("sources.yaml").read_text())["files"][0]
     path.write_text(yaml.safe_dump({"files": [{**entry, key: value}]}))
-    refused(load_sources, path, says=("sources.yaml", f"files.0.{key}"))
+    refused(read_sources, path, says=("sources.yaml", f"files.0.{key}"))
 
 
 # Values of wrong types and of any size, as YAML has them.
@@ -829,7 +828,7 @@ DOCUMENTS = {
     ),
     "dataset_samples.yaml": (read_published_samples, [PUBLISHED]),
     "sources.yaml": (
-        load_sources,
+        read_sources,
         {"files": yaml.safe_load(definition_path("sources.yaml").read_text())["files"][:1]},
     ),
 }
@@ -908,28 +907,6 @@ def test_recipes(prepared, tmp_path, column, change, says):
     )
 
 
-def test_recipes_name_the_row_of_the_file_also_where_a_later_split_is_asked_for(prepared, tmp_path):
-    table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
-    row = table["split"].to_pylist().index("test") + 3
-    for name, value in (("digit", 10**6), ("crop_row", 300), ("digit", -1)):
-        values = table[name].to_pylist()
-        values[row] = value
-        at = table.column_names.index(name)
-        path = tmp_path / "recipes.parquet"
-        pq.write_table(
-            table.set_column(at, name, pa.array(values, table.schema.field(name).type)), path
-        )
-        refused(
-            RenderedRecipes,
-            path,
-            load_scene("digits"),
-            prepared.prepared("digits"),
-            64,
-            torch.device("cpu"),
-            says=("recipes.parquet", f"row {row}", name),
-        )
-
-
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"{}", b"x" * 1000])
 @pytest.mark.parametrize("read", [read_recipes, read_images])
 def test_files_that_are_not_parquet(tmp_path, read, content):
@@ -996,17 +973,6 @@ def test_prepared_files(prepared, tmp_path, name, content):
     folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     refused(load_prepared, folder, says=str(folder))
-
-
-@pytest.mark.parametrize("column", ["label", "split"])
-def test_a_catalogue_of_another_make(prepared, tmp_path, column):
-    folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
-    rewritten(
-        folder / "digits.parquet",
-        folder / "digits.parquet",
-        **{column: lambda values: ["x"] * len(values)},
-    )
-    refused(load_catalogue, folder, says=str(folder))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from PIL import Image
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
 from diagvib.scenes import load_scene, source_state
-from diagvib.scenes.cars.catalogue import Catalogue
+from diagvib.scenes.cars.catalogue import CarCatalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
 from diagvib.scenes.cars.prepare import Photo, assign_splits
 from diagvib.settings.config import load_config, stage_settings
@@ -44,7 +44,7 @@ def prepared(mirror, tmp_path_factory) -> Path:
     return folder / "prepared"
 
 
-def random_recipes(catalogue: Catalogue, n: int) -> pa.Table:
+def random_recipes(catalogue: CarCatalogue, n: int) -> pa.Table:
     """Any photo of each factor; classes do not matter to pixels."""
     generator = np.random.default_rng(3)
     rows = {factor: generator.integers(0, len(catalogue.classes[factor]), n) for factor in FACTORS}
@@ -135,18 +135,12 @@ def test_tiles_lie_within_the_image():
     assert (tile_side("object", 256), tile_corner("object", 256)) == (64, (96, 192))
 
 
-def pools(sizes: dict[str, int]) -> Catalogue:
+def pools(sizes: dict[str, int]) -> CarCatalogue:
     """A catalogue without photos: this many of each class and factor in each split."""
     classes = np.repeat(CLASSES, sum(sizes.values()))
     splits = np.tile(np.repeat(list(sizes), list(sizes.values())), len(CLASSES))
-    return Catalogue(
-        dict.fromkeys(FACTORS, classes),
-        dict.fromkeys(FACTORS, splits),
-        256,
-        "official",
-        True,
-        "0" * 64,
-    )
+    by_factor = dict.fromkeys(FACTORS, classes), dict.fromkeys(FACTORS, splits)
+    return CarCatalogue("official", True, "0" * 64, *by_factor)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +205,7 @@ def test_too_few_photos_are_counted(drawn):
 
 def test_a_class_is_cut_into_the_published_shares():
     photos = [
-        Photo(name, f"{name}/{number}", f"{name}{number}")
+        Photo("car", name, f"{name}/{number}", f"{name}{number}")
         for name in CLASSES
         for number in range(5000)
     ]
@@ -235,7 +229,7 @@ def test_the_catalogue_holds_every_photo_once(prepared):
         CARS.catalogue(prepared),
         read_table(prepared / "catalogue.parquet").to_pandas(),
     )
-    assert (catalogue.sources, catalogue.comparable, catalogue.canvas) == ("official", True, 256)
+    assert (catalogue.sources, catalogue.comparable) == ("official", True)
     assert len(table) == len(POOLS) * EACH and table["path"].is_unique and table["sha256"].is_unique
     assert (table["mask_sha256"] != "").sum() == 4 * EACH / 2
     assert set(table.groupby(["factor", "class"])["split"].nunique()) == {3}

@@ -20,10 +20,9 @@ from diagvib.foundation.seeding import named_generator
 from diagvib.results.average_methods import average_methods, read_spawrious_tables
 from diagvib.results.known_studies import SHIPPED
 from diagvib.scenes import load_scene, source_state
-from diagvib.scenes.dogs.embedded import SIZE, embedded_photo
-from diagvib.scenes.dogs.photos import CATALOGUE, PACKED, Catalogue, Photos
-from diagvib.scenes.dogs.prepare import prepare
-from diagvib.scenes.dogs.scene import LEAST_IMAGES
+from diagvib.scenes.photos.listing import write_listing
+from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
+from diagvib.scenes.photos.shares import LEAST_IMAGES
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import ImageCount
 from diagvib.settings.grid import runs as grid_runs
@@ -36,31 +35,27 @@ from test_average import M2M, O2O, PLACES, published
 from test_workflow import copy_of_the_repository, snakemake
 
 DOGS = load_scene("dogs")
-CPU = torch.device("cpu")
 CONFIG = load_config(definition_path("spawrious.yaml"))
 SAMPLE = dataset_sample(0, DOGS.factors, DOGS.published_samples)
 
 
-def photos(each: int) -> Catalogue:
+def photos(each: int) -> PhotoCatalogue:
     """This many of every breed, background and copy."""
-    shown = np.array(
-        [(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)]
-    )
-    return Catalogue(*np.repeat(shown, each, axis=0).T, "official", True, "0" * 64)
+    shown = [(breed, background, copy) for copy, background, breed in product("01", PLACES, BREEDS)]
+    table = pd.DataFrame(np.repeat(shown, each, axis=0), columns=["breed", "background", "lot"])
+    return PhotoCatalogue("official", True, "0" * 64, table.assign(split="", unit=""))
 
 
-def drawn(study: str, catalogue: Catalogue, counts: dict[str, int]) -> pd.DataFrame:
+def drawn(study: str, catalogue: PhotoCatalogue, counts: dict[str, int]) -> pd.DataFrame:
     """The recipes of a study, with what each photo shows; `part`: the split, or the group of the
     test."""
     definition = load_study(study)
     binding = bind(definition, "breed-background", DOGS.factors)
     frame = draw_recipes(definition, binding, [SAMPLE], counts, DOGS, catalogue).to_pandas()
-    shown = {
-        f"photo_{name}": getattr(catalogue, name)[frame["photo"]]
-        for name in ("breed", "background", "copy")
-    }
+    shown = catalogue.photos.loc[frame["photo"], ["breed", "background", "lot"]]
     return frame.assign(
-        **shown, part=frame["group"].where(frame["split"] == "test", frame["split"])
+        **{f"photo_{name}": its.to_numpy() for name, its in shown.items()},
+        part=frame["group"].where(frame["split"] == "test", frame["split"]),
     )
 
 
@@ -76,7 +71,7 @@ def test_a_study_has_the_published_photos_and_none_twice(study):
     shares = frame.groupby(["part", "environment", "breed", "background"]).size()
     for (part, *cell), n in shares.drop("ood").items():
         assert abs(n - published(study)[tuple(cell)] * CONFIG["counts"][part] / 25344) < 2
-    copies = frame.groupby("environment")["photo_copy"].unique().map(sorted).to_dict()
+    copies = frame.groupby("environment")["photo_lot"].unique().map(sorted).to_dict()
     assert copies == (
         {"env-1": ["0"], "env-2": ["1"], "test": ["0", "1"]}
         if study in O2O
@@ -98,7 +93,7 @@ def test_too_few_photos_are_refused_with_counts_that_fit():
     counts = {"train": 640, "val": 80, "id": 80, "ood": 1600}
     with pytest.raises(
         DiagvibError,
-        match=r"dogs: 400 different photos of \w+ in \w+ are needed \(ood 400\), but "
+        match=r"dogs: 400 different photos of breed \w+, background \w+ are needed \(ood 400\), but "
         r"there are 200; counts: \{id: 39, ood: 788, train: 315, val: 39\} would",
     ):
         drawn("dogs-o2o-easy", photos(100), counts)
@@ -133,149 +128,96 @@ def test_what_is_dealt_off_one_lot_adds_up(numbers):
 # Files as users have them.
 
 
-def real_photos() -> list[np.ndarray]:
-    from skimage import data
-    from sklearn.datasets import load_sample_images
-
-    folder = Path(data.__file__).parent
-    found = [
-        np.asarray(Image.open(folder / name).convert("RGB"))
-        for name in ("astronaut.png", "chelsea.png", "coffee.png", "rocket.jpg")
-    ]
-    return [*found, *load_sample_images().images]
-
-
 @pytest.fixture
-def mirror_of_photos(tmp_path) -> Path:
-    """A mirror with one photo of each breed, background and copy, each a different part of a real
-    one."""
-    large = real_photos()
-    for number, place in enumerate(product("01", PLACES, BREEDS)):
+def mirror(tmp_path) -> Path:
+    """A mirror with one photo of each breed, background and copy."""
+    generator = np.random.default_rng(0)
+    for place in product("01", PLACES, BREEDS):
         folder = tmp_path / "mirror" / "dogs" / Path(*place)
         folder.mkdir(parents=True)
-        photo = large[number % len(large)][number : number + 120, 2 * number : 2 * number + 160]
-        Image.fromarray(photo).save(folder / ("a.jpg" if number % 5 == 0 else "a.png"))
+        Image.fromarray(generator.integers(0, 256, (120, 160, 3), np.uint8)).save(folder / "a.png")
     return tmp_path / "mirror"
 
 
-def test_photos_of_ones_own_are_listed_prepared_and_read(mirror_of_photos, tmp_path, capsys):
-    folder, raw, prepared = mirror_of_photos / "dogs", tmp_path / "raw", tmp_path / "prepared"
-    snow, source = folder / "0/snow/corgi", Image.open(folder / "0/snow/corgi/a.png")
-    source.convert("L").save(snow / "b_grey.png")
-    source.convert("CMYK").save(snow / "c_cmyk.jpg", quality=95)
+def test_photos_of_ones_own_are_listed_prepared_and_read(mirror, tmp_path, capsys):
+    folder, raw, prepared = mirror / "dogs", tmp_path / "raw", tmp_path / "prepared"
+    snow = folder / "0/snow/corgi"
     (snow / "empty.png").touch()
-    (snow / "broken.png").write_bytes((snow / "a.png").read_bytes()[:2000])
-    (snow / "notes.txt").write_text("which dogs these are")
-    (folder / "1/forest/corgi").mkdir(parents=True)
-    source.save(folder / "1/forest/corgi/a.png")
-    (folder / "domain_adaptation_ds").mkdir()
-    source.save(
-        folder / "domain_adaptation_ds/a.png"
-    )  # the archive has such a folder, which no study reads
-    DOGS.fetch(raw, mirror_of_photos)
+    for name in ("1/forest/corgi/a.png", "domain_adaptation_ds/a.png"):
+        (folder / name).parent.mkdir(parents=True)
+        Image.open(snow / "a.png").save(folder / name)
+    DOGS.fetch(raw, mirror)
     *lines, count = capsys.readouterr().err.splitlines()
-    assert count == f"{folder}: 4 of 54 files left out"
-    wanted = {
-        "empty.png": "empty",
-        "broken.png": "damaged",
-        "notes.txt": "name",
-        "forest/corgi/a.png": "is in none",
-    }
-    assert len(lines) == len(wanted)
-    for name, why in wanted.items():
-        (line,) = (line for line in lines if name in line)
-        assert line.startswith(str(folder)) and why in line
-    DOGS.prepare(raw, prepared, "official")
-    catalogue, table = DOGS.catalogue(prepared), read_table(prepared / CATALOGUE)
-    assert (catalogue.sources, catalogue.comparable, len(catalogue.breed)) == (
-        "official (4 of 54 files left out)",
+    assert count == f"{folder}: 3 of 51 files left out"
+    for line, text in zip(
+        lines,
+        ("/domain_adaptation_ds: left out, 1 files", "is 'forest', which stands", "empty.png"),
+        strict=True,
+    ):
+        assert line.startswith(str(folder)) and text in line
+    DOGS.make(raw, prepared, "official")
+    catalogue = DOGS.catalogue(prepared)
+    assert (catalogue.sources, catalogue.comparable, len(catalogue.photos)) == (
+        "official (3 of 51 files left out)",
         False,
-        50,
+        48,
     )
-    paths = table["path"].to_pylist()
+    paths = catalogue.photos["path"].tolist()
     assert paths == sorted(paths)
     assert {tuple(path.split("/")[:3]) for path in paths} == set(product("01", PLACES, BREEDS))
-    images = Photos(prepared).read(np.arange(50), 224)
-    plain = (
-        Image.open(folder / paths[7]).convert("RGB").resize((224, 224), Image.Resampling.BILINEAR)
-    )
-    assert np.array_equal(images[7], np.asarray(plain))
-    usual, grey, cmyk = (
-        images[paths.index(f"0/snow/corgi/{name}")].astype(float)
-        for name in ("a.png", "b_grey.png", "c_cmyk.jpg")
-    )
-    assert (grey == grey[..., :1]).all() and np.abs(cmyk - usual).mean() < 12
+    image = DOGS.rendering(prepared, 224, torch.device("cpu"))(pa.table({"photo": [7]}))[0]
+    plain = Image.open(folder / paths[7]).resize((224, 224), Image.Resampling.BILINEAR)
+    assert np.array_equal(image, np.asarray(plain))
 
 
-def test_a_photo_that_goes_or_changes_is_noticed(mirror_of_photos, tmp_path):
-    raw, prepared, first = (
-        tmp_path / "raw",
-        tmp_path / "prepared",
-        source_state("dogs", str(mirror_of_photos)),
-    )
-    DOGS.fetch(raw, mirror_of_photos)
-    DOGS.prepare(raw, prepared, "official")
-    digest, photo = DOGS.catalogue(prepared).digest, mirror_of_photos / "dogs/1/beach/bulldog/a.png"
-    Image.open(photo).rotate(180).save(photo)
-    assert source_state("dogs", str(mirror_of_photos)) != first
-    with pytest.raises(
-        DiagvibError, match="1/beach/bulldog/a.png: changed since the photos were listed"
-    ):
-        DOGS.prepare(raw, prepared, "official")
-    assert DOGS.catalogue(prepared).digest == digest, (
-        "the old files stay until there are complete new ones"
-    )
-    photo.unlink()
-    with pytest.raises(DiagvibError, match="1/beach/bulldog: no photo"):
-        DOGS.fetch(raw, mirror_of_photos)
-    photo.parent.rmdir()  # as in the archive of a study that does not read it
-    DOGS.fetch(raw, mirror_of_photos)
-    DOGS.prepare(raw, prepared, "official")
-    assert DOGS.catalogue(prepared).digest != digest and len(DOGS.catalogue(prepared).breed) == 47
+def test_a_photo_that_goes_is_noticed(mirror, tmp_path):
+    raw, prepared, first = tmp_path / "raw", tmp_path / "prepared", source_state("dogs", mirror)
+    DOGS.fetch(raw, mirror)
+    DOGS.make(raw, prepared, "official")
+    digest, photo = DOGS.catalogue(prepared).digest, mirror / "dogs/1/beach/bulldog/a.png"
+    photo.unlink()  # as in the archive of a study that does not read it
+    assert source_state("dogs", mirror) != first
+    DOGS.fetch(raw, mirror)
+    DOGS.make(raw, prepared, "official")
+    assert DOGS.catalogue(prepared).digest != digest
     shown = DOGS.examples(
         prepared, [{"breed": "bulldog", "background": "beach"}, {"breed": "labrador"}]
     )
     assert all(image.std() > 0 for image in shown), "of the other copy"
+    for where, says in (
+        (None, "cannot be downloaded; set `mirror:`"),
+        (tmp_path, "no such folder"),
+    ):
+        with pytest.raises(DiagvibError, match=says):
+            DOGS.fetch(raw, where)
 
 
-@pytest.mark.parametrize(
-    ("mirror", "says"),
-    [
-        (None, "cannot be downloaded; unpack the published archives"),
-        ("", "dogs: no photos; it should contain the folders 0 and 1"),
-    ],
-)
-def test_without_photos_it_is_said_where_they_go(tmp_path, mirror, says):
-    with pytest.raises(DiagvibError, match=says):
-        DOGS.fetch(tmp_path / "raw", mirror if mirror is None else tmp_path)
+@pytest.mark.parametrize("missing", [0, 1])
+def test_only_the_published_numbers_are_comparable(tmp_path, missing):
+    frame = photos(3168).photos.iloc[missing:].assign(sha256="")
+    frame["path"] = [f"{number}.png" for number in range(len(frame))]
+    write_listing(tmp_path, pa.Table.from_pandas(frame, preserve_index=False), tmp_path, len(frame))
+    DOGS.make(tmp_path, tmp_path / "prepared", "official")
+    assert DOGS.catalogue(tmp_path / "prepared").comparable == (not missing)
 
 
-def test_prepared_photos_that_are_not_those_of_the_catalogue_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.scenes.dogs.prepare.PHOTOS", 1)
-    prepare(tmp_path / "raw", tmp_path, "embedded")
+def test_a_catalogue_that_is_not_the_described_one_is_refused(tmp_path):
+    DOGS.make(tmp_path, tmp_path, "embedded")
     table = read_table(tmp_path / CATALOGUE)
-    usual = {"sources": "embedded", "comparable": False, "digest": DOGS.catalogue(tmp_path).digest}
-    write_table(tmp_path / CATALOGUE, table.take(list(range(47, -1, -1))), usual)
-    with pytest.raises(DiagvibError, match="not those that catalogue.parquet describes"):
+    write_table(tmp_path / CATALOGUE, table.take(list(range(len(table)))[::-1]), {})
+    with pytest.raises(DiagvibError, match="not those that sources.json describes"):
         DOGS.catalogue(tmp_path)
-    write_table(tmp_path / CATALOGUE, table, usual)
-    whole = (tmp_path / PACKED).read_bytes()
-    for content in (whole[: len(whole) // 2], b"", b"photos"):
-        (tmp_path / PACKED).write_bytes(content)
-        with pytest.raises(DiagvibError, match="diagvib prepare"):
-            Photos(tmp_path)
 
 
 # Stand-ins.
 
 
 def test_stand_ins_are_made_from_their_names_alone_and_differ():
-    made = {name: embedded_photo(*name) for name in product("01", PLACES[:2], BREEDS[:2], (0, 1))}
-    assert all(photo.shape == (SIZE, SIZE, 3) and photo.std() > 15 for photo in made.values())
+    names = map("/".join, product("01", PLACES[:2], BREEDS[:2], ("0000", "0001")))
+    made = {name: DOGS.drawn(name) for name in names}
+    assert all(photo.shape == (96, 96, 3) and photo.std() > 15 for photo in made.values())
     assert len({photo.tobytes() for photo in made.values()}) == len(made)
-    assert all(
-        np.array_equal(photo, embedded_photo(*name)) for name, photo in list(made.items())[:3]
-    )
+    assert all(np.array_equal(photo, DOGS.drawn(name)) for name, photo in list(made.items())[:3])
 
 
 def test_colour_alone_tells_no_class_of_stand_ins():
@@ -284,9 +226,8 @@ def test_colour_alone_tells_no_class_of_stand_ins():
     from sklearn.preprocessing import StandardScaler
 
     names = list(product("0", PLACES, BREEDS, range(8)))
-    seen = (
-        np.stack([embedded_photo(*name) for name in names]).reshape(len(names), -1, 3).astype(float)
-    )
+    drawn = np.stack([DOGS.drawn("/".join(map(str, name))) for name in names])
+    seen = drawn.reshape(len(names), -1, 3).astype(float)
     features = StandardScaler().fit_transform(np.concatenate([seen.mean(1), seen.std(1)], 1))
     tested = np.arange(len(names)) % 8 >= 5
     for column, classes in ((2, BREEDS), (1, PLACES)):
@@ -361,11 +302,9 @@ def test_the_demo_asks_for_photos_that_there_are():
 
 def test_stand_ins_run_to_their_report(tmp_path):
     repository = copy_of_the_repository(tmp_path)
-    drawing = repository / "src/diagvib/scenes/dogs/embedded.py"
-    assert "SIZE, PHOTOS = 96, 100\n" in drawing.read_text()
-    drawing.write_text(
-        drawing.read_text().replace("SIZE, PHOTOS = 96, 100\n", "SIZE, PHOTOS = 64, 8\n")
-    )
+    drawing = repository / "config/scenes/dogs.yaml"
+    assert "each: 100" in drawing.read_text()
+    drawing.write_text(drawing.read_text().replace("each: 100", "each: 8"))
     toy = (repository / "config/spawrious_demo.yaml").read_text()
     for usual, now in (
         ("outputs/spawrious_demo", "toy"),

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.scenes.digits import fetch
+from diagvib.scenes import fetch, load_scene
 from diagvib.scenes.digits.factors import classes
+from diagvib.scenes.sources import Source, read_sources
 
 CONTENT = bytes(range(256)) * 300
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -52,9 +53,9 @@ def server(monkeypatch):
 
 @pytest.fixture
 def define(tmp_path):
-    """Writes a sources file with one entry, reached under the given URLs."""
+    """Writes and reads a sources file with one entry, reached under the given URLs."""
 
-    def write(*urls: str, **changes) -> Path:
+    def write(*urls: str, **changes) -> list[Source]:
         entry = {
             "path": "folder/file.bin",
             "urls": list(urls),
@@ -64,7 +65,7 @@ def define(tmp_path):
         }
         path = tmp_path / "sources.yaml"
         path.write_text(yaml.safe_dump({"files": [{**entry, **changes}]}))
-        return path
+        return read_sources(path)
 
     return write
 
@@ -73,27 +74,30 @@ def _url(server, name: str) -> str:
     return f"http://127.0.0.1:{server.server_port}/{name}"
 
 
+def fetched(sources: list[Source], raw: Path, mirror: Path | None = None) -> Path:
+    fetch.fetch(sources, raw, mirror)
+    return raw / "folder/file.bin"
+
+
 def _files(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
 
 
 def test_good_download(tmp_path, server, define):
-    paths = fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "good")))
-    assert paths == [tmp_path / "raw/folder/file.bin"]
-    assert paths[0].read_bytes() == CONTENT
+    assert fetched(define(_url(server, "good")), tmp_path / "raw").read_bytes() == CONTENT
     assert _files(tmp_path / "raw") == ["folder/file.bin"]
 
 
 def test_second_url_when_the_first_fails(tmp_path, server, define):
     for bad in ("missing", "truncated", "wrong"):
         raw = tmp_path / bad
-        [path] = fetch.fetch(raw, definitions=define(_url(server, bad), _url(server, "good")))
+        path = fetched(define(_url(server, bad), _url(server, "good")), raw)
         assert path.read_bytes() == CONTENT
         assert _files(raw) == ["folder/file.bin"]
 
 
 def test_passing_failure_is_retried(tmp_path, server, define):
-    [path] = fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "flaky")))
+    path = fetched(define(_url(server, "flaky")), tmp_path / "raw")
     assert path.read_bytes() == CONTENT
     assert server.asked == ["/flaky", "/flaky"]
 
@@ -102,7 +106,7 @@ def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server
     urls = [_url(server, name) for name in ("missing", "truncated", "wrong")]
     urls.append("http://127.0.0.1:9/closed")  # the discard port: nobody listens
     with pytest.raises(DiagvibError) as error:
-        fetch.fetch(tmp_path / "raw", definitions=define(*urls))
+        fetched(define(*urls), tmp_path / "raw")
     message = str(error.value)
     for part in (
         *urls,
@@ -122,9 +126,9 @@ def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server
 
 def test_right_file_is_kept_without_asking(tmp_path, server, define):
     definitions = define(_url(server, "good"))
-    [path] = fetch.fetch(tmp_path / "raw", definitions=definitions)
+    path = fetched(definitions, tmp_path / "raw")
     before = path.stat().st_mtime_ns
-    fetch.fetch(tmp_path / "raw", definitions=definitions)
+    fetched(definitions, tmp_path / "raw")
     assert server.asked == ["/good"]
     assert path.stat().st_mtime_ns == before
 
@@ -133,7 +137,7 @@ def test_wrong_file_is_replaced_with_a_message(tmp_path, server, define, capsys)
     target = tmp_path / "raw/folder/file.bin"
     target.parent.mkdir(parents=True)
     target.write_bytes(OTHER)
-    fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "good")))
+    fetched(define(_url(server, "good")), tmp_path / "raw")
     assert target.read_bytes() == CONTENT
     said = capsys.readouterr().err
     assert OTHER_SHA256 in said and SHA256 in said and str(target) in said
@@ -144,7 +148,7 @@ def test_wrong_file_stays_until_the_right_one_is_there(tmp_path, server, define)
     target.parent.mkdir(parents=True)
     target.write_bytes(OTHER)
     with pytest.raises(DiagvibError):
-        fetch.fetch(tmp_path / "raw", definitions=define(_url(server, "missing")))
+        fetched(define(_url(server, "missing")), tmp_path / "raw")
     assert _files(tmp_path / "raw") == ["folder/file.bin"]
 
 
@@ -153,7 +157,7 @@ def test_mirror(tmp_path, define, place):
     file = tmp_path / "mirror" / place
     file.parent.mkdir(parents=True)
     file.write_bytes(CONTENT)
-    [path] = fetch.fetch(tmp_path / "raw", tmp_path / "mirror", define("http://127.0.0.1:9/closed"))
+    path = fetched(define("http://127.0.0.1:9/closed"), tmp_path / "raw", tmp_path / "mirror")
     assert path.read_bytes() == CONTENT
 
 
@@ -164,17 +168,17 @@ def test_mirror_errors(tmp_path, define):
         tmp_path / "raw",
     )
     with pytest.raises(DiagvibError, match=r"mirror: no such folder"):
-        fetch.fetch(raw, mirror, definitions)
+        fetched(definitions, raw, mirror)
     mirror.mkdir()
     with pytest.raises(
         DiagvibError, match=rf"folder/file\.bin: no such file in the mirror.*{SHA256}.*mirror: null"
     ):
-        fetch.fetch(raw, mirror, definitions)
+        fetched(definitions, raw, mirror)
     (mirror / "file.bin").write_bytes(OTHER)
     with pytest.raises(
         DiagvibError, match=rf"file\.bin: has sha256 {OTHER_SHA256}, expected {SHA256}"
     ):
-        fetch.fetch(raw, mirror, definitions)
+        fetched(definitions, raw, mirror)
     assert _files(raw) == []
 
 
@@ -188,7 +192,7 @@ def test_full_disk_leaves_nothing_behind(tmp_path, define, monkeypatch):
 
     monkeypatch.setattr(fetch.shutil, "copyfile", fill)
     with pytest.raises(DiagvibError, match="disk is full"):
-        fetch.fetch(tmp_path / "raw", tmp_path / "mirror", define("http://127.0.0.1:9/closed"))
+        fetched(define("http://127.0.0.1:9/closed"), tmp_path / "raw", tmp_path / "mirror")
     assert _files(tmp_path / "raw") == []
 
 
@@ -204,15 +208,16 @@ def test_full_disk_leaves_nothing_behind(tmp_path, define, monkeypatch):
 )
 def test_malformed_definitions(define, changes, part):
     with pytest.raises(DiagvibError, match=rf"sources\.yaml: .*{part}"):
-        fetch.load_sources(define("http://127.0.0.1:9/closed", **changes))
+        define("http://127.0.0.1:9/closed", **changes)
 
 
 def test_our_definitions_cover_the_benchmark():
-    sources = {source.path: source for source in fetch.load_sources()}
+    sources = {source.path: source for source in load_scene("digits").sources}
     assert {f"textures/{name}.png" for name in classes("texture")} < set(sources)
     assert sum(path.startswith("mnist/") for path in sources) == 4
     assert all(len(source.urls) > 1 for source in sources.values())
 
 
 def test_published_files_have_these_hashes(tmp_path, mirror):
-    assert len(fetch.fetch(tmp_path, mirror)) == 9
+    load_scene("digits").fetch(tmp_path, mirror)
+    assert len(_files(tmp_path)) == 9

@@ -14,7 +14,7 @@ from diagvib.cli import app
 from diagvib.foundation.code import code_of, imported_in
 from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS
-from diagvib.scenes import SCENES
+from diagvib.scenes import known_scenes, scene_entries
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import STAGE_KEYS
 from diagvib.studies.study import load_studies, study_files
@@ -45,7 +45,7 @@ PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(STAGE_KEYS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")
-SCENE_MODULES = [where.partition(":")[0] for where in SCENES.values()]
+SCENE_ENTRIES = [entry for name in known_scenes() for entry in scene_entries(name)]
 PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
 
 
@@ -199,7 +199,7 @@ def derived(stage: str, plug_ins: list[str] | None = None) -> set[str]:
         if stage in ("encode", "train", "tune")
         else []
     )
-    entries = [*named, *SCENE_MODULES, *imported_in("diagvib.stages", stage)]
+    entries = [*named, *SCENE_ENTRIES, *imported_in("diagvib.stages", stage)]
     found = code_of([*entries, *(study_files() if stage in ("tabulate", "plot") else [])])
     return {str(path.relative_to(REPOSITORY)) for path in found.files.values()}
 
@@ -234,8 +234,9 @@ def test_every_plug_in_depends_on_its_own_files():
         assert path_of(module) in derived("train", [module])
         extended = any(module in imported_by(other) for other in others)
         assert extended or path_of(module) not in derived("train", others)
-    for module in SCENE_MODULES:
-        assert path_of(module) in derived("prepare")
+    for entry in SCENE_ENTRIES:
+        known = path_of(entry) if isinstance(entry, str) else str(entry.relative_to(REPOSITORY))
+        assert known in derived("prepare")
 
 
 def imported_by(module: str) -> list[str]:

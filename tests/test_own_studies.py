@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from conftest import REPOSITORY
-from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config, read_settings, stage_settings
@@ -49,15 +48,6 @@ def layout(config, tmp_path_factory) -> Layout:
         draw(layout, stage_settings(config, "draw", study=study), study, binding)
         render(layout, stage_settings(config, "render", study=study), study, binding, "cpu", 1)
     return layout
-
-
-def test_a_prepared_file_that_the_scene_does_not_write_is_named(config, tmp_path, monkeypatch):
-    names = ["sources.json", "shades.npy"]
-    monkeypatch.setattr(type(SQUARES._scene), "prepared_files", lambda self: names)
-    with pytest.raises(
-        DiagvibError, match="shades.npy: No such file or directory; every file that a"
-    ):
-        prepare(Layout(tmp_path), stage_settings(config, "prepare"), SCENE)
 
 
 def frame(layout: Layout, study: str, sample: int) -> pd.DataFrame:

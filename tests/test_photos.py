@@ -3,22 +3,22 @@
 import os
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
-from diagvib.scenes.photos.decoding import MOST_PIXELS, open_photo
+from diagvib.scenes.photos.decoding import MOST_PIXELS, open_photo, square
 from diagvib.scenes.photos.listing import (
-    list_photos,
-    listed_sources,
+    files_in,
     read_listed,
     read_listing,
     state,
+    usable,
     write_listing,
 )
 
-PLACES = ("cars/urban", "cars/country")
 RNG = np.random.default_rng(0)
 PIXELS = np.kron(RNG.integers(0, 256, (4, 6, 3)), np.ones((8, 8, 1))).astype(
     np.uint8
@@ -56,23 +56,11 @@ def huge_png(path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
 
 
-def test_photos_are_listed_with_their_hashes(folder, capsys):
-    (folder / "cars" / ".DS_Store").write_bytes(b"x")
-    table = list_photos(folder, PLACES)
-    assert table["path"].to_pylist() == [
-        "cars/country/c.webp",
-        "cars/urban/a.PNG",
-        "cars/urban/b.jpg",
-    ]
-    assert table["place"].to_pylist() == ["cars/country", "cars/urban", "cars/urban"]
-    for row in table.to_pylist():
-        assert row["sha256"] == file_sha256(folder / row["path"])
-        assert row["bytes"] == (folder / row["path"]).stat().st_size
-    assert capsys.readouterr().err == ""
-
-
 def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     urban = folder / "cars" / "urban"
+    (folder / "cars" / ".DS_Store").write_bytes(b"x")
+    good = {path: file_sha256(folder / path) for path in files_in(folder)}
+    assert [*good] == ["cars/country/c.webp", "cars/urban/a.PNG", "cars/urban/b.jpg"]
     whole = (urban / "b.jpg").read_bytes()
     (urban / "cut.jpg").write_bytes(whole[: len(whole) // 2])
     (urban / "empty.png").touch()
@@ -80,8 +68,7 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
     (urban / "notes.txt").write_text("notes")
     (urban / "gone.jpg").symlink_to(urban / "absent.jpg")
     huge_png(urban / "huge.png")
-    save(folder / "cars" / "suburban" / "d.jpg")
-    assert len(list_photos(folder, PLACES)) == 3
+    assert usable(folder, files_in(folder)) == good
     lines = capsys.readouterr().err.splitlines()
     wanted = {
         "cut.jpg": "damaged",
@@ -90,7 +77,6 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
         "notes.txt": "name",
         "gone.jpg": "No such file",
         "huge.png": "million pixels",
-        "suburban/d.jpg": "is in none of",
     }
     assert len(lines) == len(wanted)
     for name, why in wanted.items():
@@ -99,37 +85,29 @@ def test_what_cannot_be_used_is_left_out_with_a_line(folder, capsys):
 
 
 def test_a_folder_that_links_to_itself_is_named(folder):
-    (folder / "cars" / "again").symlink_to(folder)
-    for use in (state, lambda where: list_photos(where, PLACES)):
-        with pytest.raises(DiagvibError, match="again: Too many levels of symbolic links; remove"):
-            use(folder)
-    (folder / "cars" / "again").unlink()
-    (folder / "cars" / "again").symlink_to("again")
-    with pytest.raises(DiagvibError, match="cars/again: Too many levels of symbolic links; remove"):
-        state(folder)
+    for target in (folder, "again"):
+        (folder / "cars" / "again").symlink_to(target)
+        for use in (state, files_in):
+            with pytest.raises(DiagvibError, match="again: Too many levels of symbolic links"):
+                use(folder)
+        (folder / "cars" / "again").unlink()
+    with pytest.raises(DiagvibError, match="absent: no such folder; it should hold the photos"):
+        files_in(folder / "absent")
 
 
-def test_the_number_of_files_left_out_is_said_and_kept(folder, tmp_path, capsys):
-    raw = tmp_path / "raw"
-    write_listing(raw, list_photos(folder, PLACES), folder)
-    assert listed_sources(raw) == "official" and capsys.readouterr().err == ""
-    for name in ("urban/text.jpg", "notes.txt"):
-        (folder / "cars" / name).write_text("no photo")
-    listing = (raw / "files.parquet").read_bytes()
-    write_listing(raw, list_photos(folder, PLACES), folder)
-    assert (raw / "files.parquet").read_bytes() == listing
-    assert listed_sources(raw) == "official (2 of 5 files left out)"
-    assert capsys.readouterr().err.endswith(f"{folder}: 2 of 5 files left out\n")
-
-
-def test_a_place_without_photos_is_an_error(folder):
-    (folder / "cars" / "country" / "c.webp").write_bytes(b"")
-    with pytest.raises(DiagvibError, match="cars/country: no photo"):
-        list_photos(folder, PLACES)
-    with pytest.raises(
-        DiagvibError, match="absent: no such folder; it should hold the photos, in cars/urban"
-    ):
-        list_photos(folder / "absent", PLACES)
+def test_the_list_is_read_back_and_stays_where_nothing_changed(folder, tmp_path, capsys):
+    raw, photos = tmp_path / "raw", pa.table({"path": ["a", "b"], "sha256": ["1", "2"]})
+    write_listing(raw, photos, folder, 2)
+    assert read_listing(raw) == (photos, folder, "official") and capsys.readouterr().err == ""
+    before = (raw / "files.parquet").stat()
+    write_listing(raw, photos, tmp_path / "moved", 5)
+    assert read_listing(raw) == (photos, tmp_path / "moved", "official (3 of 5 files left out)")
+    assert capsys.readouterr().err.endswith("moved: 3 of 5 files left out\n")
+    after = (raw / "files.parquet").stat()
+    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
+    (raw / "folder.json").unlink()
+    with pytest.raises(DiagvibError, match="folder.json: no such file; run `diagvib fetch` first"):
+        read_listing(raw)
 
 
 def test_the_state_follows_every_change_of_the_folder(folder):
@@ -148,22 +126,7 @@ def test_the_state_follows_every_change_of_the_folder(folder):
     (folder / "cars" / "urban" / "new.jpg").unlink()
     photo.rename(photo.with_name("z.jpg"))
     seen |= {state(folder), state(folder / "absent")}
-    assert len(seen) == 5 and state(folder / "absent") == state(None)
-
-
-def test_the_list_is_read_back_and_stays_where_nothing_changed(folder, tmp_path):
-    raw, photos = tmp_path / "raw", list_photos(folder, PLACES)
-    write_listing(raw, photos, folder)
-    assert read_listing(raw) == (photos, folder)
-    before = (raw / "files.parquet").stat()
-    moved = folder.rename(tmp_path / "moved")
-    write_listing(raw, list_photos(moved, PLACES), moved)
-    assert read_listing(raw) == (photos, moved)
-    after = (raw / "files.parquet").stat()
-    assert (after.st_mtime_ns, after.st_ino) == (before.st_mtime_ns, before.st_ino)
-    (raw / "folder.json").unlink()
-    with pytest.raises(DiagvibError, match="folder.json: no such file; run `diagvib fetch` first"):
-        read_listing(raw)
+    assert len(seen) == 5 and state(folder / "absent") == state(None) == ""
 
 
 def test_a_listed_photo_must_be_the_one_that_was_listed(folder):
@@ -176,6 +139,15 @@ def test_a_listed_photo_must_be_the_one_that_was_listed(folder):
     path.unlink()
     with pytest.raises(DiagvibError, match="b.jpg: No such file"):
         read_listed(path, wanted)
+
+
+def test_a_photo_becomes_a_square():
+    wide = np.arange(2 * 6 * 3, dtype=np.uint8).reshape(2, 6, 3)
+    assert np.array_equal(square(wide, 2), wide[:, 2:4])
+    assert np.array_equal(
+        square(wide, 4, crop=False),
+        np.asarray(Image.fromarray(wide).resize((4, 4), Image.Resampling.BILINEAR)),
+    )
 
 
 GREY = np.asarray(Image.fromarray(PIXELS).convert("L"))
@@ -231,7 +203,7 @@ def test_transparency_of_a_palette_is_alpha(tmp_path):
 
 def test_an_image_beyond_all_memory_is_not_decoded(tmp_path):
     huge_png(tmp_path / "huge.png")
-    with pytest.raises(DiagvibError, match=f"huge.png: .*{MOST_PIXELS // 10**6} million"):
+    with pytest.raises(DiagvibError, match=f"huge.png: at most {MOST_PIXELS // 10**6} million"):
         open_photo(tmp_path / "huge.png")
     with pytest.raises(DiagvibError, match="absent.png: no such file"):
         open_photo(tmp_path / "absent.png")

@@ -25,14 +25,15 @@ from diagvib import stages
 from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.files import DIGESTS_FILE, cache_folder, read_json, read_yaml
+from diagvib.foundation.files import cache_folder, read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.validation import Name, checked
 from diagvib.images.datasets import ImageFiles, study_as_drawn
-from diagvib.images.files import Images, class_indices, render_batches
+from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import load_scene, scene_entries, source_state
+from diagvib.scenes.prepared import is_prepared
 from diagvib.scenes.scene import replicates
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
@@ -271,8 +272,8 @@ def load(
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
         place = resolve_device("cpu" if device is None else str(device))
         with one_thread_in_forks():
-            renderer = scene.renderer(prepared, image_size or 128, place)
-            pixels = torch.cat(list(render_batches(recipes, renderer)))
+            renderer = scene.rendering(prepared, image_size or 128, place)
+            pixels = rendered(recipes, renderer, prepared)
         about = {"scene": definition.scene, "comparable": catalogue.comparable}
         images = Images(pixels, recipes, about)
     return StudyDataset(
@@ -338,22 +339,14 @@ def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
     made_from = repr([scene, photos, code])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
     made = layout.prepared(scene)
-    if not _is_whole(made):
+    if not is_prepared(made):
         with _locked(
             layout.root
         ):  # of several processes, one makes it; free again when that is killed
-            if not _is_whole(made):
+            if not is_prepared(made):
                 stages.fetch(layout, {"sources": sources}, scene, mirror)
                 stages.prepare(layout, {"sources": sources}, scene)
     return made
-
-
-def _is_whole(folder: Path) -> bool:
-    """Whether all prepared files still exist; a cache cleaner may have removed some."""
-    try:
-        return all((folder / name).exists() for name in read_json(folder / DIGESTS_FILE))
-    except DiagvibError:
-        return False
 
 
 def _locked(folder: Path) -> AcquireReturnProxy:

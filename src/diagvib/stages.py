@@ -46,8 +46,8 @@ def prepare(layout: Layout, settings: dict, scene: str) -> None:
     (layout.prepared(scene) / DIGESTS_FILE).unlink(
         missing_ok=True
     )  # the old one must not vouch for new files
-    known.prepare(layout.raw(scene), layout.prepared(scene), settings["sources"])
-    write_digests(layout.prepared(scene), known.prepared_files())
+    known.make(layout.raw(scene), layout.prepared(scene), settings["sources"])
+    write_digests(layout.prepared(scene), known.prepared_files(layout.prepared(scene)))
 
 
 def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:

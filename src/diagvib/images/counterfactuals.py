@@ -29,7 +29,7 @@ class SceneCounterfactuals:
 
     @cached_property
     def _render(self) -> Renderer:
-        return self._scene.renderer(self._prepared, self._size, self._device)
+        return self._scene.rendering(self._prepared, self._size, self._device)
 
     def exchanged(self, index: torch.Tensor, cue: int, donors: torch.Tensor) -> torch.Tensor:
         own, others = (self._recipes.take(at.cpu().numpy()) for at in (index, donors))

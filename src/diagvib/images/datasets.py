@@ -13,11 +13,18 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_json, read_metadata, read_table
 from diagvib.images import DIGESTS_FILE, made_from
-from diagvib.images.files import Images, pixel_format, read_chunks, read_images, render_batches
+from diagvib.images.files import (
+    Images,
+    pixel_format,
+    read_chunks,
+    read_images,
+    render_batches,
+    rendered,
+)
 from diagvib.scenes.scene import Scene
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.preference import speaks_for
-from diagvib.studies.recipes import check_recipes, read_recipes, select_recipes
+from diagvib.studies.recipes import read_recipes, select_recipes
 from diagvib.studies.study import Study, parse_study
 
 
@@ -135,7 +142,6 @@ class RenderedRecipes:
                 f"{self._noted.get('sources_digest')}) than those in {prepared} ({sources.sources}, {sources.digest}); "
                 "draw the recipes again, or give each configuration a `root:` of its own"
             )
-        check_recipes(self._recipes, path, scene.factors, scene.largest(sources))
         name = self._noted["study"]
         self._study = parse_study(
             name, {"title": name, "meaning": name, **self._noted["definition"]}
@@ -147,7 +153,7 @@ class RenderedRecipes:
             "sources_digest": sources.digest,
             **pixel_format(size),
         }
-        self.renderer = scene.renderer(Path(prepared), size, device)
+        self.renderer = scene.rendering(Path(prepared), size, device)
         self._factors = scene.factors
 
     @property
@@ -190,11 +196,5 @@ class RenderedRecipes:
 
     def load(self, sample: int, split: str) -> Images:
         rows = self.recipes(sample, split)
-        pixels = torch.empty(
-            len(rows), *self._shared["image_shape"], dtype=torch.uint8, device=self.renderer.device
-        )
-        start = 0
-        for batch in render_batches(rows, self.renderer):
-            pixels[start : start + len(batch)] = batch
-            start += len(batch)
+        pixels = rendered(rows, self.renderer, self._path.parent)
         return Images(pixels, rows, self.metadata(sample, split))

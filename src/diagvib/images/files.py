@@ -89,6 +89,21 @@ def render_batches(recipes: pa.Table, renderer: Renderer) -> Iterator[torch.Tens
         yield renderer(recipes.slice(start, BATCH))
 
 
+def rendered(recipes: pa.Table, renderer: Renderer, folder: Path) -> torch.Tensor:
+    """All images of a recipe table, uint8[N, size, size, 3] on the renderer's device; on the CPU a
+    file in `folder` if they are more than memory should hold (`memory.room`)."""
+    shape = (len(recipes), renderer.size, renderer.size, 3)
+    if renderer.device.type == "cpu":
+        pixels = torch.from_numpy(room(shape, folder))
+    else:
+        pixels = torch.empty(shape, dtype=torch.uint8, device=renderer.device)
+    start = 0
+    for batch in render_batches(recipes, renderer):
+        pixels[start : start + len(batch)] = batch
+        start += len(batch)
+    return pixels
+
+
 def write_images(
     path: str | Path,
     recipes: pa.Table,

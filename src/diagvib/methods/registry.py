@@ -117,10 +117,10 @@ def _shipped(name: str) -> Declaration:
 def check_scene(method: dict, scene: str) -> None:
     """DiagvibError if a scene, by its name, cannot do what a method (its settings) needs."""
     for ability in declaration(method["name"]).needs:
-        if not hasattr(load_scene(scene), ability):
+        if not load_scene(scene).can(ability):
             raise DiagvibError(
                 f"method: {method['name']} needs a scene that can {ABILITIES[ability]}, but {scene} "
-                f"cannot; choose another method, or a scene that has `{ability}`"
+                f"cannot; choose another method"
             )
 
 

@@ -47,8 +47,8 @@ def check_card(out: Path) -> None:
 def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
     """Write `out`/README.md. exported: every dataset that it describes."""
     # The official sources of a scene with a state are photos in a folder of the user's.
-    photos = config["sources"] == "official" and hasattr(scene, "state")
-    licences = scene.licences(config["sources"]) if hasattr(scene, "licences") else []
+    photos = config["sources"] == "official" and scene.replicates == "seeds"
+    licences = scene.licences(config["sources"])
     ids = sorted({licence.lower() for licence, _ in licences})
     front = {
         "pretty_name": f"diagvib: {', '.join(config['studies'])}",

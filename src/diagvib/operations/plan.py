@@ -91,9 +91,9 @@ def _disk(config: dict, all_runs: list) -> dict[str, int]:
     for study, _ in datasets(config):
         # Scenes of photos say what theirs need, which is more.
         scene, count = load_scene(study_of(config, study).scene), _images(config, study)
-        of_one = getattr(scene, "bytes_per_pixel", None)
+        of_one = scene.bytes_per_pixel
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
-        sources += count * getattr(scene, "source_bytes_per_image", 0)
+        sources += count * scene.source_bytes_per_image
         images += count
     disk = {
         "recipes": images * RECIPE_BYTES,

@@ -75,10 +75,11 @@ def _made_otherwise(config: dict, job) -> set[str]:
 def _asked_for(config: dict, job) -> Iterator[tuple[Path, dict]]:
     """The files of a job that say what they were made with, and what they should say."""
     layout, names = Layout(Path(config["root"])), job.wildcards
-    # Without a mirror, as in a clone that has pulled the rest, the user's photos are not there.
-    if job.rule.name == "fetch" and config["mirror"]:
+    if job.rule.name == "fetch":
         scene = job.params.scene
-        yield layout.source_state(scene), {"state": source_state(scene, config["mirror"])}
+        # Empty in a clone that has pulled the rest, where the user's photos are not.
+        if state := source_state(scene, config["mirror"]):
+            yield layout.source_state(scene), {"state": state}
     if job.rule.name not in ("draw", "render", "train"):
         return
     settings = json.loads(job.params.settings)

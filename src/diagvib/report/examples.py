@@ -14,6 +14,7 @@ from diagvib.report.figure import Figure, Material
 from diagvib.report.sheets import shown_classes
 from diagvib.report.style import Drawing, new_figure, styled
 from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.grid import folder_name
 from diagvib.studies.binding import Binding
 
@@ -33,11 +34,7 @@ def _prepared_scenes(material: Material) -> dict[str, Path]:
     """The scenes of which everything is present that they render from, and where that is."""
     scenes = dict.fromkeys(material.known.studies[study].scene for study in material.studies)
     folders = {scene: material.prepared(scene) for scene in scenes if material.prepared}
-    return {
-        scene: folder
-        for scene, folder in folders.items()
-        if all((folder / name).exists() for name in load_scene(scene).prepared_files())
-    }
+    return {scene: folder for scene, folder in folders.items() if is_prepared(folder)}
 
 
 @styled()

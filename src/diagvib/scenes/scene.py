@@ -1,102 +1,108 @@
-"""The interface between a scene and everything else. Nothing outside a scene's folder knows its
-factors."""
+"""The base class of scenes, and so the interface between a scene and everything else. Nothing
+outside a scene's folder knows its factors."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_json
+from diagvib.foundation.seeding import named_generator
+from diagvib.scenes.fetch import fetch
+from diagvib.scenes.prepared import DESCRIPTION, read_description
+from diagvib.scenes.sources import Source
+
 if TYPE_CHECKING:
     import torch
 
+# Columns of recipes and image files in addition to those of the scene.
+RESERVED = ("sample", "split", "group", "environment", "image")
 
-class Renderer(Protocol):
-    """Turns recipes into images. size: pixels per side; device: where images are made and kept."""
+# Abilities that only some scenes have: name -> what it is, for error messages.
+ABILITIES = {
+    "exchange": "exchange a factor between images",
+    "object_boxes": "say where an image's object is",
+}
 
-    size: int
-    device: torch.device
-
-    def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        """Recipes to uint8[B, size, size, 3]."""
+_EXAMPLE_SIZE = 128
 
 
-class Catalogue(Protocol):
+@dataclass(frozen=True)
+class Catalogue:
     """What drawing knows about the prepared sources. comparable: whether results can be compared
-    with a paper's."""
+    with a paper's. digest: of all that images are made from."""
 
     sources: str
     comparable: bool
     digest: str
 
 
-# Columns of recipes and image files in addition to those of the scene.
-RESERVED = ("sample", "split", "group", "environment", "image")
+@dataclass(frozen=True)
+class Renderer:
+    """Turns recipes into images, on `device`, uint8[B, size, size, 3]. render: the scene's own
+    function; copies: whether it may draw the next images into the same memory."""
+
+    scene: str
+    size: int
+    device: torch.device
+    render: Callable[[pa.Table], torch.Tensor]
+    copies: bool = False
+
+    def __call__(self, recipes: pa.Table) -> torch.Tensor:
+        """DiagvibError, naming the scene, for anything else: it would be read as other images."""
+        images = self.render(recipes)
+        wanted = [len(recipes), self.size, self.size, 3]
+        found = [*getattr(images, "shape", ())], str(getattr(images, "dtype", type(images)))
+        if found != (wanted, "torch.uint8"):
+            raise DiagvibError(
+                f"scene {self.scene}: renderer gives images of {found[1]} and shape {found[0]}; "
+                f"torch.uint8{wanted} is needed"
+            )
+        return images.contiguous().clone() if self.copies else images
 
 
-# Optional methods of a scene: name -> what it does, for error messages.
-ABILITIES = {
-    "exchange": "exchange a factor between images",
-    "object_boxes": "say where an image's object is",
-}
-
-
-class Scene(Protocol):
+class Scene:
     """What images show: factors and their classes, source files, recipe columns, a renderer.
 
-    name: that of its folders in data/raw and data/prepared; for a scene named
-    `package.module:Class`, the class's. factors: factor -> names of its classes, in class-index
-    order; a factor's name is one word. columns: the columns of a recipe in addition to the factors'
-    classes. published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`).
+    A scene of your own is a subclass with `factors`, `columns`, `realize` and `renderer`; if it is
+    made from files, also with `prepare` and either `sources` (files to download) or `fetch`.
 
-    ABILITIES are optional methods: exchange(recipes, factor, donors) -> recipes: `factor`, its
-    class and all columns that realise it, are taken from the donor in the same row; the rest is
-    unchanged. object_boxes(recipes, size) -> int64[N, 4]: a box around the object in an image of
-    that size: first row, first column, and those after the last. licences(sources) -> [(SPDX
-    identifier, citation)], of what its images are made from, for data cards.
+    factors: factor -> names of its classes, in class-index order; a factor's name is one word.
+    columns: of a recipe, in addition to the factors' classes. sources: the official source files.
+    realized_by: factor -> the columns with its values, if they can be exchanged between images.
+    published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
+    whether each replicate draws its own dataset, or all share one, as with photos, and differ in
+    the training seed. depends: files besides its modules whose content counts as its code.
+    bytes_per_pixel of a stored image, source_bytes_per_image: for the plan.
 
-    A scene whose official sources are in a folder of the user's also has state(mirror) -> str, a
-    digest of that folder (`photos.listing.state`): when it changes, they are fetched again. A scene
-    may also say what a replicate is, see `replicates`; `depends`, paths of files besides its modules
-    whose content counts as its code; and, for the plan, bytes_per_pixel of a stored image and
-    source_bytes_per_image.
-
-    A scene that uses no source twice may have share_out(recipes, catalogue, generator) -> columns,
-    which replaces `realize` when a dataset is drawn: recipes is a frame of all images of a dataset,
-    with split, group, environment (if the study names them) and the class of every factor.
+    Some scenes also have object_boxes(recipes, size) -> int64[N, 4]: a box around the object in an
+    image of that size: first row, first column, and those after the last. One that uses no source
+    twice may have share_out(recipes, catalogue, generator) -> columns, which replaces `realize`
+    when a dataset is drawn: recipes is a frame of all images of a dataset, with split, group,
+    environment (if the study names them) and the class of every factor.
     """
 
-    name: str
-    factors: Mapping[str, tuple[str, ...]]
-    columns: pa.Schema
-    published_samples: Sequence[Mapping]
+    name: str = "scene"
+    factors: ClassVar[Mapping[str, tuple[str, ...]]]
+    columns: pa.Schema = pa.schema([])
+    sources: ClassVar[Sequence[Source]] = ()
+    realized_by: ClassVar[Mapping[str, Sequence[str]]] = {}
+    published_samples: ClassVar[Sequence[Mapping]] = ()
+    replicates: Literal["samples", "seeds"] = "samples"
+    depends: ClassVar[Sequence[str]] = ()
+    bytes_per_pixel: float | None = None
+    source_bytes_per_image: int = 0
 
-    def raw_files(self, sources: str) -> list[str]:
-        """The files that `fetch` makes, relative to the scene's folder in data/raw. sources:
-        official or embedded."""
-
-    def prepared_files(self) -> list[str]:
-        """The files that `prepare` makes, relative to the scene's folder in data/prepared."""
-
-    def fetch(self, raw: Path, mirror: Path | None) -> None:
-        """Bring the official source files to `raw` and check their hashes. DiagvibError if one is
-        not available."""
-
-    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
-        """Make the data for rendering from the source files, or from embedded ones.
-
-        DiagvibError for sources that the scene does not have, and if a source file is missing or a
-        different one.
-        """
-
-    def catalogue(self, prepared: Path) -> Catalogue:
-        """What is prepared, without its pixels. DiagvibError if it is missing or incomplete."""
-
-    def largest(self, catalogue: Catalogue) -> dict[str, int]:
-        """The largest value of those whole-number columns of a recipe that have one."""
+    def __init_subclass__(cls) -> None:
+        if "name" not in vars(cls):
+            cls.name = cls.__name__
 
     def realize(
         self,
@@ -104,26 +110,131 @@ class Scene(Protocol):
         split: str,
         catalogue: Catalogue,
         generator: np.random.Generator,
-        environment: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         """For each image and factor, a value within its class, as the recipe's `columns`.
 
-        classes: factor -> class names str[N]; environment: str[N], if the study names environments.
-        No source is used in two splits. DiagvibError if a scene uses each source once and has too
-        few.
+        classes: factor -> class names str[N], not to be changed. No source is used in two splits.
         """
+        raise NotImplementedError
 
-    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
-        """A renderer of recipes to images of `size` x `size` pixels on `device`."""
+    def renderer(
+        self, prepared: Path, size: int, device: torch.device
+    ) -> Callable[[pa.Table], torch.Tensor]:
+        """A function from recipes to images, uint8[N, size, size, 3] on `device`, without anything
+        random."""
+        raise NotImplementedError
+
+    def fetch(self, raw: Path, mirror: Path | None) -> None:
+        """Bring the official source files to `raw`, and check them. DiagvibError if one is not
+        available."""
+        fetch(self.sources, raw, mirror)
+
+    def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
+        """Make the files that images are rendered from, if there are any, from the source files
+        (sources `official`) or from none (`embedded`)."""
+
+    def raw_files(self, sources: str) -> list[str]:
+        """The files that `fetch` makes, relative to `raw`."""
+        return [source.path for source in self.sources] if sources == "official" else []
+
+    def state(self, mirror: Path | None) -> str:
+        """A digest of the user's own files that `fetch` lists: it runs again when they change.
+        Empty if there are none."""
+        return ""
+
+    def catalogue(self, prepared: Path) -> Catalogue:
+        """What is prepared, without its pixels. DiagvibError if it is missing or incomplete."""
+        noted = read_description(prepared)
+        return Catalogue(noted["sources"], noted["comparable"], noted["digest"])
+
+    def licences(self, sources: str) -> list[tuple[str, str]]:
+        """SPDX identifier and citation of what images are made from, for data cards."""
+        found = self.sources if sources == "official" else ()
+        return list(dict.fromkeys((source.licence, source.citation) for source in found))
 
     def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
         """One image per choice of classes (missing factors: a typical class), uint8[N, H, W, 3],
         for people to see."""
+        import torch
+
+        catalogue, parts = self.catalogue(prepared), []
+        for chosen in wanted:
+            one = {name: [chosen.get(name, its[0])] for name, its in self.factors.items()}
+            classes = {name: np.array(its, dtype=object) for name, its in one.items()}
+            generator = named_generator("examples")
+            parts.append(one | self.realize(classes, "test", catalogue, generator))
+        fields = [*((name, pa.string()) for name in self.factors), *self.columns]
+        recipes = pa.concat_tables(pa.table(part, schema=pa.schema(fields)) for part in parts)
+        return self.rendering(prepared, _EXAMPLE_SIZE, torch.device("cpu"))(recipes).numpy()
+
+    def make(self, raw: Path, prepared: Path, sources: str) -> None:
+        """Prepare, and describe what is prepared unless `prepare` has done so."""
+        if sources == "official" and not self.raw_files(sources):
+            raise DiagvibError(
+                f"scene {self.name}: has no official sources; set `sources: embedded`"
+            )
+        (prepared / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
+        self.prepare(raw, prepared, sources)
+        if not (prepared / DESCRIPTION).exists():
+            made = [(name, file_sha256(prepared / name)) for name in self.prepared_files(prepared)]
+            digest = hashlib.sha256(repr((self.name, made)).encode()).hexdigest()
+            described = {"sources": sources, "comparable": False, "digest": digest}
+            write_json(prepared / DESCRIPTION, described)
+
+    def prepared_files(self, prepared: Path) -> list[str]:
+        """What is prepared in a folder, relative to it."""
+        files = (path for path in prepared.rglob("*") if path.is_file())
+        names = sorted(str(path.relative_to(prepared)) for path in files)
+        return [name for name in names if name != DIGESTS_FILE]
+
+    def rendering(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+        """`renderer`, with a check of the images that it gives."""
+        own = not type(self).__module__.startswith("diagvib.")
+        return Renderer(self.name, size, device, self.renderer(prepared, size, device), own)
+
+    def realized(
+        self,
+        classes: Mapping[str, np.ndarray],
+        split: str,
+        catalogue: Catalogue,
+        generator: np.random.Generator,
+    ) -> dict[str, np.ndarray]:
+        """`realize`, with a check of the columns that it gives."""
+        columns = self.realize(classes, split, catalogue, generator)
+        count = len(next(iter(classes.values())))
+        return {field.name: self._column(field, columns, count) for field in self.columns}
+
+    def _column(self, field: pa.Field, columns: Mapping, count: int) -> np.ndarray:
+        where = f"scene {self.name}: realize gives"
+        if field.name not in columns:
+            raise DiagvibError(f"{where} no column {field.name}; its `columns` name it")
+        column = np.asarray(columns[field.name])
+        try:
+            pa.array(column, field.type)
+        except pa.ArrowException as error:
+            raise DiagvibError(
+                f"{where} {field.name} that is not {field.type}: {one_line(error)}"
+            ) from None
+        if column.shape != (count,) or (column.dtype.kind == "f" and not np.isfinite(column).all()):
+            raise DiagvibError(
+                f"{where} {field.name} of shape {column.shape}, or without a number; a finite "
+                f"value for each of {count} images is needed"
+            )
+        return column
+
+    def can(self, ability: str) -> bool:
+        """Whether the scene has one of ABILITIES."""
+        return bool(self.realized_by) if ability == "exchange" else hasattr(self, ability)
+
+    def exchange(self, recipes: pa.Table, factor: str, donors: pa.Table) -> pa.Table:
+        """The recipes with a factor, its class and the columns with its values, from the donor in
+        the same row; the rest is unchanged."""
+        for name in (factor, *self.realized_by[factor]):
+            at = recipes.column_names.index(name)
+            recipes = recipes.set_column(at, recipes.schema.field(name), donors[name])
+        return recipes
 
 
 def replicates(scene: Scene) -> Literal["samples", "seeds"]:
-    """What differs between replicates. "samples", the default: each draws its own dataset. "seeds",
-    by the scene's attribute `replicates`: all share one dataset, as with photos, and differ in the
-    training seed.
-    """
-    return getattr(scene, "replicates", "samples")
+    """What differs between replicates, see `Scene`."""
+    return scene.replicates

@@ -280,8 +280,9 @@ class Layout:
 
 
 def folder_name(name: str) -> str:
-    """The name of a scene or similar as a folder name: for `package.module:Class` the class."""
-    return name.rpartition(":")[2]
+    """The name of a scene or similar as a folder name: for `package.module:Class` the class, for a
+    file its name."""
+    return Path(name.rpartition(":")[2]).name.removesuffix(".yaml").removesuffix(".yml")
 
 
 RUN_FILES = ("predictions.parquet", "metrics.json", "history.jsonl", "run.json", "exhibits.parquet")

@@ -5,12 +5,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
 
-CLASSES_PER_FACTOR = (
-    3  # the number of classes chosen for a factor, unless a study's role has another number
-)
+# The number of classes chosen for a factor, unless a study's role has another number.
+CLASSES_PER_FACTOR = 3
+# For published samples that name none; only studies with added cues use it.
+_ADDED_CUE = (1, 2, 0)
 
 
 class DatasetSample(Strict):
@@ -51,15 +53,21 @@ def dataset_sample(
     """Dataset sample `number` of a scene: the published ones first (benchmark section 4), then
     drawn from the number.
 
-    factors: factor -> classes; published: entries with three classes for each factor, and
-    added_cue.
+    factors: factor -> classes; published: entries with three classes for each factor, or all, and
+    perhaps added_cue. DiagvibError for a published sample with other classes.
     """
     if number < len(published):
         entry = published[number]
+        for factor, known in factors.items():
+            if len(set(entry[factor]) & set(known)) < len(entry[factor]):
+                raise DiagvibError(
+                    f"published sample {number}: {factor} must name each class once, not "
+                    f"{entry[factor]!r}; its classes are {', '.join(known)}"
+                )
         return DatasetSample(
             number=number,
             classes={f: tuple(entry[f]) for f in factors},
-            added_cue=tuple(entry["added_cue"]),
+            added_cue=tuple(entry.get("added_cue", _ADDED_CUE)),
         )
     generator = named_generator("dataset sample", number)
     chosen = {

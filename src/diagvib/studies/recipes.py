@@ -93,14 +93,11 @@ def draw_split(
     index |= {factor: drawn[f"{role}_class"].to_numpy() for role, factor in roles.items()}
     names = {f: np.asarray(chosen[f], dtype=object)[index[f]] for f in scene.factors}
     placed = drawn[[key for key in ("group", "environment") if key in drawn]]
-    environment = drawn["environment"].to_numpy() if "environment" in drawn else None
-    for column in (*names.values(), *([] if environment is None else [environment])):
+    for column in names.values():
         column.flags.writeable = False  # a scene that changed these would change what images are
-    realized = (
-        {}
-        if dealt
-        else scene.realize(MappingProxyType(names), split, catalogue, generator, environment)
-    )
+    realized = {}
+    if not dealt:
+        realized = scene.realized(MappingProxyType(names), split, catalogue, generator)
     return pd.DataFrame({**placed, **names, **realized})
 
 
@@ -178,10 +175,9 @@ def draw_recipes(
             ],
             ignore_index=True,
         )
-        given = dataset.copy()
-        sources = scene.share_out(given, catalogue, named("sources")) if shares_out else {}
-        if not given.filter(list(dataset)).equals(dataset):
-            raise DiagvibError(f"scene {scene.name}: share_out must not change the recipes it gets")
+        sources = {}
+        if shares_out:
+            sources = scene.share_out(dataset.copy(), catalogue, named("sources"))
         drawn = dataset.assign(sample=sample.number, **sources)
         parts.append(drawn[drawn["split"].isin(splits)])
     schema = recipe_schema(scene, study.names_environments)
@@ -214,103 +210,57 @@ class _Definition(BaseModel):
     rows: list[Row]
 
 
-def read_recipes(
-    path: str | Path, sample: int | None = None, split: str | None = None
-) -> tuple[pa.Table, dict]:
-    """A recipe file's table (of one dataset sample and split, if named) and metadata.
-
-    DiagvibError if the file is missing, damaged, of another schema, or lacks this dataset sample.
-    """
+def read_recipes(path: str | Path) -> tuple[pa.Table, dict]:
+    """A recipe file's table and metadata. DiagvibError if the file is missing or damaged, or,
+    naming row and column, holds something else."""
     with open_parquet(path) as file:
-        metadata = file_metadata(file, path)
-        table = file.read()
-    absent = next(
-        (
-            key
-            for key in ("study", "binding", "roles", "scene", "definition", "digests")
-            if key not in metadata
-        ),
-        None,
-    )
-    if absent:
-        raise DiagvibError(
-            f"{path}: not a recipe file: its metadata lacks {absent}; delete it and run again to "
-            "make a new one"
-        )
+        metadata, table = file_metadata(file, path), file.read()
+    if not {"study", "binding", "roles", "scene", "definition", "digests"} <= metadata.keys():
+        raise DiagvibError(f"{path}: not a recipe file; {_AGAIN}")
     scene = load_scene(metadata["scene"])
     rows = validated(_Definition, metadata["definition"], f"{path}: definition").rows
     environments = sorted({row.environment for row in rows})
     schema = recipe_schema(scene, environments != [MAIN])
     if not table.schema.equals(schema):
         columns = ", ".join(f"{field.name} ({field.type})" for field in schema)
-        raise DiagvibError(
-            f"{path}: not a recipe file; columns {columns} expected; delete it and run again to "
-            "make a new one"
-        )
-    check_recipes(
-        table,
-        path,
-        {
-            "split": SPLITS,
-            **scene.factors,
-            "group": sorted({row.group for row in rows}),
-            "environment": environments,
-        },
-    )
-    return select_recipes(table, sample, split, path), metadata
+        raise DiagvibError(f"{path}: not a recipe file; columns {columns} expected; {_AGAIN}")
+    groups = sorted({row.group for row in rows})
+    known = {"split": SPLITS, **scene.factors, "group": groups, "environment": environments}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        _check_column(name, column, known.get(name), path)
+    return table, metadata
 
 
-def check_recipes(
-    table: pa.Table,
-    path: str | Path,
-    known: Mapping[str, Sequence[str]],
-    largest: Mapping[str, int] | None = None,
+_AGAIN = "delete the file and run again to make a new one"
+
+
+def _check_column(
+    name: str, column: pa.ChunkedArray, known: Sequence[str] | None, path: str | Path
 ) -> None:
-    """DiagvibError naming the file, its row (from 0) and column for an empty field or an invalid
-    value.
-
-    known: all values of the columns with few values. largest: the largest value of some columns of
-    whole numbers.
-    """
-    for field in table.schema:
-        column, name = table[field.name], field.name
-        if name in known:
-            good, wanted = (
-                pc.is_in(column, pa.array(known[name])),
-                f"one of {', '.join(known[name])}",
-            )
-        elif pa.types.is_floating(field.type):
-            good, wanted = pc.is_finite(column), "a finite number"
-        elif pa.types.is_integer(field.type):
-            last = (largest or {}).get(name, 2**31 - 1)
-            good = pc.and_(pc.greater_equal(column, 0), pc.less_equal(column, last))
-            wanted = f"a number from 0 to {last}"
-        elif pa.types.is_string(field.type):
-            good, wanted = pc.greater(pc.utf8_length(column), 0), "a name"
-        else:
-            good, wanted = pc.is_valid(column), "a value"
-        good = pc.fill_null(good, False)
-        if not pc.all(good, min_count=0).as_py():
-            row = pc.index(good, False).as_py()
-            raise DiagvibError(
-                f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; delete the file "
-                "and run again to make a new one"
-            )
-
-
-def select_recipes(
-    table: pa.Table, sample: int | None, split: str | None, path: str | Path
-) -> pa.Table:
-    """The recipes of one dataset sample and split, if given. path: of the file, for the
-    DiagvibError if there are none."""
-    last = pc.max(table["sample"]).as_py()
-    if sample is not None:
-        table = table.filter(pc.field("sample") == sample)
-    if split is not None:
-        table = table.filter(pc.field("split") == split)
-    if not len(table):
+    """known: all values of a column with few values."""
+    if known is not None:
+        good = pc.is_in(column, pa.array(known))
+    elif pa.types.is_floating(column.type):
+        good = pc.is_finite(column)
+    elif pa.types.is_integer(column.type):
+        good = pc.greater_equal(column, 0)
+    else:
+        good = pc.is_valid(column)
+    row = pc.index(pc.fill_null(good, False), False).as_py()
+    if row >= 0:
+        wanted = f"one of {', '.join(known)}" if known else "a value that a recipe can have"
         raise DiagvibError(
-            f"{path}: no recipes for dataset sample {sample}, split {split}; "
-            + ("the file is empty" if last is None else f"it holds samples 0 to {last}")
+            f"{path}: row {row}: {name} is {column[row].as_py()!r}, not {wanted}; {_AGAIN}"
         )
-    return table
+
+
+def select_recipes(table: pa.Table, sample: int, split: str, path: str | Path) -> pa.Table:
+    """The recipes of one dataset sample and split. path: of the file, for the DiagvibError if there
+    are none."""
+    found = table.filter((pc.field("sample") == sample) & (pc.field("split") == split))
+    if not len(found):
+        raise DiagvibError(
+            f"{path}: no recipes for dataset sample {sample}, split {split}; the file has the samples "
+            f"up to {pc.max(table['sample']).as_py()}"
+        )
+    return found

@@ -12,30 +12,21 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
 from diagvib.scenes.cars.geometry import FACTORS
 from diagvib.scenes.prepared import mismatch, read_description
+from diagvib.scenes.scene import Catalogue
 
 CATALOGUE = "catalogue.parquet"
 # A row for each photo; the photos of each factor are numbered from 0, as in its pack.
 SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("factor", "class", "split", "path", "sha256", "mask_sha256")]
 )
-_KEYS = ("sources", "comparable", "canvas", "digest", "catalogue_digest", "packs")
 
 
 @dataclass(frozen=True)
-class Catalogue:
-    """classes, splits: factor -> str[N], for every photo of the factor. canvas: image size that
-    they are prepared for.
-
-    comparable: whether results can be compared with the paper's. digest: of all photos, their
-    classes and splits.
-    """
+class CarCatalogue(Catalogue):
+    """classes, splits: factor -> str[N], for every photo of the factor."""
 
     classes: Mapping[str, np.ndarray]
     splits: Mapping[str, np.ndarray]
-    canvas: int
-    sources: str
-    comparable: bool
-    digest: str
 
     def choose(
         self, factor: str, names: np.ndarray, split: str, generator: np.random.Generator
@@ -58,33 +49,18 @@ class Catalogue:
         return chosen
 
 
-def load_catalogue(folder: Path) -> Catalogue:
+def load_catalogue(folder: Path) -> CarCatalogue:
     """The content of a prepared folder. DiagvibError if it is missing, or does not match its
     digest."""
-    described, table = describe(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
-    if (
-        table.schema.remove_metadata() != SCHEMA
-        or catalogue_digest(table) != described["catalogue_digest"]
-    ):
+    noted, table = read_description(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
+    if catalogue_digest(table) != noted["catalogue_digest"]:
         raise photo_mismatch(folder)
-    rows = {factor: table.filter(pa.compute.field("factor") == factor) for factor in FACTORS}
-    column = {
-        name: {
-            factor: of.column(name).to_numpy(zero_copy_only=False).astype(str)
-            for factor, of in rows.items()
-        }
+    photos = table.to_pandas()
+    classes, splits = (
+        {factor: photos.loc[photos["factor"] == factor, name].to_numpy(str) for factor in FACTORS}
         for name in ("class", "split")
-    }
-    return Catalogue(
-        column["class"],
-        column["split"],
-        *(described[key] for key in ("canvas", "sources", "comparable", "digest")),
     )
-
-
-def describe(folder: Path) -> dict:
-    """The content of sources.json. DiagvibError if nothing is prepared."""
-    return read_description(folder, _KEYS)
+    return CarCatalogue(noted["sources"], noted["comparable"], noted["digest"], classes, splits)
 
 
 def catalogue_digest(table: pa.Table) -> str:

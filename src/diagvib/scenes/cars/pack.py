@@ -29,26 +29,25 @@ def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, ...])
 
 
 class Pack:
-    """The photos of a pack at any size: as they are stored, or scaled when they are first needed.
+    """The `count` photos of a pack at any size: as they are stored, or scaled when they are first
+    needed.
 
-    DiagvibError if the file is missing or has another shape.
+    DiagvibError if the file is missing or damaged.
     """
 
-    def __init__(self, path: Path, shape: tuple[int, ...], side: int):
+    def __init__(self, path: Path, count: int, side: int):
         try:
-            stored = np.load(
-                path, mmap_mode="c"
-            )  # never written to, but torch warns of read-only arrays
+            # Never written to, but torch warns of read-only arrays.
+            stored = np.load(path, mmap_mode="c")
         except (OSError, ValueError, EOFError):
             raise photo_mismatch(path) from None
-        if stored.shape != shape or stored.dtype != np.uint8:
+        if len(stored) != count:
             raise photo_mismatch(path)
-        self._stored, self._side, as_stored = stored, side, side == shape[-2]
-        self._ready = np.full(len(stored), as_stored)
+        self._stored, self._side, as_stored = stored, side, side == stored.shape[-2]
+        self._ready = np.full(count, as_stored)
         # Photos that are never needed take no memory.
-        self.pixels = torch.from_numpy(
-            stored if as_stored else np.empty((*shape[:-3], side, side, 3), np.uint8)
-        )
+        scaled_shape = (*stored.shape[:-3], side, side, 3)
+        self.pixels = torch.from_numpy(stored if as_stored else np.empty(scaled_shape, np.uint8))
 
     def prepare(self, rows: np.ndarray) -> None:
         """Make sure that `pixels`, a pack of the wanted size, contains these photos."""

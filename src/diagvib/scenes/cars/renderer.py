@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from diagvib.scenes.cars.catalogue import describe, load_catalogue, photo_mismatch
+from diagvib.scenes.cars.catalogue import load_catalogue
 from diagvib.scenes.cars.geometry import FACTORS, PASTED, tile_corner, tile_side
 from diagvib.scenes.cars.pack import Pack
 
@@ -17,23 +17,18 @@ _CHUNK, _CHUNK_OTHERS = 8, 1024
 
 
 class Renderer:
-    """`scenes.scene.Renderer` for photos prepared in a folder, composed on `device`.
+    """A scene's renderer of photos prepared in a folder, composed on `device`.
 
     Photos stay on disk until they are needed. DiagvibError if the folder is incomplete.
     """
 
     def __init__(self, prepared: Path, size: int, device: torch.device):
-        load_catalogue(prepared)
-        described = describe(prepared)
+        photos = load_catalogue(prepared).classes
         self.size, self.device = size, torch.device(device)
-        self._packs = {}
-        for factor in FACTORS:
-            noted = described["packs"].get(factor)
-            if noted is None:
-                raise photo_mismatch(prepared)
-            self._packs[factor] = Pack(
-                prepared / f"{factor}.npy", tuple(noted["shape"]), tile_side(factor, size)
-            )
+        self._packs = {
+            factor: Pack(prepared / f"{factor}.npy", len(photos[factor]), tile_side(factor, size))
+            for factor in FACTORS
+        }
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
         rows = {

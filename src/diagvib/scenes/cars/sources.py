@@ -8,61 +8,65 @@ precedence over an alpha channel.
 
 from pathlib import Path
 
-import pyarrow as pa
-
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, PASTED
-from diagvib.scenes.photos.listing import check_places, leave_out, list_photos
+from diagvib.scenes.photos.listing import EXTENSIONS, files_in, leave_out, usable, without_twins
 
-FOLDERS = {factor: f"{factor}s" for factor in FACTORS}
 MASK = ".mask.png"
-
-PLACES = {
-    f"{folder}/{name}": (factor, name) for factor, folder in FOLDERS.items() for name in CLASSES
-}
+# Folder of the photos -> factor and class.
+PLACES = {f"{factor}s/{name}": (factor, name) for factor in FACTORS for name in CLASSES}
 
 
-def list_sources(folder: Path) -> pa.Table:
-    """The usable photos and masks in a folder, in the form of `photos.listing.list_photos`;
-    unusable ones are named.
+def list_sources(folder: Path) -> tuple[dict[str, str], int]:
+    """Path -> sha256 of the usable photos and masks in a folder, sorted, and the number of all
+    files; unusable ones are named.
 
     Unusable are also: a mask without its photo, of another size or empty; a car or object that
     nothing cuts out; and a duplicate photo. DiagvibError if nothing is left of a class.
     """
     from diagvib.scenes.photos.decoding import in_threads
 
-    table = list_photos(folder, tuple(PLACES))
-    paths = set(table["path"].to_pylist())
-    photos = [row for row in table.to_pylist() if not row["path"].endswith(MASK)]
-    masks = {row["path"]: mask_of(row["path"]) for row in photos if mask_of(row["path"]) in paths}
-    for path in sorted(
-        path for path in paths if path.endswith(MASK) and path not in masks.values()
-    ):
-        leave_out(
-            folder / path,
-            f"because there is no photo for this mask; NAME.jpg and NAME{MASK} belong together",
-        )
-    cut = [row["path"] for row in photos if PLACES[row["place"]][0] in PASTED]
-    wrong = dict(
-        zip(
-            cut,
-            in_threads(lambda path: _why_not_cut_out(folder, path, masks.get(path)), cut),
-            strict=True,
-        )
-    )
-    kept: dict[str, str] = {}
-    for row in photos:
-        path, why = row["path"], wrong.get(row["path"])
+    every, placed = files_in(folder), []
+    for path in every:
+        if place_of(path) in PLACES:
+            placed.append(path)
+        else:
+            leave_out(folder / path, f"because it is in none of the folders {', '.join(PLACES)}")
+    found = usable(folder, placed)
+    photos = [path for path in found if not path.endswith(MASK)]
+    masks = {path: mask_of(path) for path in photos if mask_of(path) in found}
+    for path in found:
+        if path.endswith(MASK) and path not in masks.values():
+            leave_out(
+                folder / path,
+                f"because there is no photo for this mask; NAME.jpg and NAME{MASK} belong together",
+            )
+
+    def wrong(path: str) -> str:
+        if PLACES[place_of(path)][0] not in PASTED:
+            return ""
+        return _why_not_cut_out(folder, path, masks.get(path))
+
+    good = {}
+    for path, why in zip(photos, in_threads(wrong, photos), strict=True):
         if why:
             leave_out(folder / masks.get(path, path), why)
-        elif row["sha256"] in kept:
-            leave_out(folder / path, f"because it is the same photo as {kept[row['sha256']]}")
         else:
-            kept[row["sha256"]] = path
-    used = set(kept.values())
-    used |= {mask for path, mask in masks.items() if path in used}
-    check_places(folder, tuple(PLACES), {path.rpartition("/")[0] for path in kept.values()})
-    return table.filter(pa.array([path in used for path in table["path"].to_pylist()], pa.bool_()))
+            good[path] = found[path]
+    kept = without_twins(folder, good)
+    used = {*kept, *(mask for path, mask in masks.items() if path in kept)}
+    empty = [place for place in PLACES if place not in set(map(place_of, kept))]
+    if empty:
+        raise DiagvibError(
+            f"{folder / empty[0]}: no photo that can be used ({', '.join(EXTENSIONS)})"
+            + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else "")
+        )
+    return {path: sha256 for path, sha256 in found.items() if path in used}, len(every)
+
+
+def place_of(path: str) -> str:
+    """The folder that a photo is in."""
+    return path.rpartition("/")[0]
 
 
 def mask_of(path: str) -> str:
@@ -70,15 +74,13 @@ def mask_of(path: str) -> str:
     return str(Path(path).with_suffix(MASK))
 
 
-def _why_not_cut_out(folder: Path, path: str, mask: str | None) -> str | None:
-    """Why a photo's object cannot be cut out; None if it can."""
+def _why_not_cut_out(folder: Path, path: str, mask: str | None) -> str:
+    """Why a photo's object cannot be cut out; empty if it can."""
     from diagvib.scenes.cars.tiles import cut_out
     from diagvib.scenes.photos.decoding import open_photo
 
     try:
         cut_out(open_photo(folder / path, "RGBA"), open_photo(folder / mask, "L") if mask else None)
-    except ValueError as error:
+    except (ValueError, DiagvibError) as error:  # the latter if it changed a moment ago
         return str(error)
-    except DiagvibError as error:  # changed a moment ago
-        return str(error)
-    return None
+    return ""

@@ -57,15 +57,6 @@ def cut_out_tile(photo: np.ndarray, mask: np.ndarray | None, side: int) -> np.nd
     return tile
 
 
-def background_tile(photo: np.ndarray, side: int) -> np.ndarray:
-    """The middle square of a photo, uint8[H, W, 3], as uint8[side, side, 3]."""
-    height, width = photo.shape[:2]
-    shorter = min(height, width)
-    top, left = (height - shorter) // 2, (width - shorter) // 2
-    square = np.ascontiguousarray(photo[top : top + shorter, left : left + shorter])
-    return np.asarray(Image.fromarray(square).resize((side, side), _BILINEAR))
-
-
 def layers(tile: np.ndarray) -> np.ndarray:
     """A cut-out tile uint8[side, side, 4] as needed for pasting, uint8[2, side, side, 3]: the
     colours, 0 beyond the object; and a mask for what is below, 255 where it stays visible and 0 on

@@ -6,6 +6,7 @@ sources.json, written last, which says what the rest was made from and contains 
 """
 
 import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.columns import from_binary, to_binary
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_metadata, read_table, write_json, write_table
 from diagvib.scenes.digits.digits import (
     DIGIT_SIZE,
@@ -24,37 +25,27 @@ from diagvib.scenes.digits.digits import (
 )
 from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.fetch import load_sources
 from diagvib.scenes.digits.textures import (
-    TEXTURE_SIZE,
     prepare_texture,
     read_texture,
     write_texture,
 )
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
-
-_KINDS = ("official", "embedded")
-_SOURCES_KEYS = ("sources", "comparable", "digest", "files")
+from diagvib.scenes.scene import Catalogue
+from diagvib.scenes.sources import Source
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class DigitCatalogue(Catalogue):
     """The available digits: label int64[D] and split str[D] (train, val, test); row number = digit
-    index.
-
-    comparable: whether results can be compared with the paper's. digest: of all prepared pixels,
-    labels and splits.
-    """
+    index."""
 
     label: np.ndarray
     split: np.ndarray
-    sources: str
-    comparable: bool
-    digest: str
 
 
 @dataclass(frozen=True)
-class Prepared(Catalogue):
+class Prepared(DigitCatalogue):
     """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class
     order."""
 
@@ -62,18 +53,15 @@ class Prepared(Catalogue):
     textures: np.ndarray
 
 
-def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None) -> None:
-    """Make `out` from the files in `raw` (sources `official`) or from nothing but our dependencies
-    (`embedded`).
+def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None:
+    """Make `out` from the source files in `raw` (sources `official`) or from nothing but our
+    dependencies (`embedded`).
 
-    definitions: the list of these files (default: config/sources.yaml). DiagvibError if a source
-    file is missing, does not have the listed sha256, or has unusable content.
+    DiagvibError if a source file is missing, does not have the listed sha256, or has unusable
+    content.
     """
-    if sources not in _KINDS:
-        raise unknown_name("value of sources", sources, _KINDS)
-    raw, out = Path(raw), Path(out)
-    training, test, textures, files = (
-        _read_official(raw, definitions) if sources == "official" else _read_embedded()
+    training, test, textures, noted = (
+        _read_official(files, raw) if sources == "official" else _read_embedded()
     )
     digits = np.concatenate([prepare_digits(training), prepare_digits(test)])
     labels, splits = np.concatenate([training.labels, test.labels]), split_names(training, test)
@@ -81,9 +69,8 @@ def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None)
         "sources": sources,
         "comparable": sources == "official",
         "digest": _digest(digits, labels, splits, textures),
-        "files": files,
+        "files": noted,
     }
-    (out / DESCRIPTION).unlink(missing_ok=True)  # the old description must not vouch for new files
     for name, texture in zip(classes("texture"), textures, strict=True):
         write_texture(_texture_path(out, name), texture)
     write_table(
@@ -97,38 +84,42 @@ def prepare(raw: Path, out: Path, sources: str, definitions: Path | None = None)
 def load_prepared(folder: Path) -> Prepared:
     """Everything in a prepared folder. DiagvibError if it is missing, incomplete, or does not match
     its digest."""
-    folder = Path(folder)
-    described = read_description(folder, _SOURCES_KEYS)
+    described = read_description(folder)
     table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
-    digits, labels, splits = _pixels(table, folder), *_labels_and_splits(table, folder)
-    textures = np.stack([_read_prepared_texture(folder, name) for name in classes("texture")])
-    if _digest(digits, labels, splits, textures) != described["digest"]:
+    labels, splits = _labels_and_splits(table)
+    try:
+        digits = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
+    except ValueError:
+        raise _mismatch(folder) from None
+    pixels = np.concatenate(digits)
+    textures = [read_texture(_texture_path(folder, name)) for name in classes("texture")]
+    if _digest(pixels, labels, splits, textures) != described["digest"]:
         raise _mismatch(folder)
-    return Prepared(labels, splits, *_origin(described), digits, textures)
+    return Prepared(*_origin(described), labels, splits, pixels, np.stack(textures))
 
 
-def load_catalogue(folder: Path) -> Catalogue:
+def load_catalogue(folder: Path) -> DigitCatalogue:
     """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as
     above."""
-    folder = Path(folder)
-    described = read_description(folder, _SOURCES_KEYS)
-    path = folder / "digits.parquet"
-    noted = read_metadata(path)
-    labels, splits = _labels_and_splits(read_table(path, ["label", "split"]), folder)
+    described, path = read_description(folder), folder / "digits.parquet"
+    noted, (labels, splits) = (
+        read_metadata(path),
+        _labels_and_splits(read_table(path, ["label", "split"])),
+    )
     if (noted.get("digest"), noted.get("catalogue_digest")) != (
         described["digest"],
         _catalogue_digest(labels, splits),
     ):
         raise _mismatch(folder)
-    return Catalogue(labels, splits, *_origin(described))
+    return DigitCatalogue(*_origin(described), labels, splits)
 
 
 _Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
 
 
-def _read_official(raw: Path, definitions: Path | None) -> _Read:
+def _read_official(files: Sequence[Source], raw: Path) -> _Read:
     """Training and test digits, prepared textures, and the sha256 of every file."""
-    for source in load_sources(definitions):
+    for source in files:
         path = raw / source.path
         if not path.is_file():
             raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first")
@@ -137,15 +128,12 @@ def _read_official(raw: Path, definitions: Path | None) -> _Read:
             raise DiagvibError(
                 f"{path}: not the published file: its sha256 is {found}, expected {source.sha256}; run "
                 "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
-                f"{definitions or 'config/sources.yaml'}"
+                "config/sources.yaml"
             )
-    files = [_texture_path(raw, name) for name in classes("texture")]
-    textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in files])
-    return (
-        *read_mnist(raw / "mnist"),
-        textures,
-        {source.path: source.sha256 for source in load_sources(definitions)},
-    )
+    paths = [_texture_path(raw, name) for name in classes("texture")]
+    textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in paths])
+    noted = {source.path: source.sha256 for source in files}
+    return (*read_mnist(raw / "mnist"), textures, noted)
 
 
 def _read_embedded() -> _Read:
@@ -175,23 +163,7 @@ def _digit_table(
     )
 
 
-def _pixels(table: pa.Table, folder: Path) -> np.ndarray:
-    """The binary column `digit` as uint8[D, 40, 40], via its buffers: 70,000 rows at once instead
-    of one by one."""
-    try:
-        parts = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
-    except ValueError:
-        raise _mismatch(folder) from None
-    return np.concatenate(parts or [np.empty((0, DIGIT_SIZE, DIGIT_SIZE), np.uint8)])
-
-
-def _labels_and_splits(table: pa.Table, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    if (
-        not pa.types.is_integer(table["label"].type)
-        or table["label"].null_count
-        or table["split"].type != pa.string()
-    ):
-        raise _mismatch(folder)
+def _labels_and_splits(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
 
 
@@ -199,21 +171,14 @@ def _texture_path(folder: Path, name: str) -> Path:
     return folder / "textures" / f"{name}.png"
 
 
-def _read_prepared_texture(folder: Path, name: str) -> np.ndarray:
-    texture = read_texture(_texture_path(folder, name))
-    if texture.shape != (TEXTURE_SIZE, TEXTURE_SIZE):
-        raise _mismatch(folder)
-    return texture
-
-
 def _origin(described: dict) -> tuple[str, bool, str]:
     return described["sources"], described["comparable"], described["digest"]
 
 
 def _digest(
-    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: np.ndarray
+    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: Iterable[np.ndarray]
 ) -> str:
-    return _sha256(digits, *_catalogue_bytes(labels, splits), textures)
+    return _sha256(digits, *_catalogue_bytes(labels, splits), *textures)
 
 
 def _catalogue_digest(labels: np.ndarray, splits: np.ndarray) -> str:

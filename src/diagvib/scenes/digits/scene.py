@@ -24,13 +24,14 @@ from diagvib.scenes.digits.factors import (
     draw_realizations,
 )
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
+from diagvib.scenes.scene import Scene
+from diagvib.scenes.sources import Source, read_sources
 
 if TYPE_CHECKING:
     import torch
 
-    from diagvib.scenes.digits.prepare import Catalogue
+    from diagvib.scenes.digits.prepare import DigitCatalogue
     from diagvib.scenes.digits.renderer import Renderer as BatchedRenderer
-    from diagvib.scenes.scene import Renderer
 
 # Values that are fixed in an example while another factor changes.
 _USUAL = {
@@ -45,8 +46,8 @@ _CROP = (108, 108)  # the middle of a 256 x 256 texture
 _BY_NUMBERS = ("position", "hue", "lightness", "scale")
 
 
-class Digits:
-    """`scenes.scene.Scene` for the digits. Modules that read sources or need torch are imported
+class Digits(Scene):
+    """Modules that read sources or need torch are imported
     when they are used."""
 
     name = "digits"
@@ -64,57 +65,37 @@ class Digits:
             ("crop_column", pa.int16()),
         ]
     )
+    realized_by = REALIZATION_COLUMNS
+
+    @cached_property
+    def sources(self) -> list[Source]:
+        return read_sources(definition_path("sources.yaml"))
 
     @cached_property
     def published_samples(self) -> list[dict]:
         return read_published_samples(definition_path("dataset_samples.yaml"))
 
-    def raw_files(self, sources: str) -> list[str]:
-        from diagvib.scenes.digits.fetch import load_sources
-
-        return [source.path for source in load_sources()] if sources == "official" else []
-
-    def prepared_files(self) -> list[str]:
-        return [
-            "digits.parquet",
-            *(f"textures/{texture}.png" for texture in classes("texture")),
-            "sources.json",
-        ]
-
-    def fetch(self, raw: Path, mirror: Path | None) -> None:
-        from diagvib.scenes.digits.fetch import fetch
-
-        fetch(raw, mirror)
-
     def licences(self, sources: str) -> list[tuple[str, str]]:
         from diagvib.scenes.digits.embedded import LICENCES
-        from diagvib.scenes.digits.fetch import load_sources
 
-        if sources == "embedded":
-            return LICENCES
-        return list(dict.fromkeys((source.licence, source.citation) for source in load_sources()))
+        return LICENCES if sources == "embedded" else super().licences(sources)
 
     def prepare(self, raw: Path, prepared: Path, sources: str) -> None:
         from diagvib.scenes.digits.prepare import prepare
 
-        prepare(raw, prepared, sources)
+        prepare(self.sources, raw, prepared, sources)
 
-    def catalogue(self, prepared: Path) -> Catalogue:
+    def catalogue(self, prepared: Path) -> DigitCatalogue:
         from diagvib.scenes.digits.prepare import load_catalogue
 
         return load_catalogue(prepared)
-
-    def largest(self, catalogue: Catalogue) -> dict[str, int]:
-        last = TEXTURE_SIZE - DIGIT_SIZE
-        return {"digit": len(catalogue.label) - 1, "crop_row": last, "crop_column": last}
 
     def realize(
         self,
         classes: Mapping[str, np.ndarray],
         split: str,
-        catalogue: Catalogue,
+        catalogue: DigitCatalogue,
         generator: np.random.Generator,
-        environment: np.ndarray | None = None,
     ) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
         for factor in _BY_NUMBERS:
@@ -131,19 +112,12 @@ class Digits:
         crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
         return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
-    def renderer(self, prepared: Path, size: int, device: torch.device) -> Renderer:
+    def renderer(self, prepared: Path, size: int, device: torch.device) -> RecipeRenderer:
         from diagvib.scenes.digits.prepare import load_prepared
         from diagvib.scenes.digits.renderer import Renderer
 
         sources = load_prepared(prepared)
         return RecipeRenderer(Renderer(sources.digits, sources.textures, device, size))
-
-    def exchange(self, recipes: pa.Table, factor: str, donors: pa.Table) -> pa.Table:
-        for name in (factor, *REALIZATION_COLUMNS[factor]):
-            recipes = recipes.set_column(
-                recipes.column_names.index(name), recipes.schema.field(name), donors[name]
-            )
-        return recipes
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square that a digit is drawn in, including its margin, as far as it is inside the
@@ -222,7 +196,7 @@ def read_published_samples(path: Path) -> list[dict]:
 
 
 class RecipeRenderer:
-    """`scenes.scene.Renderer` based on the batched renderer of digits."""
+    """A scene's renderer based on the batched renderer of digits."""
 
     def __init__(self, renderer: BatchedRenderer):
         self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
@@ -247,7 +221,7 @@ class RecipeRenderer:
         )
 
 
-def _instances(catalogue: Catalogue, split: str, shape: str) -> np.ndarray:
+def _instances(catalogue: DigitCatalogue, split: str, shape: str) -> np.ndarray:
     """Digit indices of a shape in a split. DiagvibError if there is none."""
     found = np.flatnonzero((catalogue.split == split) & (catalogue.label == int(shape)))
     if not len(found):

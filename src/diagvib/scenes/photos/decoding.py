@@ -20,7 +20,6 @@ from diagvib.foundation.errors import DiagvibError, one_line
 MOST_PIXELS = 100_000_000
 _AT_A_TIME = 512
 
-_Mode = Literal["L", "RGB", "RGBA"]
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -29,32 +28,47 @@ warnings.filterwarnings(
 )  # MOST_PIXELS is the limit
 
 
-def open_photo(path: Path, mode: _Mode = "RGB") -> np.ndarray:
+def open_photo(
+    path: Path, mode: Literal["L", "RGB", "RGBA"] = "RGB", data: bytes | None = None
+) -> np.ndarray:
     """A photo as uint8[H, W, 3], upright as its EXIF says; with mode RGBA uint8[H, W, 4], with mode
     L uint8[H, W].
 
-    Grey, palette, CMYK and 16-bit images are converted; an image without alpha gets 255.
-    DiagvibError, naming the file, if it is missing, damaged, not an image, or has more than
-    MOST_PIXELS.
+    data: the file's bytes, if they have been read. Grey, palette, CMYK and 16-bit images are
+    converted; an image without alpha gets 255. DiagvibError, naming the file, if it is missing,
+    damaged, not an image, or has more than MOST_PIXELS.
     """
-    with _decoding(path) as image:
-        return _converted(ImageOps.exif_transpose(image), mode)
+    with _decoding(path, data) as opened:
+        image = ImageOps.exif_transpose(opened)
+        if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
+            deep = np.asarray(image).astype(np.int64) >> 8
+            image = Image.fromarray(deep.clip(0, 255).astype(np.uint8))
+        elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # not all can be converted directly
+            image = image.convert("RGBA" if "transparency" in image.info else "RGB")
+        return np.asarray(image if image.mode == mode else image.convert(mode))
 
 
-def decode_photo(data: bytes, path: Path, mode: _Mode = "RGB") -> np.ndarray:
-    """`open_photo` for a file whose bytes have been read. path: for messages."""
-    with _decoding(path, data) as image:
-        return _converted(ImageOps.exif_transpose(image), mode)
-
-
-def check_photo(data: bytes, path: Path) -> None:
+def check_photo(path: Path, data: bytes) -> None:
     """The DiagvibError of `open_photo`, unless a file's bytes are an image that can be fully
     decoded."""
     with _decoding(path, data) as image:
-        image.draft(
-            "L", (64, 64)
-        )  # a JPEG is decoded several times faster at reduced size, and just as completely
+        # A JPEG is decoded several times faster at reduced size, and just as completely.
+        image.draft("L", (64, 64))
         image.load()
+
+
+def square(photo: np.ndarray, side: int, crop: bool = True) -> np.ndarray:
+    """The middle square of a photo uint8[H, W, 3], or all of it, bilinearly as uint8[side, side,
+    3]."""
+    height, width = photo.shape[:2]
+    if crop:
+        shorter = min(height, width)
+        top, left = (height - shorter) // 2, (width - shorter) // 2
+        photo = photo[top : top + shorter, left : left + shorter]
+    if photo.shape[:2] == (side, side):
+        return photo
+    image = Image.fromarray(np.ascontiguousarray(photo))
+    return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
 
 
 def in_threads(function: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
@@ -68,42 +82,27 @@ def in_threads(function: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:
 
 
 @contextmanager
-def _decoding(path: Path, data: bytes | None = None) -> Iterator[Image.Image]:
+def _decoding(path: Path, data: bytes | None) -> Iterator[Image.Image]:
     """An image, opened but not yet decoded; any error with it in the block becomes a
     DiagvibError."""
     try:
         with Image.open(path if data is None else BytesIO(data)) as image:
             width, height = image.size
             if width * height > MOST_PIXELS:
-                raise DiagvibError(
-                    f"{path}: the image is {width:,} x {height:,} pixels; at most "
-                    f"{MOST_PIXELS // 10**6} million are read, so make it smaller"
-                )
+                raise Image.DecompressionBombError(f"{width:,} x {height:,} pixels")
             yield image
-    except DiagvibError:
-        raise
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
-    except Image.DecompressionBombError:
+    except Image.DecompressionBombError as error:
         raise DiagvibError(
-            f"{path}: the image has far more than {MOST_PIXELS // 10**6} million pixels, the most that "
-            "are read; make it smaller"
+            f"{path}: at most {MOST_PIXELS // 10**6} million pixels are read, so make it smaller "
+            f"({one_line(error)})"
         ) from None
     except Image.UnidentifiedImageError:
         raise DiagvibError(
-            f"{path}: not an image, or of a type that cannot be read; use JPEG, PNG or WebP"
+            f"{path}: not an image that can be read; use JPEG, PNG or WebP"
         ) from None
     except Exception as error:  # a decoder may raise anything for a damaged file
         raise DiagvibError(
             f"{path}: damaged, not readable as an image ({one_line(error, 160)})"
         ) from None
-
-
-def _converted(image: Image.Image, mode: _Mode) -> np.ndarray:
-    if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
-        image = Image.fromarray(
-            (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-        )
-    elif image.mode not in ("L", "LA", "RGB", "RGBA"):  # not every mode can be converted directly
-        image = image.convert("RGBA" if "transparency" in image.info else "RGB")
-    return np.asarray(image if image.mode == mode else image.convert(mode))

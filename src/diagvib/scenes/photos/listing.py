@@ -1,13 +1,13 @@
 """The photos in a user's folder: listed, checked and hashed without copying them, and checked for
 changes later.
 
-`fetch` writes the list, `prepare` reads the photos in it and no others.
+`fetch` writes the list; what follows uses the photos in it and no others.
 """
 
 import hashlib
 import os
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,126 +16,85 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
 
 LISTING = "files.parquet"
-_PLACE = "folder.json"
+# Where the photos are, apart from the list, so that moving them does not change it.
+FOLDER = "folder.json"
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".webp")
-_SCHEMA = pa.schema(
-    [("place", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("sha256", pa.string())]
-)
 
 
 def state(folder: Path | None) -> str:
-    """A digest of the names, sizes and times of all files in a folder; of an empty list if there is
-    no folder.
-
-    No file is read. Hidden files do not count.
-    """
+    """A digest of the names, sizes and times of all files in a folder, without reading them; empty
+    if there is no such folder. Hidden files do not count."""
+    if folder is None or not folder.is_dir():
+        return ""
     digest = hashlib.sha256()
-    for path, status in sorted(_files(folder)) if folder and Path(folder).is_dir() else ():
-        digest.update(
-            f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape")
-        )
+    for path, status in sorted(_files(folder)):
+        digest.update(os.fsencode(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0"))
     return digest.hexdigest()
 
 
-def list_photos(
-    folder: Path, places: Sequence[str], extensions: Sequence[str] = EXTENSIONS
-) -> pa.Table:
-    """The photos in any of some subfolders of a folder, sorted by path.
+def files_in(folder: Path) -> list[str]:
+    """The paths, relative to a folder, of all files in it that are not hidden, sorted. DiagvibError
+    if there is no such folder."""
+    if not folder.is_dir():
+        raise DiagvibError(f"{folder}: no such folder; it should hold the photos")
+    return sorted(path for path, _ in _files(folder))
 
-    places: subfolders, such as `cars/urban`. Columns place, path (relative to the folder), bytes,
-    sha256. Unusable files are left out, with a line on standard error that names the file and says
-    why: empty or damaged ones, ones that are not images or not named like images, ones in another
-    folder. Hidden files (`.DS_Store`) are ignored. DiagvibError if there is no such folder, or no
-    photo in one of the places.
+
+def usable(folder: Path, paths: Sequence[str]) -> dict[str, str]:
+    """Of these files, those that are photos, each with its sha256, in their order.
+
+    The others are left out, with a line on standard error that says why: empty or damaged ones,
+    ones that are not images or not named like images.
     """
     from diagvib.scenes.photos.decoding import in_threads
 
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise DiagvibError(
-            f"{folder}: no such folder; it should hold the photos, in {_some(places)}"
-        )
-    named, found = [], []
-    for path in sorted(path for path, _ in _files(folder)):
-        if why := _misplaced(path, places, extensions):
+    found = {}
+    hashed = in_threads(lambda path: _hashed(folder / path), paths)
+    for path, (sha256, why) in zip(paths, hashed, strict=True):
+        if why:
             leave_out(folder / path, why)
         else:
-            named.append(path)
-    for path, facts in zip(
-        named, in_threads(lambda path: _facts(folder / path), named), strict=True
-    ):
-        if isinstance(facts, str):
-            leave_out(folder / path, facts)
-        else:
-            found.append({"place": path.rpartition("/")[0], "path": path, **facts})
-    check_places(folder, places, {one["place"] for one in found}, extensions)
-    return pa.Table.from_pylist(found, _SCHEMA)
+            found[path] = sha256
+    return found
 
 
-def check_places(
-    folder: Path,
-    places: Sequence[str],
-    found: Container[str],
-    extensions: Sequence[str] = EXTENSIONS,
-) -> None:
-    """DiagvibError, naming the first, if places have no photo. found: those that have one."""
-    empty = [place for place in places if place not in found]
-    if empty:
-        raise DiagvibError(
-            f"{folder / empty[0]}: no photo that can be used ({', '.join(extensions)})"
-            + (f", nor in {len(empty) - 1} more of the folders" if empty[1:] else "")
-        )
+def without_twins(folder: Path, hashes: dict[str, str]) -> dict[str, str]:
+    """Path -> sha256 without photos that are there twice, which could be in two splits; the first
+    stays."""
+    kept: dict[str, str] = {}
+    for path, sha256 in hashes.items():
+        if kept.setdefault(sha256, path) != path:
+            leave_out(folder / path, f"because it is the same photo as {kept[sha256]}")
+    return {path: sha256 for sha256, path in kept.items()}
 
 
-def write_listing(
-    raw: Path, photos: pa.Table, folder: Path, subfolders: Sequence[str] = ("",)
-) -> None:
-    """Write what `list_photos` found in a folder to the folder `raw`; an identical list is left
-    unchanged.
-
-    The location of the photos and the number of files left out are stored next to the list, so that
-    moving the photos, or a file among them, does not change the list. The number is printed.
-    subfolders: those whose files count.
-    """
-    if (
-        not (raw / LISTING).exists()
-        or read_table(raw / LISTING).replace_schema_metadata(None) != photos
-    ):
-        write_table(raw / LISTING, photos, {})
-    every = sum(len(list(_files(folder / part))) for part in subfolders)
+def write_listing(raw: Path, photos: pa.Table, folder: Path, every: int) -> None:
+    """Write the list of the photos found in a folder to the folder `raw`; an identical list is left
+    unchanged. every: the number of files; how many are left out is printed and noted."""
+    path = raw / LISTING
+    if not path.exists() or read_table(path).replace_schema_metadata(None) != photos:
+        write_table(path, photos, {})
     missing = every - len(photos)
     left_out = f"{missing:,} of {every:,} files left out" if missing else ""
-    write_json(
-        raw / _PLACE,
-        {"folder": str(Path(folder).absolute()), "left out": left_out},
-    )
+    write_json(raw / FOLDER, {"folder": str(folder), "left out": left_out})
     if left_out:
         print(f"{folder}: {left_out}", file=sys.stderr)
 
 
-def read_listing(raw: Path) -> tuple[pa.Table, Path]:
-    """The photos listed in the folder `raw`, and the folder that their paths are relative to.
-
-    DiagvibError if nothing is listed there.
-    """
-    for name in (LISTING, _PLACE):
+def read_listing(raw: Path) -> tuple[pa.Table, Path, str]:
+    """The photos listed in the folder `raw`, the folder that their paths are relative to, and what
+    a catalogue says of its sources: `official`, and how many files were left out. DiagvibError if
+    nothing is listed there."""
+    for name in (LISTING, FOLDER):
         if not (raw / name).exists():
             raise DiagvibError(f"{raw / name}: no such file; run `diagvib fetch` first")
-    table, place = (
+    noted = read_json(raw / FOLDER)
+    sources = f"official ({noted['left out']})" if noted["left out"] else "official"
+    return (
         read_table(raw / LISTING).replace_schema_metadata(None),
-        read_json(raw / _PLACE).get("folder"),
+        Path(noted["folder"]),
+        sources,
     )
-    if table.schema != _SCHEMA or not isinstance(place, str):
-        raise DiagvibError(
-            f"{raw / LISTING}: not a list of photos, or without its {_PLACE}; run `diagvib fetch` again"
-        )
-    return table, Path(place)
-
-
-def listed_sources(raw: Path) -> str:
-    """What a catalogue says of its sources: `official`, and how many files were left out."""
-    left_out = read_json(raw / _PLACE).get("left out")
-    return f"official ({left_out})" if left_out else "official"
 
 
 def read_listed(path: Path, sha256: str) -> bytes:
@@ -176,34 +135,21 @@ def _files(folder: Path | str, within: str = "") -> Iterator[tuple[str, os.stat_
         ) from None
 
 
-def _misplaced(path: str, places: Sequence[str], extensions: Sequence[str]) -> str | None:
-    """Why a file cannot be a photo, judging by its name; None if it can."""
-    place, _, name = path.rpartition("/")
-    if place not in places:
-        return f"because it is in none of the folders {_some(places)}"
-    if not name.lower().endswith(tuple(extensions)):
-        return f"because its name is not that of a photo ({', '.join(extensions)})"
-    return None if name.isprintable() else "because its name cannot be printed"
-
-
-def _facts(path: Path) -> dict | str:
-    """Size and hash of a photo, or what is wrong with it."""
+def _hashed(path: Path) -> tuple[str, str]:
+    """The sha256 of a photo, and what is wrong with it."""
     from diagvib.scenes.photos.decoding import check_photo
 
+    if not path.name.lower().endswith(EXTENSIONS):
+        return "", f"because its name is not that of a photo ({', '.join(EXTENSIONS)})"
+    if not path.name.isprintable():
+        return "", "because its name cannot be printed"
     try:
         data = path.read_bytes()
-        if data:
-            check_photo(data, path)
+        if not data:
+            return "", "the file is empty"
+        check_photo(path, data)
     except DiagvibError as error:
-        return str(error).removeprefix(f"{path}: ")
+        return "", str(error).removeprefix(f"{path}: ")
     except OSError as error:
-        return str(error.strerror)
-    return (
-        {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-        if data
-        else "the file is empty"
-    )
-
-
-def _some(places: Sequence[str]) -> str:
-    return ", ".join([*places[:6], *(["..."] if len(places) > 6 else [])])
+        return "", str(error.strerror)
+    return hashlib.sha256(data).hexdigest(), ""

@@ -4,11 +4,12 @@ their hashes."""
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, file_sha256, whole_file
-from diagvib.scenes.sources import Source, read_sources
+from diagvib.foundation.files import file_sha256, whole_file
+from diagvib.scenes.sources import Source
 
 # All URLs of a file are tried in turn, and then all of them again this many times: many failures
 # are temporary.
@@ -17,21 +18,13 @@ PAUSE_SECONDS = 2.0
 TIMEOUT_SECONDS = 30
 
 
-def load_sources(definitions: Path | None = None) -> list[Source]:
-    """The source files listed in `definitions` (default: config/sources.yaml). DiagvibError as in
-    `read_sources`."""
-    return read_sources(Path(definitions or definition_path("sources.yaml")))
-
-
-def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None) -> list[Path]:
-    """Bring every source file to `raw`; afterwards each exists with the right sha256. Returns their
-    paths.
+def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> None:
+    """Bring source files to `raw`; afterwards each exists with the right sha256.
 
     mirror: a local folder to take them from (as `mirror/path` or `mirror/filename`) instead of the
     network. Existing correct files are kept. DiagvibError if a file is not available, or is not the
     expected one.
     """
-    raw, sources = Path(raw), load_sources(definitions)
     for source in sources:
         target = raw / source.path
         if _is_right(target, source):
@@ -41,7 +34,6 @@ def fetch(raw: Path, mirror: Path | None = None, definitions: Path | None = None
                 _copy(source, Path(mirror), temporary)
             else:
                 _download(source, raw, temporary)
-    return [raw / source.path for source in sources]
 
 
 def _is_right(target: Path, source: Source) -> bool:

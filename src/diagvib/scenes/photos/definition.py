@@ -1,0 +1,193 @@
+"""Photo sets: any labelled photos as a scene, defined in YAML. `config/scenes/*.yaml`, or a file of
+the user's that a study names as its scene."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from diagvib.foundation.files import read_yaml
+from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
+from diagvib.foundation.versions import once_per_version
+from diagvib.scenes.scene import RESERVED
+from diagvib.scenes.shapes import PATTERNS, SHAPES
+
+if TYPE_CHECKING:
+    from diagvib.scenes.photos.scene import Photos
+
+# Further columns of a list of photos.
+COLUMNS = ("path", "sha256", "split", "unit", "lot", "photo")
+_TAKEN = (*RESERVED, *COLUMNS)
+
+FactorName = text_like(
+    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z_]\w*",
+    f"a factor is one word, but not {', '.join(_TAKEN)}",
+)
+Classes = unique(Annotated[str, Field(min_length=1)], least=2)
+Factors = dict[FactorName, Classes]
+_Value = str | int | float | bool
+_Values = _Value | Annotated[list[_Value], Field(min_length=1)]
+
+
+def _texts(values: object) -> list[str]:
+    return [str(value) for value in (values if isinstance(values, list) else [values])]
+
+
+class Factor(Strict):
+    """One factor of a photo set."""
+
+    column: str = Field(
+        "", description="the table's column, or the pattern's field; default: the factor's name"
+    )
+    classes: Classes | dict[str, _Values] = Field(
+        description="the classes, if the column holds their names; or for each class the value that "
+        "stands for it, or several. Photos with other values are left out"
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _apart(cls, classes: list | dict) -> list | dict:
+        given = [value for values in _by_class(classes).values() for value in values]
+        twice = next((value for value in given if given.count(value) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the value {twice} stands for two classes")
+        if len(classes) < 2:
+            raise ValueError("at least two classes are needed")
+        return classes
+
+    @property
+    def values(self) -> dict[str, list[str]]:
+        """Class -> the values that stand for it."""
+        return _by_class(self.classes)
+
+
+def _by_class(classes: list | dict) -> dict[str, list[str]]:
+    pairs = classes.items() if isinstance(classes, dict) else zip(classes, classes, strict=True)
+    return {name: _texts(values) for name, values in pairs}
+
+
+class Split(Strict):
+    """The published split of a photo set."""
+
+    column: str = "split"
+    train: _Values = "train"
+    val: _Values = "val"
+    test: _Values = "test"
+
+    @property
+    def values(self) -> dict[str, list[str]]:
+        """Split -> the values that stand for it."""
+        return {split: _texts(getattr(self, split)) for split in ("train", "val", "test")}
+
+
+class StandIns(Strict):
+    """Drawn photos for `sources: embedded`: a shape for each class of the first factor, a pattern
+    for each class of the second. They are not comparable to a paper's."""
+
+    each: Annotated[int, Field(ge=1)] = Field(
+        100, description="of each combination of classes, in each lot"
+    )
+    size: Annotated[int, Field(ge=16, le=512)] = 96
+    lots: list[str] = Field([""], description="the values of `lot`")
+    shapes: dict[str, Literal[tuple(SHAPES)]]
+    patterns: dict[str, Literal[tuple(PATTERNS)]]
+
+
+class PhotoSet(Strict):
+    """Labelled photos: a table of files and factors, or a path pattern such as
+    `{background}/{breed}/*`."""
+
+    folder: str | None = Field(
+        None,
+        description="the folder of the photos, relative to this file; default: the folder named like this file in the "
+        "configuration's `mirror`",
+    )
+    table: str | None = Field(
+        None, description="a CSV or Parquet file in the folder, with a row for each photo"
+    )
+    file: str = Field(
+        "file", description="the table's column with the path of a photo in the folder"
+    )
+    pattern: str | None = Field(
+        None,
+        description="instead of a table: the paths of the photos in the folder; {name} is a field, * any text",
+    )
+    factors: Annotated[dict[FactorName, Factor | Classes], Field(min_length=1)] = Field(
+        description="name of a factor -> its classes, or its column and classes"
+    )
+    split: Split | None = Field(
+        None,
+        description="the split of each photo, by a column; default: any photo may be in any split, but only in one",
+    )
+    unit: str | None = Field(
+        None,
+        description="the column of what several photos show, such as a person: all its photos are in one split",
+    )
+    lot: str | None = Field(
+        None,
+        description="the column of lots: each training environment takes photos from a lot of its own while there is one",
+    )
+    size: Annotated[int, Field(ge=16, le=1024)] = Field(
+        224,
+        description="pixels per side to which photos are scaled, before they are scaled to `image_size`",
+    )
+    crop: bool = Field(True, description="whether only the middle square of a photo is used")
+    licence: str = Field("", description="an SPDX identifier")
+    citation: str = ""
+    published: int | None = Field(
+        None,
+        description="the number of photos of each combination of classes (and lot) that were published; with "
+        "others, results are not comparable to a paper's",
+    )
+    stand_ins: StandIns | None = Field(
+        None, description="drawn photos for `sources: embedded`; default: there are none"
+    )
+
+    @model_validator(mode="after")
+    def _has_its_columns(self) -> PhotoSet:
+        if (self.table is None) == (self.pattern is None):
+            raise ValueError("exactly one of the keys `table` and `pattern` is needed")
+        if self.pattern is not None:
+            fields = set(re.findall(r"{(\w+)}", self.pattern))
+            for column in self.columns:
+                if column not in fields:
+                    raise Misplaced("pattern", f"has no field {{{column}}}")
+        if self.stand_ins is not None:
+            drawn = [self.stand_ins.shapes, self.stand_ins.patterns]
+            if [sorted(one) for one in drawn] != [sorted(its) for its in self.classes.values()]:
+                raise Misplaced(
+                    "stand_ins", "`shapes` and `patterns` must name the classes of the two factors"
+                )
+        return self
+
+    @property
+    def parts(self) -> dict[str, Factor]:
+        """The factors, each with its column."""
+        return {
+            name: part
+            if isinstance(part, Factor) and part.column
+            else Factor(column=name, classes=part.classes if isinstance(part, Factor) else part)
+            for name, part in self.factors.items()
+        }
+
+    @property
+    def classes(self) -> dict[str, tuple[str, ...]]:
+        """Factor -> its classes."""
+        return {name: tuple(part.values) for name, part in self.parts.items()}
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are needed besides the file's."""
+        further = [self.split.column if self.split else None, self.unit, self.lot]
+        return [*(part.column for part in self.parts.values()), *filter(None, further)]
+
+
+@once_per_version
+def photo_scene(path: Path) -> Photos:
+    """The scene that a file defines. DiagvibError, naming file and key, for any error in it."""
+    from diagvib.scenes.photos.scene import Photos
+
+    return Photos(path, validated(PhotoSet, read_yaml(path), str(path)))

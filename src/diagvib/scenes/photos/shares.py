@@ -1,0 +1,150 @@
+"""Which photo each image of a dataset is made from: each is used once."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import pandas as pd
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.seeding import name_digest
+
+LEAST_IMAGES = 9  # of a split or a group, as in `settings.configuration`
+_SPLITS = ("train", "val", "test")
+
+
+def share_out(
+    name: str,
+    factors: Mapping[str, Sequence[str]],
+    recipes: pd.DataFrame,
+    photos: pd.DataFrame,
+    generator: np.random.Generator,
+) -> np.ndarray:
+    """The number of a photo for each recipe, int32[N]; name: of the scene.
+
+    Photos with a split or unit serve one split only. Each training environment takes its photos of
+    a combination of classes from a lot of its own while there is one, in the environments' order;
+    environments that are only tested then take what is left, lot by lot. So the published studies
+    of Spawrious use the same copies as their authors' code. DiagvibError, with numbers that would
+    do, if there are too few.
+    """
+    environment = (
+        recipes["environment"] if "environment" in recipes else pd.Series("", recipes.index)
+    ).to_numpy()
+    trained = sorted(set(environment[recipes["split"] == "train"]))
+    order = [*trained, *sorted(set(environment) - set(trained))]
+    serves = _splits(name, recipes, photos)
+    split = recipes["split"].to_numpy() if serves.any() else np.full(len(recipes), "")
+    needed = recipes.groupby([*(recipes[f] for f in factors), split, environment]).indices
+    having = photos.groupby([*(photos[f] for f in factors), serves, photos["lot"]]).indices
+    lots, none = sorted(set(photos["lot"])), np.empty(0, np.int64)
+    chosen, short = np.empty(len(recipes), np.int32), {}
+    for cell in product(*factors.values()):
+        for part in dict.fromkeys(split):
+            whole = [generator.permutation(having.get((*cell, part, lot), none)) for lot in lots]
+            rows = [needed[*cell, part, its] for its in order if (*cell, part, its) in needed]
+            there = sum(map(len, whole))
+            if sum(map(len, rows)) > there:
+                short[*cell, part] = np.concatenate(rows), there
+                continue
+            begun: list[np.ndarray] = []
+            for own in rows:
+                chosen[own] = _take(whole, begun, len(own))
+    if short:
+        raise _too_few(name, factors, recipes, short)
+    return chosen
+
+
+def _splits(name: str, recipes: pd.DataFrame, photos: pd.DataFrame) -> np.ndarray:
+    """The split that each photo serves, or "" for any: its own; or that of its unit, which a hash
+    of its name decides, in proportion to the splits' numbers of images."""
+    if (photos["split"] != "").any() or not (photos["unit"] != "").any():
+        return photos["split"].to_numpy(object)
+    units, unit_of, sizes = np.unique(
+        photos["unit"].to_numpy(str), return_inverse=True, return_counts=True
+    )
+    order = sorted(range(len(units)), key=lambda unit: name_digest(name, units[unit]))
+    middles = np.empty(len(units))
+    middles[order] = np.cumsum(sizes[order]) - sizes[order] / 2
+    counts = recipes["split"].value_counts().reindex(_SPLITS, fill_value=0)
+    bounds = np.cumsum(counts)[:-1] / len(recipes) * len(photos)
+    return np.array(_SPLITS, object)[np.searchsorted(bounds, middles)][unit_of]
+
+
+def _take(whole: list[np.ndarray], begun: list[np.ndarray], count: int) -> np.ndarray:
+    """This many numbers, from an unused list while there is one, then from what others have
+    left."""
+    taken = [np.empty(0, np.int64)]
+    while count:
+        lot = (whole or begun).pop(0)
+        taken.append(lot[:count])
+        begun += [lot[count:]] if len(lot) > count else []
+        count -= len(taken[-1])
+    return np.concatenate(taken)
+
+
+def _too_few(
+    name: str,
+    factors: Mapping[str, Sequence[str]],
+    recipes: pd.DataFrame,
+    short: Mapping[tuple[str, ...], tuple[np.ndarray, int]],
+) -> DiagvibError:
+    """short: class of each factor, and split -> rows that need a photo, and how many there are."""
+    (*cell, split), (rows, there) = min(
+        short.items(), key=lambda item: item[1][1] / len(item[1][0])
+    )
+    parts = recipes["split"].where(
+        (recipes["split"] != "test") | ("group" not in recipes), recipes.get("group")
+    )
+    needed = ", ".join(
+        f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items()
+    )
+    fitting = _fitting(
+        parts.value_counts().sort_index().to_dict(),
+        [(parts.iloc[own].value_counts().to_dict(), photos) for own, photos in short.values()],
+    )
+    shown = ", ".join(f"{factor} {one}" for factor, one in zip(factors, cell, strict=True))
+    listed = ", ".join(f"{part}: {n}" for part, n in fitting.items())
+    return DiagvibError(
+        f"{name}: {len(rows):,} different photos of {shown} are needed ({needed}), but there are "
+        f"{there:,}"
+        + (f" for the split {split}" if split else "")
+        + (f"; counts: {{{listed}}} would fit" if fitting else "")
+    )
+
+
+def _fitting(
+    counts: Mapping[str, int], cells: Sequence[tuple[Mapping[str, int], int]]
+) -> dict[str, int]:
+    """Counts for which the photos suffice, or {} if there are none: all reduced by one factor; but
+    those that would become too small stay as they are or, if that is too many, are the smallest
+    allowed.
+
+    cells: how many photos each part needs, and how many there are.
+    """
+    for smallest in (counts, dict.fromkeys(counts, LEAST_IMAGES)):
+        kept, small = {}, {}
+        while len(kept) < len(counts):
+            share = min(_share(counts, needed, there, kept) for needed, there in cells)
+            reduced = {part: kept.get(part, int(n * share)) for part, n in counts.items()}
+            small = {
+                part: smallest[part]
+                for part, n in reduced.items()
+                if part not in kept and n < LEAST_IMAGES
+            }
+            if share > 0 and not small:
+                return reduced
+            kept |= small
+    return {}
+
+
+def _share(
+    counts: Mapping[str, int], needed: Mapping[str, int], there: int, kept: Mapping[str, int]
+) -> float:
+    """The factor by which the counts that are not kept must shrink for one cell; not positive if
+    none is enough."""
+    fixed = sum(math.ceil(needed.get(part, 0) * n / counts[part]) for part, n in kept.items())
+    other = sum(n for part, n in needed.items() if part not in kept)
+    left = there - 3 - fixed  # the share of a cell may be rounded up in each split
+    return min(1.0, left / other) if other else 1.0 if left >= 0 else 0.0

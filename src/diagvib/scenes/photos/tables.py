@@ -1,0 +1,107 @@
+"""What the photos of a set show: read from its table, or from their paths."""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.scenes.photos.definition import PhotoSet
+from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
+
+_SHOWN = 10  # values of a column that are named, if they stand for no class
+
+
+def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFrame, int]:
+    """The usable photos of a set, sorted by path: path, sha256, the class of every factor, split,
+    unit, lot; and the number of all.
+
+    Those that cannot be used, and those whose values stand for no class, are left out, with a line
+    on standard error. where: the definition, for messages. DiagvibError, naming file, row and
+    column, for a table that cannot be used.
+    """
+    every, found = (
+        _from_paths(its, folder) if its.table is None else _from_table(its, folder, where)
+    )
+    parts = {name: (part.column, part.values) for name, part in its.parts.items()}
+    if its.split is not None:
+        parts["split"] = its.split.column, its.split.values
+    labelled = pd.DataFrame({"path": found["path"], "split": "", "unit": "", "lot": ""})
+    for name, (column, values) in parts.items():
+        classes = {value: known for known, its_values in values.items() for value in its_values}
+        labelled[name] = found[column].map(classes)
+        others = found.loc[labelled[name].isna(), column].value_counts()
+        for value, count in others.head(_SHOWN).items():
+            leave_out(
+                folder, f"{count:,} photos: {column} is '{value}', which stands for no {name}"
+            )
+    for name, column in (("unit", its.unit), ("lot", its.lot)):
+        if column is not None:
+            labelled[name] = found[column]
+    labelled = labelled.dropna()
+    hashes = without_twins(folder, usable(folder, labelled["path"].tolist()))
+    labelled["sha256"] = labelled["path"].map(hashes)
+    listed = labelled.dropna().sort_values("path", ignore_index=True)
+    if listed.empty:
+        raise DiagvibError(
+            f"{folder}: none of its {every:,} files is a photo of {where} that can be used"
+        )
+    for name, part in its.parts.items():
+        absent = [known for known in part.values if known not in set(listed[name])]
+        if absent:
+            print(f"{folder}: no photo of {name} {', '.join(absent)}", file=sys.stderr)
+    if its.split is not None and its.unit is not None:
+        splits = listed.groupby("unit")["split"].nunique()
+        if (splits > 1).any():
+            raise DiagvibError(
+                f"{folder / its.table if its.table else where}: the {its.unit} {splits.idxmax()} is "
+                "in several splits; all its photos must be in one"
+            )
+    return listed[["path", "sha256", *its.factors, "split", "unit", "lot"]], every
+
+
+def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
+    """The number of files in the folder, and a row for each that fits the pattern: its path, and
+    the pattern's fields."""
+    text = re.escape(its.pattern).replace(r"\*", "[^/]*")
+    pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+?)", text))
+    paths, rows, others = files_in(folder), [], Counter()
+    for path in paths:
+        if fits := pattern.fullmatch(path):
+            rows.append({"path": path, **fits.groupdict()})
+        else:
+            others[path.rpartition("/")[0]] += 1
+    for place, count in others.items():
+        leave_out(folder / place, f"{count:,} files: their paths do not fit {its.pattern}")
+    return len(paths), pd.DataFrame(rows, columns=["path", *its.columns], dtype=str)
+
+
+def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:
+    """The number of rows of the table, and the rows as text."""
+    path = folder / its.table
+    try:
+        if path.suffix == ".parquet":
+            table = pd.read_parquet(path)
+            table = table.astype(str).where(table.notna(), "")
+        else:
+            table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    except FileNotFoundError:
+        raise DiagvibError(f"{where}: table: {path}: no such file") from None
+    except Exception as error:  # either reader may raise anything
+        raise DiagvibError(f"{path}: not a table that can be read ({one_line(error)})") from None
+    for column in (its.file, *its.columns):
+        if column not in table:
+            raise unknown_name("column", column, table.columns, f"{path} (named in {where})")
+    for column in filter(None, (its.file, its.unit, its.lot)):
+        if (table[column] == "").any():
+            row = (table[column] == "").idxmax() + 1
+            raise DiagvibError(f"{path}: row {row}: {column} is empty; it needs a value")
+    files, twice = table[its.file], table[its.file].duplicated()
+    outside = files.map(lambda name: Path(name).is_absolute() or ".." in Path(name).parts)
+    for wrong, why in ((twice, "is in an earlier row, too"), (outside, f"is not in {folder}")):
+        if wrong.any():
+            row = wrong.idxmax()
+            raise DiagvibError(f"{path}: row {row + 1}: {its.file}: {files[row]} {why}")
+    return len(table), table.assign(path=files)

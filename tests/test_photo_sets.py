@@ -1,0 +1,256 @@
+"""Photo sets of a user's own: from a table or from paths, with splits, units and lots, through
+listing, drawing and rendering."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import diagvib
+from diagvib.foundation.errors import DiagvibError
+from diagvib.scenes import load_scene
+from diagvib.scenes.photos.scene import Photos
+from diagvib.studies.binding import bind
+from diagvib.studies.dataset_sample import dataset_sample
+from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.study import load_studies
+from test_workflow import copy_of_the_repository, snakemake
+
+CPU = torch.device("cpu")
+SET = {
+    "folder": "photos",
+    "table": "labels.csv",
+    "file": "name",
+    "factors": {
+        "bird": {"column": "y", "classes": {"land": 0, "water": [1, 2]}},
+        "place": ["field", "sea"],
+    },
+    "size": 64,
+    "licence": "CC0-1.0",
+    "citation": "me",
+}
+STUDIES = """
+title: Birds
+studies:
+  birds:
+    title: Birds
+    meaning: the place agrees with the bird in three of four images
+    scene: birds.yaml
+    metrics: accuracy
+    roles: {target: 2, cue: 2}
+    rows:
+      - {splits: [train, val], group: seen, weight: 0.75, cells: {cue: same}}
+      - {splits: [train, val], group: seen, weight: 0.25, cells: {cue: other}}
+      - {splits: [test], group: agree, cells: {cue: same}}
+      - {splits: [test], group: differ, cells: {cue: other}}
+"""
+COUNTS = {"train": 20, "val": 10, "agree": 10, "differ": 10}
+
+
+def rows(each: int = 30) -> pd.DataFrame:
+    """A table of this many photos of each cell."""
+    cells = [(bird, place) for bird in "01" for place in ("field", "sea")]
+    table = pd.DataFrame([cell for cell in cells for _ in range(each)], columns=["y", "place"])
+    number = np.arange(len(table))
+    table["name"] = [f"{n % 3}/{n:03d}.{'png' if n % 2 else 'jpg'}" for n in number]
+    return table.assign(
+        split=np.array(["train", "val", "test"])[number % 3], person=(number // 3).astype(str)
+    )
+
+
+def made(folder: Path, labels: pd.DataFrame, **changes) -> Path:
+    """A definition with its photos; each shows the number of its row in its colours."""
+    photos = folder / "photos"
+    photos.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(labels["name"]):
+        (photos / name).parent.mkdir(exist_ok=True, parents=True)
+        colour = (number % 256, 100, 200 if labels["y"].iloc[number] == "0" else 30)
+        Image.new("RGB", (80 + number % 5, 60), colour).save(photos / name, quality=98)
+    labels.to_csv(photos / "labels.csv", index=False)
+    path = folder / "birds.yaml"
+    path.write_text(yaml.safe_dump({**SET, **changes}, sort_keys=False))
+    return path
+
+
+def listed(path: Path, raw: Path) -> pd.DataFrame:
+    scene = load_scene(str(path))
+    scene.fetch(raw, None)
+    scene.make(raw, raw / "prepared", "official")
+    return scene.catalogue(raw / "prepared").photos
+
+
+def drawn(scene: Photos, prepared: Path) -> pd.DataFrame:
+    path = prepared / "studies.yaml"
+    path.write_text(STUDIES)
+    study, sample = load_studies([path])["birds"], dataset_sample(0, scene.factors)
+    binding, catalogue = bind(study, "bird-place", scene.factors), scene.catalogue(prepared)
+    return draw_recipes(study, binding, [sample], COUNTS, scene, catalogue).to_pandas()
+
+
+def test_a_table_becomes_a_dataset_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = made(tmp_path, rows())
+    assert len(path.read_text().splitlines()) <= 30
+    Path("birds_studies.yaml").write_text(STUDIES)
+    given = {"counts": COUNTS, "image_size": 64, "studies_from": ["birds_studies.yaml"]}
+    data = diagvib.load("birds", "bird-place", "all", **given)
+    assert len(data) == 50 and data.classes == ("land", "water")
+    table = data.table.to_pandas()
+    assert table["photo"].is_unique, "each photo is used once"
+    labels = rows().sort_values("name", ignore_index=True).loc[table["photo"]]
+    assert (labels["y"].map({"0": "land", "1": "water"}).to_numpy() == table["bird"]).all()
+    assert (labels["place"].to_numpy() == table["place"]).all()
+    blue = data.pixels[:, 32, 32, 2].float()
+    assert ((blue > 100).numpy() == (table["bird"] == "land")).all(), "the photos themselves"
+    test = diagvib.load("birds", "bird-place", "test", **given)
+    assert test.evaluate(test.targets)["accuracy"] == 1
+
+
+def test_splits_and_units_are_kept(tmp_path):
+    table = rows(60)
+    for name, changes in (("split", {"split": {}}), ("unit", {"unit": "person"})):
+        scene = load_scene(str(made(tmp_path / name, table, **changes)))
+        photos = listed(scene.path, tmp_path / name / "raw")
+        assert (photos["split"] != "").all() == (name == "split")
+        recipes = drawn(scene, tmp_path / name / "raw/prepared")
+        used = table.sort_values("name", ignore_index=True).loc[recipes["photo"]]
+        assert recipes["photo"].is_unique
+        if name == "split":
+            assert (used["split"].to_numpy() == recipes["split"]).all()
+        else:
+            splits = recipes.groupby(used["person"].to_numpy())["split"].nunique()
+            assert (splits == 1).all() and set(recipes["split"]) == {"train", "val", "test"}
+
+
+def test_parquet_and_paths_list_the_same(tmp_path):
+    table = rows(3)
+    wanted = listed(made(tmp_path / "csv", table), tmp_path / "csv/raw")
+    made(tmp_path / "parquet", table, table="labels.parquet")
+    table.astype({"y": int}).to_parquet(tmp_path / "parquet/photos/labels.parquet")
+    found = listed(tmp_path / "parquet/birds.yaml", tmp_path / "parquet/raw")
+    assert found.equals(wanted) and [*found] == [
+        "path", "sha256", "bird", "place", "split", "unit", "lot"
+    ]  # fmt: skip
+    named = table.assign(name=table["y"] + "/" + table["place"] + "_" + table["name"].str[2:])
+    changes = {"table": None, "pattern": "{y}/{place}_*", "file": "file"}
+    found = listed(made(tmp_path / "paths", named, **changes), tmp_path / "paths/raw")
+    assert sorted(found["sha256"]) == sorted(wanted["sha256"])
+    both = found.merge(wanted, on="sha256")
+    assert (both["bird_x"] == both["bird_y"]).all() and (both["place_x"] == both["place_y"]).all()
+
+
+def test_what_cannot_be_used_is_left_out_with_a_line(tmp_path, capsys):
+    table = rows(3)
+    path = made(tmp_path, table)
+    photos = tmp_path / "photos"
+    (photos / table["name"][0]).write_bytes(b"")
+    (photos / table["name"][1]).unlink()
+    (photos / table["name"][2]).write_bytes((photos / table["name"][3]).read_bytes())
+    table.assign(y=[*table["y"][:11], "7"]).to_csv(photos / "labels.csv", index=False)
+    found = listed(path, tmp_path / "raw")
+    said = capsys.readouterr().err
+    assert len(found) == 8 and "4 of 12 files left out" in said
+    for text in (
+        f"{photos}: left out, 1 photos: y is '7', which stands for no bird",
+        f"{photos / table['name'][0]}: left out, the file is empty",
+        f"{photos / table['name'][1]}: left out, No such file",
+        "because it is the same photo as",
+    ):
+        assert text in said
+    scene = load_scene(str(path))
+    assert scene.catalogue(tmp_path / "raw/prepared").sources == "official (4 of 12 files left out)"
+    assert scene.licences("official") == [("CC0-1.0", "me")] and scene.licences("embedded") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"table": None}, "exactly one of the keys `table` and `pattern`"),
+        ({"pattern": "{y}/*"}, "exactly one of the keys"),
+        ({"table": None, "pattern": "{y}/*"}, "pattern: has no field {place}"),
+        ({"tabel": "x"}, "unknown key 'tabel'; did you mean table"),
+        ({"factors": {"bird": ["land"]}}, "birds.yaml: factors.bird: "),
+        ({"factors": {"split": ["a", "b"]}}, "'split' cannot be used; a factor is one word"),
+        ({"factors": {"a": {"classes": {"x": 0, "y": "0"}}}}, "the value 0 stands for two classes"),
+        ({"size": 3}, "birds.yaml: size: must be greater than or equal to 16"),
+        ({"stand_ins": {"shapes": {"land": "disc"}, "patterns": {}}}, "stand_ins: `shapes` and"),
+    ],
+)
+def test_a_definition_that_cannot_be_used_is_named(tmp_path, changes, says):
+    path = tmp_path / "birds.yaml"
+    path.write_text(yaml.safe_dump({**SET, **changes}))
+    with pytest.raises(DiagvibError) as error:
+        load_scene(str(path))
+    assert says in str(error.value) and str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "changes", "says"),
+    [
+        (lambda t: t.drop(columns="y"), {}, "labels.csv (named in {}): unknown column 'y'"),
+        (lambda t: t.assign(name=["", *t["name"][1:]]), {}, "row 1: name is empty"),
+        (lambda t: t.assign(name=["../a.jpg", *t["name"][1:]]), {}, "row 1: name: ../a.jpg is not"),
+        (lambda t: t.assign(name=[t["name"][1], *t["name"][1:]]), {}, "row 2: name: 1/001.png is"),
+        (
+            lambda t: t.assign(person=[*t["person"][1:], ""]),
+            {"unit": "person"},
+            "row 12: person is",
+        ),
+        (lambda t: t, {"split": {}, "unit": "person"}, "the person 0 is in several splits"),
+        (lambda t: t.assign(y="7"), {}, "none of its 12 files is a photo of"),
+        (None, {}, "table: {}"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_named(tmp_path, change, changes, says):
+    path = made(tmp_path, rows(3), **changes)
+    table = tmp_path / "photos/labels.csv"
+    if change is None:
+        table.unlink()
+        says = f"birds.yaml: table: {table}: no such file"
+    else:
+        change(rows(3)).to_csv(table, index=False)
+    with pytest.raises(DiagvibError) as error:
+        load_scene(str(path)).fetch(tmp_path / "raw", None)
+    assert says.format(path) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_photo_that_changes_is_noticed(tmp_path):
+    path = made(tmp_path, rows(3))
+    scene, raw = load_scene(str(path)), tmp_path / "raw"
+    photos, state = listed(path, raw), scene.state(None)
+    render = scene.rendering(raw / "prepared", 64, CPU)
+    all_photos = pa.table({"photo": list(range(12))})
+    assert render(all_photos).shape == (12, 64, 64, 3)
+    photo = tmp_path / "photos" / photos["path"][5]
+    Image.new("RGB", (70, 70)).save(photo)
+    assert scene.state(None) != state
+    with pytest.raises(DiagvibError, match=f"{photos['path'][5]}: changed since the photos were"):
+        render(all_photos)
+    assert Photos(path, scene.definition).state(None) == scene.state(None)
+    with pytest.raises(DiagvibError, match="has no embedded sources"):
+        scene.make(raw, tmp_path / "other", "embedded")
+
+
+def test_the_workflow_runs_it(tmp_path):
+    folder = copy_of_the_repository(tmp_path)
+    made(folder, rows(), split={})
+    (folder / "birds_studies.yaml").write_text(STUDIES)
+    (folder / "mine.yaml").write_text(
+        "root: out\nstudies: [birds]\nstudies_from: [birds_studies.yaml]\n"
+        "bindings: [bird-place]\nsamples: 1\nimage_size: 64\n"
+        f"counts: {COUNTS}\nbaselines: [small_cnn]\ntraining: {{max_epochs: 1}}\n"
+    )
+    snakemake(folder, "--configfile", "mine.yaml")
+    runs = pd.read_csv(folder / "out/results/tables/runs.csv")
+    assert set(runs["status"]) == {"ok"} and not runs["comparable"].any()
+    assert (folder / "out/data/prepared/birds/catalogue.parquet").exists()
+    plan = snakemake(folder, "--configfile", "mine.yaml", "--dry-run")
+    assert "Nothing to be done" in plan
+    (folder / "photos/0/000.jpg").write_bytes(b"")
+    assert "fetch" in snakemake(folder, "--configfile", "mine.yaml", "--dry-run")
