@@ -20,7 +20,7 @@ from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
 from diagvib.results.tables import read_tables, tabulate
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.prepare import Catalogue
+from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import all_bindings, bind
@@ -86,12 +86,12 @@ def sample_of(number: int):
 
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_drawn_images_are_as_many_as_the_published_ones(study):
-    digits = Catalogue(
-        np.tile(np.arange(10), 70),
-        np.repeat(["train", "val", "test"], [400, 100, 200]),
+    digits = DigitCatalogue(
         "synthetic",
         False,
         "0",
+        np.tile(np.arange(10), 70),
+        np.repeat(["train", "val", "test"], [400, 100, 200]),
     )
     definition, sample = load_study(study), sample_of(3)
     drawn = draw_recipes(

@@ -113,6 +113,7 @@ def test_a_missing_sample_is_named(layout):
     with pytest.raises(DiagvibError, match="no recipes for dataset sample 4"):
         rendered(layout).metadata(4, "val")
     with pytest.raises(
-        DiagvibError, match="no recipes for dataset sample 4, split val; it holds samples 0 to 0"
+        DiagvibError,
+        match="no recipes for dataset sample 4, split val; the file has the samples up to 0",
     ):
         rendered(layout).load(4, "val")

@@ -9,7 +9,7 @@ import pytest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.prepare import Catalogue
+from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import datasets, study_of, train_jobs
 from diagvib.studies.binding import bind
@@ -118,12 +118,12 @@ def test_an_environment_without_a_class_is_named_at_planning(mine):
 def test_so_many_images_are_needed_for_one_of_every_class(tmp_path, mine, images, least):
     mine("[[1, 1]]")
     study, digits = load_studies([tmp_path / "mine.yaml"])["mine"], load_scene("digits")
-    catalogue = Catalogue(
-        np.tile(np.arange(10), 70),
-        np.repeat(["train", "val", "test"], [400, 100, 200]),
+    catalogue = DigitCatalogue(
         "synthetic",
         False,
         "0",
+        np.tile(np.arange(10), 70),
+        np.repeat(["train", "val", "test"], [400, 100, 200]),
     )
     sample = dataset_sample(0, digits.factors, digits.published_samples)
     names = sample.chosen("shape", 2, digits.factors["shape"])

@@ -13,7 +13,7 @@ from diagvib.foundation.files import read_metadata
 from diagvib.images import files as images_module
 from diagvib.images.files import class_indices, read_images, render_batches, write_images
 from diagvib.scenes import load_scene
-from diagvib.scenes.digits.prepare import Catalogue
+from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.scenes.digits.renderer import Renderer as DigitRenderer
 from diagvib.scenes.digits.scene import RecipeRenderer
 from diagvib.scenes.scene import Renderer
@@ -39,8 +39,8 @@ def renderer() -> Renderer:
 
 @pytest.fixture(scope="module")
 def recipes():
-    pool = Catalogue(
-        np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20), "synthetic", False, "0"
+    pool = DigitCatalogue(
+        "synthetic", False, "0", np.tile(np.arange(10), 6), np.repeat(["train", "val", "test"], 20)
     )
     study = load_study("zgo")
     counts = {"train": 300, "val": 9, "id": 9, "ood": 9}

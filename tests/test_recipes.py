@@ -14,11 +14,17 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, REALIZATION_COLUMNS, REGIONS
-from diagvib.scenes.digits.prepare import Catalogue
+from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.dataset_sample import dataset_sample as numbered_sample
-from diagvib.studies.recipes import draw_recipes, draw_split, read_recipes, write_recipes
+from diagvib.studies.recipes import (
+    draw_recipes,
+    draw_split,
+    read_recipes,
+    select_recipes,
+    write_recipes,
+)
 from diagvib.studies.study import load_studies, load_study, parse_study
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
@@ -43,12 +49,12 @@ FORMER = {
 }
 
 
-def catalogue_of(label: np.ndarray, split: np.ndarray) -> Catalogue:
-    return Catalogue(label, split, "synthetic", False, "0")
+def catalogue_of(label: np.ndarray, split: np.ndarray) -> DigitCatalogue:
+    return DigitCatalogue("synthetic", False, "0", label, split)
 
 
 @pytest.fixture(scope="module")
-def pool() -> Catalogue:
+def pool() -> DigitCatalogue:
     return catalogue_of(
         np.tile(np.arange(10), 70), np.repeat(["train", "val", "test"], [400, 100, 200])
     )
@@ -58,7 +64,9 @@ def dataset_sample(number: int) -> DatasetSample:
     return numbered_sample(number, DIGITS.factors, DIGITS.published_samples)
 
 
-def recipes_of(study: str, binding: str, pool: Catalogue, numbers=(0,), counts=COUNTS) -> pa.Table:
+def recipes_of(
+    study: str, binding: str, pool: DigitCatalogue, numbers=(0,), counts=COUNTS
+) -> pa.Table:
     definition = load_study(study)
     return draw_recipes(
         definition,
@@ -71,7 +79,7 @@ def recipes_of(study: str, binding: str, pool: Catalogue, numbers=(0,), counts=C
 
 
 def draw(
-    study: str, binding: str, pool: Catalogue, samples: int = 1, counts=COUNTS
+    study: str, binding: str, pool: DigitCatalogue, samples: int = 1, counts=COUNTS
 ) -> pd.DataFrame:
     return recipes_of(study, binding, pool, range(samples), counts).to_pandas()
 
@@ -274,13 +282,15 @@ def test_file_round_trip_and_holes(tmp_path, pool):
             "definition": definition,
         },
     )
-    rows, noted = read_recipes(path, 0, "val")
-    assert rows.equals(recipes.filter(pc.field("split") == "val"))
+    rows, noted = read_recipes(path)
+    val = select_recipes(rows, 0, "val", path)
+    assert val.equals(recipes.filter(pc.field("split") == "val"))
     assert noted["study"] == "zgo" and noted["code_version"]
     with pytest.raises(
-        DiagvibError, match="no recipes for dataset sample 3, split val; it holds samples 0 to 0"
+        DiagvibError,
+        match="no recipes for dataset sample 3, split val; the file has the samples up to 0",
     ):
-        read_recipes(path, 3, "val")
+        select_recipes(rows, 3, "val", path)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DiagvibError, match="recipes.parquet: damaged or not a Parquet file"):
         read_recipes(path)

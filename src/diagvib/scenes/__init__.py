@@ -8,7 +8,7 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import validated
-from diagvib.scenes.photos.definition import Factors, photo_scene
+from diagvib.scenes.photos.definition import Factors
 from diagvib.scenes.scene import RESERVED, Scene
 
 SCENES = {
@@ -33,6 +33,8 @@ def load_scene(name: str) -> Scene:
         raise unknown_name(
             "scene", name, [*known_scenes(), "package.module:Class", "path/to/photos.yaml"]
         )
+    from diagvib.scenes.photos.scene import photo_scene  # here, since it imports pandas
+
     return photo_scene(path)
 
 

@@ -4,19 +4,13 @@ the user's that a study names as its scene."""
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from diagvib.foundation.files import read_yaml
-from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
-from diagvib.foundation.versions import once_per_version
+from diagvib.foundation.validation import Misplaced, Strict, text_like, unique
 from diagvib.scenes.scene import RESERVED
 from diagvib.scenes.shapes import PATTERNS, SHAPES
-
-if TYPE_CHECKING:
-    from diagvib.scenes.photos.scene import Photos
 
 # Further columns of a list of photos.
 COLUMNS = ("path", "sha256", "split", "unit", "lot", "photo")
@@ -183,11 +177,3 @@ class PhotoSet(Strict):
         """The columns that are needed besides the file's."""
         further = [self.split.column if self.split else None, self.unit, self.lot]
         return [*(part.column for part in self.parts.values()), *filter(None, further)]
-
-
-@once_per_version
-def photo_scene(path: Path) -> Photos:
-    """The scene that a file defines. DiagvibError, naming file and key, for any error in it."""
-    from diagvib.scenes.photos.scene import Photos
-
-    return Photos(path, validated(PhotoSet, read_yaml(path), str(path)))

@@ -14,8 +14,10 @@ import pandas as pd
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, read_table, write_json, write_table
+from diagvib.foundation.files import read_json, read_table, read_yaml, write_json, write_table
 from diagvib.foundation.seeding import named_generator
+from diagvib.foundation.validation import validated
+from diagvib.foundation.versions import once_per_version
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import (
     FOLDER,
@@ -209,3 +211,9 @@ class Photos(Scene):
 
 def _digest(photos: pd.DataFrame) -> str:
     return hashlib.sha256(photos.to_csv(index=False).encode()).hexdigest()
+
+
+@once_per_version
+def photo_scene(path: Path) -> Photos:
+    """The scene that a file defines. DiagvibError, naming file and key, for any error in it."""
+    return Photos(path, validated(PhotoSet, read_yaml(path), str(path)))
