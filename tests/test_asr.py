@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from diagvib.methods.asr import UNetLens, change, least_likely, least_likely_loss
+from diagvib.methods.asr import UNetLens, change, least_likely_loss
 from diagvib.methods.registry import make_baseline
 from diagvib.training.batches import Batches
 from synthetic_images import SIZE, separable
@@ -23,14 +23,6 @@ def made(**options):
         SIZE,
         0,
     ).train()
-
-
-def test_least_likely_label_of_hand_made_logits():
-    logits = torch.tensor(
-        [[3.0, -2.0, 0.0], [-1.0, 5.0, -0.5], [0.1, 0.2, -9.0]], requires_grad=True
-    )
-    assert least_likely(logits).tolist() == [1, 0, 2]
-    assert not least_likely(logits).requires_grad
 
 
 def test_least_likely_loss_is_low_where_the_classifier_gives_that_class():
@@ -98,16 +90,3 @@ def test_validation_and_prediction_look_through_the_lens(batch):
         assert torch.equal(
             loss, F.cross_entropy(model.predict(batch), batch.labels, reduction="none")
         )
-
-
-def test_weight_of_reconstruction(batch):
-    losses = {}
-    for weight in (0.0, 2.0):
-        model = made(reconstruction_weight=weight)
-        model.lens.last.bias.data.fill_(3.0)
-        model.training_step(
-            "classify",
-            batch,
-            lambda name, loss, weight=weight: losses.update({(name, weight): loss}),
-        )
-    assert (losses["lens", 2.0] - losses["lens", 0.0]).item() == pytest.approx(2 * 9, rel=1e-2)

@@ -1,17 +1,13 @@
 """Random changes to training images: what they do to each image, and that they affect nothing else
 in training."""
 
-import json
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
 import torch
 from torchvision.transforms.v2 import functional as F
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.images.datasets import ImageFiles
-from diagvib.settings.baselines import AUGMENTS, complete, load_settings
+from diagvib.settings.baselines import AUGMENTS
 from diagvib.training.augmentation import (
     AUGMENTATIONS,
     FLIPPED,
@@ -25,10 +21,9 @@ from diagvib.training.augmentation import (
 from diagvib.training.batches import Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
-from synthetic_images import separable, write_dataset
+from synthetic_images import separable
 from synthetic_methods import small_cnn
-from test_trainer import CPU, RUN, Interrupted, Interruption, fit, fitted
+from test_trainer import CPU, Interrupted, Interruption, fit, fitted
 
 ALL = ["flip", "jitter", "grey"]
 
@@ -104,7 +99,8 @@ def test_the_order_is_that_of_the_list(pixels):
             expected = AUGMENTATIONS[name](expected)
         torch.manual_seed(4)
         assert torch.equal(augmentation(names)(pixels), expected)
-    assert augmentation(None) is None and set(AUGMENTATIONS) == set(AUGMENTS)
+    assert augmentation(None) is None, "without it, no random number is drawn"
+    assert set(AUGMENTATIONS) == set(AUGMENTS)
 
 
 def test_only_what_is_learnt_from_is_augmented():
@@ -118,14 +114,6 @@ def test_only_what_is_learnt_from_is_augmented():
     assert torch.equal(torch.cat([batch.pixels for batch in data.in_order()]), batches.pixels)
     assert changed(batches.pixels, data.batch(index).pixels).any()
     assert changed(batches.pixels, data.augment(batches.pixels)).any()
-
-
-def test_without_augmentation_no_random_number_is_drawn():
-    batches = Batches(*separable(40), CPU)
-    before = torch.get_rng_state()
-    batch = batches.batch(torch.arange(40))
-    assert torch.equal(batch.pixels, batches.pixels) and torch.equal(torch.get_rng_state(), before)
-    assert batches.training_data().augment(batches.pixels) is batches.pixels
 
 
 @pytest.fixture(scope="module")
@@ -147,41 +135,3 @@ def test_an_augmented_training_repeats_and_continues_bit_for_bit(data, tmp_path)
         assert fitted(small_cnn(), data, protocol=protocol, checkpoint=checkpoint) == whole
     plain = Batches(data[0].pixels, data[0].labels, CPU), data[1]
     assert fitted(small_cnn(), plain, protocol=protocol) != whole
-
-
-def test_a_run_tells_how_its_images_were_augmented(tmp_path):
-    write_dataset(tmp_path / "images", "zso", "hue", 0)
-    settings = {key: value for key, value in load_settings("small_cnn").items() if key != "origin"}
-    assert "augment" not in settings, "a run without it records what it did before the key existed"
-    job = Job(
-        {**settings, "augment": ["flip"], "batch_size": 16},
-        Protocol(1, None, 3),
-        CPU,
-        ImageFiles(tmp_path / "images"),
-    )
-    train_runs(
-        job, [replace(RUN, study="zso")], Folders(tmp_path / "runs", tmp_path / "checkpoints")
-    )
-    assert json.loads((tmp_path / "runs/0/run.json").read_text())["settings"]["augment"] == ["flip"]
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (["flop"], r"x\.augment"),
-        ("flip", r"x\.augment"),
-        ([], r"x\.augment"),
-        (["flip", "flip"], "listed twice"),
-    ],
-)
-def test_what_is_no_augmentation_is_refused(given, says):
-    entry = {
-        "model": "small_cnn",
-        "method": "erm",
-        "optimiser": {"name": "adam", "lr": 0.1},
-        "batch_size": 8,
-        "origin": "x",
-    }
-    assert complete({**entry, "augment": ALL}, "x")["augment"] == ALL
-    with pytest.raises(DiagvibError, match=says):
-        complete({**entry, "augment": given}, "x")

@@ -13,12 +13,9 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods import augmix
 from diagvib.methods.method import Batch, StepOutput
 from diagvib.training.batches import Batches
-from diagvib.training.protocol import Protocol
 from diagvib.training.running_metrics import RunningMetrics
-from diagvib.training.trainer import Trainer
-from recorded_operations import RecordedOperations
 from synthetic_images import SIZE, separable
-from test_methods import CPU, RUN, annotated, made
+from test_methods import CPU, made
 
 
 def constant_images(n, size=16):
@@ -77,7 +74,7 @@ def test_losses_and_accuracy_of_soft_labels():
         1,
     )
     assert torch.allclose(losses, (soft * single).sum(1))
-    metrics, batch = RunningMetrics(CPU), constant_images(3)
+    metrics, batch = RunningMetrics(CPU, 3), constant_images(3)
     metrics.add(StepOutput(losses, logits, soft), batch)
     assert metrics.means(3)[1] == pytest.approx(1 / 3), "image 0 is said to be of class 0"
     metrics.clear()
@@ -149,13 +146,8 @@ def test_cutout_leaves_most_images_as_they_are():
         DiagvibError, match="method: cutout: area is .0.4, 0.2.; write the smaller value first"
     ):
         made("cutout", area=[0.4, 0.2])
-
-
-def test_boxes_of_cutout_are_smaller_than_the_image():
-    """Boxes that would cover a side, as area 0.9 with a ratio of 2 always do, are not erased."""
-    batch = constant_images(50, 8)
-    inputs = made("cutout", p=1, area=[0.9, 0.95], ratio=[2, 2]).augment(batch).inputs
-    assert torch.equal(inputs, batch.inputs)
+    too_long = made("cutout", p=1, area=[0.9, 0.95], ratio=[2, 2]).augment(batch).inputs
+    assert torch.equal(too_long, batch.inputs), "such a box would cover a side"
 
 
 def test_divergence_of_known_distributions():
@@ -360,20 +352,3 @@ def test_spectral_decoupling_penalises_training_alone(data):
     cross_entropy = F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none")
     assert torch.allclose(output.loss, cross_entropy) and losses[0] > output.loss.mean()
     assert torch.allclose(method.validation_step("classify", batch).loss, cross_entropy)
-
-
-@pytest.mark.parametrize("name", ["mixup", "cutmix", "cutout", "augmix", "sd", "di", "dfr"])
-def test_steps_can_be_recorded(name):
-    """No step waits for the device, and its random numbers are drawn again in every repetition."""
-    train, val = annotated(80, 0), annotated(12, 1)
-    results = []
-    for graphs in (None, RecordedOperations()):
-        method = made(name)
-        history = Trainer(method, train, val, RUN, Protocol(1, None, 3)).fit(graphs=graphs).history
-        results.append(
-            (history, {key: value.tolist() for key, value in method.state_dict().items()})
-        )
-    assert results[0] == results[1]
-    assert graphs.repetitions[0] == 2, (
-        "five steps, the first three of which are made before recording"
-    )

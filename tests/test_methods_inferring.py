@@ -15,8 +15,7 @@ from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Optimiser
 from diagvib.training.optimisers import make_optimiser
 from diagvib.training.trainer import Trainer
-from recorded_operations import RecordedOperations
-from test_methods import PROTOCOL, RUN, annotated, batch_of, fit, known, made
+from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made
 
 
 class Fixed(nn.Module):
@@ -244,17 +243,6 @@ def test_the_two_networks_of_debian_learn_in_turns():
         None,
     )
     assert drawn[0].shape == (6,) and drawn[0].min() >= 0 and drawn[0].max() < 6
-
-
-@pytest.mark.parametrize("name", ["lff", "eiil", "debian", "jtt"])
-def test_their_steps_can_be_recorded(name, capsys):
-    """As on a GPU: a recorded step reads nothing back, and uses the state that each step
-    updates."""
-    train, graphs = annotated(64, 0, mistaken=8), RecordedOperations()
-    data = train, annotated(16, 1, scaling=train.scaling)
-    alone, recorded = (fit(made(name), data, graphs=each) for each in (None, graphs))
-    assert recorded == alone
-    assert min(graphs.repetitions) > 0 and "without CUDA graphs" not in capsys.readouterr().err
 
 
 def test_jtt_without_an_error_says_so():

@@ -4,7 +4,6 @@ used."""
 import threading
 import time
 
-import numpy as np
 import pytest
 import torch
 
@@ -43,14 +42,6 @@ def test_a_split_on_the_disk_has_the_same_bytes(images, monkeypatch):
     some = torch.tensor([39, 0, 7, 7])
     assert torch.equal(
         Batches(mapped.pixels, torch.zeros(40), CPU).batch(some).pixels, held.pixels[some]
-    )
-
-
-def test_it_is_the_share_of_memory_that_decides(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "SHARE", 5000 / memory.memory())
-    assert (
-        type(room((10, 5, 5, 20), tmp_path)) is np.ndarray
-        and type(room((11, 5, 5, 20), tmp_path)) is np.memmap
     )
 
 
@@ -122,9 +113,3 @@ def test_an_error_of_the_thread_reaches_the_one_who_asks_and_nothing_is_left_run
     next(ahead)
     ahead.close()
     assert threading.active_count() == threads
-
-
-def test_batches_that_lie_on_the_device_are_asked_for_as_they_come():
-    batches = Batches(torch.zeros(10, 4, 4, 3, dtype=torch.uint8), torch.arange(10), CPU)
-    order = torch.randperm(10).view(5, 2)
-    assert torch.equal(torch.stack(list(batches.ahead(order))), order)

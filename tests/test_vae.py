@@ -27,6 +27,7 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable, write_dataset
+from test_trainer import Interrupted, Interruption
 
 CPU = torch.device("cpu")
 RUN = Run("factor_vae", "zso", "hue", "hue", (), 0)
@@ -79,9 +80,7 @@ def test_beta_weighs_the_divergence(batch):
     assert torch.allclose(losses[1] - losses[0], 3 * divergence, atol=0.01)
 
 
-@pytest.mark.parametrize(
-    ("size", "stages"), [(64, 4), (96, 4), (128, 5), (160, 5), (224, 5), (256, 6)]
-)
+@pytest.mark.parametrize(("size", "stages"), [(64, 4), (96, 4), (128, 5), (224, 5)])
 def test_shapes_follow_the_image_size(size, stages):
     assert halvings(size, "vae") == stages
     model = made(size=size)
@@ -131,28 +130,14 @@ def test_phases_and_the_frozen_encoder(name, data):
     assert moved == {"head"}
 
 
-class Interrupted(Exception):
-    pass
-
-
-class Interruption(Callback):
-    def __init__(self, at):
-        self.at, self.steps = at, 0
-
-    def on_step(self, images):
-        self.steps += 1
-        if self.steps == self.at:
-            raise Interrupted
-
-
 @pytest.mark.parametrize(
-    "at", [6, 14, 18]
+    "at", [6, 14]
 )  # 4 steps an epoch: the second of the first phase, then the second phase
 def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
     whole, weights = fitted(made("factor_vae"), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(Interrupted):
-        fitted(made("factor_vae"), data, checkpoint=checkpoint, callback=Interruption(at))
+        fitted(made("factor_vae"), data, checkpoint=checkpoint, callback=Interruption(step=at))
     torch.manual_seed(99)
     continued, again = fitted(made("factor_vae"), data, checkpoint=checkpoint)
     assert (continued.history, again) == (whole.history, weights)
