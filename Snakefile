@@ -49,6 +49,6 @@ rule tuned:  # runs only if asked for by name
 rule tables:
     input: RUNS, TABLES, METRICS
 
-onstart: before_the_first_job(workflow, CONFIG["root"])
+onstart: before_the_first_job(workflow, CONFIG.root)
 onsuccess: after_success(workflow, CONFIG, rules.all.input)
 onerror: after_failure(workflow)

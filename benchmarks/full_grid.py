@@ -28,8 +28,9 @@ from result_file import save_result  # noqa: E402
 
 from diagvib import stages  # noqa: E402
 from diagvib.operations.asked import runs_asked_for  # noqa: E402
-from diagvib.settings.config import load_config, stage_settings  # noqa: E402
+from diagvib.settings.config import load_config  # noqa: E402
 from diagvib.settings.grid import Layout, expected_runs, scenes, study_bindings  # noqa: E402
+from diagvib.settings.jobs import Prepare, stage_settings  # noqa: E402
 from synthetic_grid import BASELINES, write_grid  # noqa: E402
 
 CORES = 2
@@ -41,8 +42,8 @@ def make_grid(layout: Layout, config: dict) -> float:
     """Write everything that tabulate and plot read; returns the seconds that it took."""
     start = time.perf_counter()
     for scene in scenes(config):
-        stages.prepare(layout, {"sources": "embedded"}, scene)
-    small = {**config, "samples": 1, "counts": dict.fromkeys(config["counts"], 90)}
+        stages.prepare(layout, Prepare(sources="embedded"), scene)
+    small = config.model_copy(update={"samples": 1, "counts": dict.fromkeys(config["counts"], 90)})
     for study in config["studies"]:
         for binding in study_bindings(config, study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)

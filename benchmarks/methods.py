@@ -36,6 +36,7 @@ from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import complete
 from diagvib.settings.grid import Layout, make_run
+from diagvib.settings.jobs import Draw, Prepare
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
@@ -112,15 +113,15 @@ class Bench:
         self.run, self.scene = make_run("bench", "bench", BINDING, 0), load_scene(SCENE)
         layout = Layout(folder)
         self.prepared = layout.prepared(SCENE)
-        stages.prepare(layout, {"sources": "embedded"}, SCENE)
+        stages.prepare(layout, Prepare(sources="embedded"), SCENE)
         sample = dataset_sample(0, self.scene.factors, self.scene.published_samples)
         stages.draw(
             layout,
-            {
-                "study": STUDY,
-                "dataset_samples": [sample.model_dump()],
-                "counts": {"train": images, "val": 2 * batch_size, "id": 1},
-            },
+            Draw(
+                study=STUDY,
+                dataset_samples=[sample],
+                counts={"train": images, "val": 2 * batch_size, "id": 9},
+            ),
             "bench",
             BINDING,
         )

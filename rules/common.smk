@@ -1,5 +1,4 @@
 # Expands a configuration into the files that each stage makes and the settings that its jobs get. Nothing else.
-import json
 import shlex
 from functools import cache
 from pathlib import Path
@@ -9,18 +8,18 @@ from diagvib.images import DIGESTS_FILE, FEATURES_FILE
 from diagvib.operations.stage_code import network_of, renders, stage_digest
 from diagvib.results import TABLE_FILES
 from diagvib.scenes import load_scene
-from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import Layout, datasets, folder_name, scenes, study_of, train_jobs
+from diagvib.settings.jobs import stage_settings
 from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
 # The same holds for TensorBoard files, which are not part of the result, and CUDA graphs, which only change the speed.
-ROOT, DEVICE, LAYOUT, LOGS = CONFIG["root"], CONFIG["device"], Layout(Path(CONFIG["root"])), Path(CONFIG["root"]) / "logs"
-MIRROR = f"--mirror {shlex.quote(CONFIG['mirror'])}" if CONFIG["mirror"] else ""
-SWITCHES = " ".join(["--keep-weights" if CONFIG["keep_weights"] else "--no-keep-weights",
-                     *["--tensorboard"] * CONFIG["tensorboard"], *["--no-cuda-graphs"] * (not CONFIG["cuda_graphs"])])
+ROOT, DEVICE, LAYOUT, LOGS = CONFIG.root, CONFIG.device, Layout(Path(CONFIG.root)), Path(CONFIG.root) / "logs"
+MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
+SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights",
+                     *["--tensorboard"] * CONFIG.tensorboard, *["--no-cuda-graphs"] * (not CONFIG.cuda_graphs)])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
-TUNING_STUDY = CONFIG["tuning"]["study"]
+TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}
 
 # A digest file stands for the files next to it: Snakemake looks at one file per job. Missing files that it stands for are
@@ -35,7 +34,7 @@ FEATURES = f"{LAYOUT.features('{network}', '{study}', '{binding}')}/{FEATURES_FI
 # Cached, since thousands of jobs ask and the answer depends on the study and the baseline alone.
 def stage(name):
     """A rule's `settings`: the part of the configuration that one of its jobs depends on, as JSON."""
-    text = cache(lambda *names: json.dumps(stage_settings(CONFIG, name, *names), sort_keys=True))
+    text = cache(lambda *names: stage_settings(CONFIG, name, *names).text())
     return lambda wildcards: text(wildcards.get("study"), wildcards.get("baseline") or wildcards.get("network"))
 
 
@@ -48,7 +47,7 @@ def code(name):
 
 def fetched(scene):
     """What is fetched for a scene, given its folder; nothing with embedded sources."""
-    return [RAW_DIGESTS.format(scene=scene)] if load_scene(SCENES[scene]).raw_files(CONFIG["sources"]) else []
+    return [RAW_DIGESTS.format(scene=scene)] if load_scene(SCENES[scene]).raw_files(CONFIG.sources) else []
 
 
 def prepared(study):
@@ -58,7 +57,7 @@ def prepared(study):
 
 def images(study, binding, rendered):
     """A dataset's images: the digests of image files, or recipes; and the prepared data if they are rendered."""
-    file = IMAGE_DIGESTS if CONFIG["images"] == "parquet" else RECIPE_FILE
+    file = IMAGE_DIGESTS if CONFIG.images == "parquet" else RECIPE_FILE
     return [file.format(study=study, binding=binding)] + [prepared(study)] * rendered
 
 
@@ -73,7 +72,7 @@ RAW = [file for name in scenes(CONFIG) for file in fetched(folder_name(name))]
 PREPARED = [PREPARED_DIGESTS.format(scene=folder_name(name)) for name in scenes(CONFIG)]
 RECIPES = [RECIPE_FILE.format(study=study, binding=binding) for study, binding in datasets(CONFIG)]
 IMAGES = [IMAGE_DIGESTS.format(study=study, binding=binding) for study, binding in datasets(CONFIG)
-          if CONFIG["images"] == "parquet"]
+          if CONFIG.images == "parquet"]
 RUNS = [RUN_DIGESTS.format(baseline=baseline, study=study, binding=binding)
         for baseline, study, binding in train_jobs(CONFIG)]
 TUNED = [f"{LAYOUT.tuning}/{name}.{kind}" for name in tuned_baselines(CONFIG) for kind in ("csv", "yaml")]

@@ -1,13 +1,13 @@
 rule encode:  # only for baselines with a frozen network
     input:
-        lambda wildcards: images(wildcards.study, wildcards.binding, CONFIG["images"] == "render"),
+        lambda wildcards: images(wildcards.study, wildcards.binding, CONFIG.images == "render"),
     output:  # stands for the other files: what is there already, and how far a killed job came, stays
         FEATURES,
     log:
         f"{LOGS}/encode/{{network}}/{{study}}/{{binding}}.log",
     benchmark:
         f"{LOGS}/benchmarks/encode/{{network}}/{{study}}/{{binding}}.tsv"
-    threads: CONFIG["training"]["threads"]
+    threads: CONFIG.training.threads
     resources:
         gpu_share=GPU_SHARE,
     params:

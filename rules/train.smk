@@ -7,7 +7,7 @@ rule train:
         f"{LOGS}/train/{{baseline}}/{{study}}/{{binding}}.log",
     benchmark:
         f"{LOGS}/benchmarks/train/{{baseline}}/{{study}}/{{binding}}.tsv"
-    threads: CONFIG["training"]["threads"]
+    threads: CONFIG.training.threads
     resources:
         gpu_share=GPU_SHARE,
     params:

@@ -1,6 +1,6 @@
 rule tune:
     input:
-        lambda wildcards: [file for binding in tuning_bindings(CONFIG["tuning"])
+        lambda wildcards: [file for binding in tuning_bindings(CONFIG.tuning)
                            for file in training_data(TUNING_STUDY, binding, wildcards.baseline)],
     output:
         [f"{LAYOUT.tuning}/{{baseline}}.{kind}" for kind in ("csv", "yaml")],
@@ -8,7 +8,7 @@ rule tune:
         f"{LOGS}/tune/{{baseline}}.log",
     benchmark:
         f"{LOGS}/benchmarks/tune/{{baseline}}.tsv"
-    threads: CONFIG["training"]["threads"]
+    threads: CONFIG.training.threads
     resources:
         gpu_share=GPU_SHARE,
     params:

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from diagvib.cli import Job
+from diagvib.cli import Stage
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
 from diagvib.results import TABLE_FILES
@@ -174,8 +174,8 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     ]
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
-    job = Job("draw", None, given, None, None, study="paper_table2_m2m_easy")
-    assert job.check_binding("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", (
+    stage = Stage("draw", None, given, None, None)
+    assert stage.study("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", (
         "folders use a study's real name"
     )
     assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == [

@@ -35,8 +35,9 @@ from diagvib.scenes.digits.prepare import load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings, shortened
-from diagvib.settings.config import load_config, read_settings, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import Prepare, read_settings, stage_settings
 from diagvib.stages import draw
 from diagvib.stages import prepare as prepare_stage
 from diagvib.studies.recipes import read_recipes
@@ -84,61 +85,28 @@ def command(monkeypatch, capsys, tmp_path):
 # --set values of `diagvib plan`, and what the message must name.
 OVERRIDES = [
     ("studies=[zso", "--set studies=[zso"),
-    ("studies={zso", "--set"),
-    ("samples='3", "--set samples='3"),
-    ("samples=2021-13-45", "--set"),
     ("studies=!!python/object:os.system x", "--set"),
     ("root=a\x00b", "--set"),
     ("training={seed: 1, seed: 2}", "'seed'"),
-    ("studies=*a", "--set"),
-    ("samples=100000000", ("samples", "1000")),
-    ("counts={trian: 9}", "counts.trian"),
-    ("training.max_epochs=1000000000", "training.max_epochs"),
     ("training.seed.x=1", "--set"),
-    ("a..b=1", "'a'"),
     ("=3", "unknown key ''"),
-    ("1=2", "unknown key '1'"),
     ("samples", "key=value"),
     ("bindings=shape-hue", ("bindings", "[shape-hue]")),
-    ("bindings=hue", ("bindings", "[hue]")),
-    ("pairs=[shape-hue]", ("pairs", "now called bindings")),
-    (
-        "baselines=[{name: small_cnn, pairs: [shape-hue]}]",
-        ("baselines.0.pairs", "now called bindings"),
-    ),
-    ("bindings=[all]", "bindings"),
-    ("bindings=[shape-hue, shape-hue]", "bindings"),
     ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
     ("counts.nowhere=9", "unknown key 'counts.nowhere'"),
-    ("studies_from=mine.yaml", ("studies_from", "[mine.yaml]")),
     ("studies_from=[none.yaml]", "none.yaml: no such file"),
-    ("baselines_from=[none.yaml]", "none.yaml: no such file"),
-    ("tuning.study=zgo", ("tuning.study", "binds cues")),
+    ("tuning.study=zgo", ("tuning: study", "binds cues")),
     ("tuning.study=zs", ("tuning.study", "did you mean zso")),
-    ("studies=zgo", ("studies", "[zgo]")),
-    ("studies=[_diagonal]", ("studies.0", "_diagonal")),
-    ("studies=[zgo, zgo]", "studies"),
     ("studies=[../zgo]", "studies"),
     ("studies=&a [*a]", "studies"),
-    ("baselines=resnet18", ("baselines", "[resnet18]")),
-    ("baselines=[../../../escaped]", "baselines"),
     ("baselines=[{studies: [zgo]}]", ("baselines.0", "name")),
-    ("baselines=[{name: small_cnn, samples: [0]}]", "baselines.0.samples"),
-    ("baselines=[{name: small_cnn, studies: zgo}]", "baselines.0.studies"),
     ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: bindings"),
     ("root='{study}'", "root"),
-    ("root=a:b", "root"),
-    ("root=~/x", "root"),
-    ("root=" + "x" * 2000, "root"),
     ("root=" + "x" * 300 + "/y", "root"),
-    ("root=!!binary aGk=", "root"),
-    (f"root={__file__}", "is a file"),
     (f"root={__file__}/inside", "is a file"),
     ("sources=offical", "did you mean official"),
-    ("device=gpu", "device"),
-    ("keep_weights=yes please", "keep_weights"),
     ("tuning.learning_rates=[2e-4]", "with a dot"),
-    ("tuning.samples=[7]", "tuning.samples"),
+    ("tuning.samples=[7]", "tuning: samples"),
     ("tuning.factors=[hu]", "did you mean hue"),
 ]
 
@@ -150,49 +118,23 @@ def test_overrides(override, says):
 
 COMMANDS = [
     (["train", "../../../escaped", "zgo", "shape-hue"], "escaped"),
-    (["train", "small_cnn", "zgg", "shape-hue"], "'zgg'"),
-    (["train", ".hidden", "zgo", "shape-hue", "--settings", "{}"], ".hidden"),
-    (["train", "x" * 65, "zgo", "shape-hue", "--settings", "{}"], "xxx"),
     (["train", "small_cnn\n", "zgo", "shape-hue", "--settings", "{}"], "small_cnn"),
-    (["render", "zgo", "../shape-hue"], "../shape-hue"),
     (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings"),
-    (["draw", "zgo", "shape-hue", "--settings", "{}"], ("--settings", "dataset_samples")),
     (["draw", "zgo", "shape-hue", "--settings", "[" * 100000], "--settings"),
-    (
-        ["render", "zgo", "shape-hue", "--settings", '{"samples": "two", "image_size": 128}'],
-        "samples",
-    ),
-    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2}'], "image_size"),
-    (["tune", "small_cnn", "resnet19"], "resnet19"),
+    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2, "scene": "x"}'], "image_size"),
     (["tune", "small_cnn", "vae", "--settings", "{}"], "--settings"),
-    (["tabulate", "--settings", "{}"], "--settings"),
     (["plot", "--settings", "null"], "--settings"),
     (["tabulate", "--root", __file__], "--root"),
-    (["draw", "zgo", "shape-hue", "--root", "{study}"], "--root"),
     (["prepare", "--root", ""], "--root"),
     (["tabulate", "--threads", "0"], "--threads"),
-    (["tabulate", "--threads", "1000000"], "--threads"),
     (["render", "zgo", "shape-hue", "--device", "gpu"], "gpu"),
-    (["plan", "--device", "auto"], "--device"),
-    (["plan", "--gpus", "2", "--device", "cpu"], "--gpus"),
     (["plan", "--rates", __file__], "test_bad_input.py"),
-    (["plan", "--rates", "/"], "/"),
-    (["plan", "--config", "/"], "/: cannot be read"),
     (["plan", "--config", "/dev/zero"], "/dev/zero: cannot be read"),
-    (["plan", "--set", 'studies_from=["a\\0"]'], "null"),
-    (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
     (["plan", "--config", "a\x00b"], "b"),
-    (["plan", "--config", "x" * 300], "xxx"),
     (["prune", "--config", "none.yaml"], "none.yaml"),
-    (["plot"], "results"),
-    (["prepare"], "no such file"),
     (["compare", "none", "none"], "none: holds no runs"),
-    (["compare", "."], "runs_b"),
-    (["draw"], "STUDY"),
     (["draw", "zgo"], "BINDING"),
-    (["nope"], "nope"),
     (["plan", "--confg", "x"], "--confg"),
-    (["version", "3"], "3"),
 ]
 
 
@@ -206,9 +148,7 @@ def test_commands(command, arguments, says):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["plan", "--set", "studies=[zso"], "--set studies=[zso"),
         (["plan", "--config", "."], ".: cannot be read"),
-        (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings: not valid JSON"),
         (["train", "../../../escaped", "zgo", "shape-hue"], "'../../../escaped'"),
     ],
 )
@@ -228,32 +168,18 @@ def test_real_processes_end_in_one_line(tmp_path, arguments, says):
 
 FILES = [
     (b"\xff\xfe\x00binary", "UTF-8"),
-    ("größe: 1".encode("latin-1"), "UTF-8"),
     (b"samples: 1\nsamples: 2\n", "line 2"),
-    (b"training: {seed: 1, seed: 1}", "'seed'"),
-    (b"samples: [1\n", "line"),
-    (b"\tsamples: 1", "line"),
     (b"- samples", "mapping"),
     (b"yes: 2", "yes has several meanings"),
-    (b"samples: 010", "010 has several meanings"),
     (b"training:\n  max_epochs: 1:30", "line 2: 1:30 has several meanings"),
-    (b"counts: {train: 1_000}", "1_000 has several meanings"),
-    (b"studies: [zgo, ZGO]", "zgo and ZGO differ only in case"),
-    (b"studies: [ZSO]", "did you mean zso"),
     (b"baselines: [small_cnn, {name: Small_cnn}]", "small_cnn and Small_cnn differ only in case"),
     (b"#" * 10_000_001, "not a regular file of at most"),
-    (b"", "is empty"),
     (b"# a comment\n", "is empty"),
-    (b"studies: &a [*a]", "studies"),
     (b"[" * 5000, "not valid YAML"),
-    (b"!!set {a, b}", "mapping"),
     (b"samples: 1\n---\nsamples: 2", "YAML"),
-    (b"root: ~", "root"),
-    (b"lr: .nan", "lr"),
     (
         b"a: &a [1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n"
-        b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
-        b"studies: [*e,*e,*e,*e,*e,*e,*e,*e,*e]",
+        b"d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\nstudies: [*d,*d,*d,*d,*d,*d,*d,*d,*d]",
         "studies.0",
     ),
 ]
@@ -316,52 +242,23 @@ ENDLESS = []
 ENDLESS.append(ENDLESS)
 BASELINES = [
     ("../../../escaped", {}, "escaped"),
-    (".hidden", {}, ".hidden"),
-    ("", {}, "''"),
-    ("{study}", {}, "{study}"),
-    ("n" * 65, {}, "nnn"),
     ("resnet18", {}, ("resnet18", "already taken")),
     ("x", {"model": "..os:system"}, "x.model"),
-    ("x", {"model": None}, "the key x.model is missing"),
-    ("x", {"model": "timm/"}, "x.model"),
+    ("x", {"model": None}, ("x.model", "missing")),
     ("x", adam(name="adan"), ("x.optimiser.name", "did you mean adam")),
-    ("x", adam(momentum=0.9), "unknown key 'x.optimiser.momentum'"),
     ("x", adam(bets=[0.9, 0.9]), ("unknown key 'x.optimiser.bets'", "x.optimiser.betas")),
-    ("x", {"optimiser": "adam"}, ("x.optimiser", "mapping")),
     ("x", {"batch_size": 65537}, ("x.batch_size", "65536")),
-    ("x", {"max_epochs": 100_001}, ("x.max_epochs", "100000")),
-    ("x", {"normalise": "imagnet"}, ("x.normalise", "did you mean imagenet")),
-    ("x", {"selection": "val_lost"}, ("x.selection", "val_loss")),
-    ("model", {"batchsize": 1}, "did you mean model.batch_size"),
-    ("x", {"kind": "torchvision"}, ("x.kind", "now model, method or both")),
-    ("x", {"lr": 1e-3}, ("x.lr", "now optimiser.lr")),
-    ("x", {"betas": [0.9, 0.9]}, ("x.betas", "now optimiser.betas")),
-    ("x", {"options": {"widht": 3}}, ("x.options", "now model.options, or a key of method")),
+    ("x", {"depends": ["none.csv"]}, ("x.depends", "none.csv: no such file")),
     ("x", model("resnet18", option={}), "mean x.model.options"),
-    (
-        "x",
-        model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}),
-        "2020-01-01",
-    ),
+    ("x", model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}), "2020-01-01"),
     ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
-    (
-        "x",
-        model("resnet18", weights_file="w.pth"),
-        ("x.model.weights_file", "needs the key weights"),
-    ),
-    (
-        "x",
-        model("resnet18", weights="V1", weights_sha256="0" * 8),
-        ("x.model.weights_sha256", "the key weights_file"),
-    ),
-    ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "torchvision's")),
+    ("x", model("resnet18", weights_file="w.pth"), ("model.weights_file", "the key weights")),
+    ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "no published weights")),
     ("x", {"method": "erl"}, ("x.method", "did you mean erm")),
-    ("x", {"method": "..os:system"}, "x.method"),
     ("x", {"method": "sys:C"}, ("x.method", "no module sys")),
     ("x", {"method": "vae"}, ("x.model", "builds its own network")),
-    ("x", method("vae", laten=3), "did you mean x.method.latent"),
+    ("x", method("vae", laten=3), ("x.method.laten", "did you mean latent")),
     ("x", method("vae", beta="1e-4"), "with a dot"),
-    ("x", method("erm", supervision="cues"), "x.method.supervision"),
     ("x", method("group_dro", supervision="cue-0"), ("x.method.supervision", "cue-1")),
 ]
 
@@ -378,7 +275,7 @@ def test_baselines(tmp_path, name, changed, says):
     )
 
 
-@pytest.mark.parametrize("name", ["my-net", "Net_2.1", "3d", "a" * 64])
+@pytest.mark.parametrize("name", ["Net_2.1-a", "3d", "a" * 64])
 def test_usual_names_of_baselines_are_taken(tmp_path, name):
     (tmp_path / "baselines.yaml").write_text(yaml.safe_dump({name: GOOD}))
     settings = load_settings(name, [tmp_path / "baselines.yaml"])
@@ -390,22 +287,17 @@ def test_usual_names_of_baselines_are_taken(tmp_path, name):
     [
         ({"baseline": 3}, "baseline: must be a mapping"),
         ({"baseline": {}}, "the key baseline.method is missing"),
-        ({"baseline": GOOD | {"lr": 1}}, ("baseline.lr", "now optimiser.lr")),
         ({"scene": 3}, "scene"),
-        ({"baseline": GOOD | adam(name="adan")}, ("baseline.optimiser.name", "did you mean adam")),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"baseline": GOOD | {"origin": "x"}}, "unknown key 'baseline.origin'"),
     ],
 )
 def test_settings_of_a_training_job(changed, says):
-    settings = stage_settings(
-        load_config(None, ["samples=1"]), "train", study="zgo", baseline="resnet18"
-    )
-    assert read_settings(json.dumps(settings), "train") == settings
-    refused(
-        read_settings,
-        json.dumps(settings | changed),
-        "train",
-        says=("--settings", *([says] if isinstance(says, str) else says)),
-    )
+    config = load_config(None, ["samples=1"])
+    settings = stage_settings(config, "train", study="zgo", baseline="resnet18")
+    assert read_settings(settings.text(), "train") == settings
+    text = json.dumps(settings.plain() | changed)
+    refused(read_settings, text, "train", says=("--settings", says))
 
 
 OWN = """
@@ -423,51 +315,33 @@ class Raising(Linear):
 class Whole(Linear):
     def forward(self, images):
         return super().forward(images).long()
-class Listed(Linear):
-    def forward(self, images):
-        return list(super().forward(images))
 good = lambda n_classes, image_size, width=1: Linear(n_classes, image_size)
-no_arguments = lambda: None
 raising = lambda n_classes, image_size: 1 / 0
 no_module = lambda n_classes, image_size: 3
 other_shape = lambda n_classes, image_size: Linear(n_classes + 1, image_size)
-other_size = lambda n_classes, image_size: Linear(n_classes, image_size // 2)
 raises_later = lambda n_classes, image_size: Raising(n_classes, image_size)
 whole_numbers = lambda n_classes, image_size: Whole(n_classes, image_size)
-a_list = lambda n_classes, image_size: Listed(n_classes, image_size)
 whole = lambda n_classes, image_size: nn.Sequential(nn.Conv2d(3, n_classes, image_size), nn.Flatten())
 untrainable = lambda n_classes, image_size: nn.Flatten()
-number = 3
 """
 MODELS = [
     (model("own_model:absent"), "own_model:absent"),
-    (model("absent_module:f"), "absent_module:f"),
-    (model("own_model:number"), "not a function or class"),
-    (model("own_model:no_arguments"), "own_model:no_arguments"),
     (model("own_model:raising"), "ZeroDivisionError"),
     (model("own_model:no_module"), "returned int"),
     (model("own_model:other_shape"), "logits of shape (2, 5)"),
-    (model("own_model:other_size"), "64 x 64"),
     (model("own_model:raises_later"), "KeyError"),
     (model("own_model:whole_numbers"), "int64"),
-    (model("own_model:a_list"), "list"),
     (model("own_model:untrainable"), "without parameters"),
     (model("own_model:good", options={"widht": 2}), "widht"),
     (model("broken_model:f"), "not valid Python"),
     (model("leaving_model:f"), "SystemExit"),
     (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
-    (model("smol_cnn"), "did you mean small_cnn"),
     (model("resnet81"), "did you mean resnet18"),
-    (model("alexnet", options={"widht": 2}), "widht"),
     (model("alexnet", options={"num_classes": 2}), "num_classes"),
-    (model("alexnet", options={"dropout": "x"}), "alexnet"),
     (model("vit_b_32"), "64 x 64"),
-    (model("timm/nothing"), "nothing"),
-    (model("alexnet", weights="V9", frozen=True), ("model.weights", "V9")),
-    (model("alexnet", weights="IMAGENET1K_V1", frozen=True, weights_file="none.pth"), "none.pth"),
+    (model("alexnet", weights="V9"), ("model.weights", "V9")),
     (model("resnet18") | method("asr", levels=7), "asr"),
     (model("own_model:whole") | {"method": "coral"}, "needs features"),
-    ({"method": "own_method:Good"} | model("smol_cnn"), "did you mean small_cnn"),
 ]
 OWN_METHOD = """
 from torch import nn
@@ -475,44 +349,32 @@ import diagvib.methods.method
 from diagvib.methods.method import Method
 class Good(Method):
     supervision = ("cue", "none")
-    options = {"rate": {"type": "number", "default": 1.0}, "odd": {"type": "nmber", "default": 1}}
+    options = {"rate": {"type": "number", "default": 1.0}}
 class Foreign(nn.Module):
     pass
 class ByModule(diagvib.methods.method.Method):
     pass
 class Computed(Method):
     supervision = tuple(["cue"])
-class Text(Method):
-    supervision = "cue"
 class Unknown(Method):
     supervision = ("queue",)
 class Bare(Method):
     options = {"rate": 1.0}
-class Listed(Method):
-    options = ["rate"]
 class Named(Method):
     options = {"supervision": {"default": "none"}}
 """
 METHODS = [
     ("own_method:Absent", {}, "no class Absent"),
-    ("absent_module:C", {}, "no module absent_module"),
     ("broken_model:C", {}, "broken_model.py is not valid Python"),
     ("leaving.inside:C", {}, "no module leaving.inside"),
-    ("own_model:Linear", {}, "not a subclass of"),
     ("own_method:Foreign", {}, "not a subclass of"),
     ("own_method:ByModule", {}, "from diagvib.methods.method import Method"),
     ("circular:Itself", {}, "not a subclass"),
-    ("circular:Below", {}, "not a subclass"),
     ("own_method:Computed", {}, "must be literals"),
-    ("own_method:Text", {}, "Text: supervision"),
     ("own_method:Unknown", {}, "Unknown: supervision.0"),
     ("own_method:Bare", {}, "Bare: options.rate"),
-    ("own_method:Listed", {}, "Listed: options"),
     ("own_method:Named", {}, "Named: options.supervision"),
-    ("own_method:Good", {"rat": 1}, "did you mean x.method.rate"),
     ("own_method:Good", {"rate": "fast"}, "x.method.rate"),
-    ("own_method:Good", {"odd": 3}, ("x.method.odd", "invalid JSON schema")),
-    ("own_method:Good", {"supervision": "cues"}, "x.method.supervision"),
 ]
 
 
@@ -575,71 +437,24 @@ def of_rows(*rows: dict, **more) -> dict:
 STUDIES = [
     ("a/b", of_rows(TRAIN, OOD), "a/b"),
     ("x", of_rows(TRAIN), ("studies.x", "ood")),
-    ("x", of_rows({**TRAIN, "group": "ood"}), ("studies.x", "id")),
     ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("studies.x", "group id")),
-    ("x", of_rows({**TRAIN, "splits": ["train", "test"]}, OOD), ("studies.x", "val")),
     ("x", of_rows({**TRAIN, "splits": ["val", "test"]}, OOD), ("studies.x", "train")),
     ("x", of_rows({**TRAIN, "cells": "others"}, OOD), ("rows.0", "others")),
     ("x", of_rows({**TRAIN, "cells": EVERY}, OOD), ("rows.1", "others")),
-    ("x", of_rows({**TRAIN, "cells": "other"}, OOD), ("studies.x.rows.0.cells", "others")),
     ("x", of_rows({**TRAIN, "cells": [[0], [1], [2]]}, OOD), ("rows.0", "[0]")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "studies.x.rows.0.cells.2.1"),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], ["added", 2]]}, OOD), ("rows.0", "added")),
-    (
-        "x",
-        of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 2], [0, 1], [0, "added"]]}, OOD),
-        ("rows.0", "added"),
-    ),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD), ("rows.1", "target class 2")),
     ("x", of_rows(TRAIN, {**OOD, "cells": [[0, 0]]}), ("rows.1", "[0, 0]")),
     ("x", of_rows({**TRAIN, "environment": "../a"}, OOD), "studies.x.rows.0.environment"),
-    ("x", of_rows({**TRAIN, "group": "train"}, OOD), "studies.x.rows.0.group"),
-    ("x", of_rows(TRAIN, {**OOD, "group": "held-out"}), ("studies.x.rows", "ood")),
     ("x", of_rows(TRAIN, OOD, {**OOD, "group": "more"}), ("studies.x.rows", "more")),
     ("x", of_rows({**TRAIN, "splits": "train"}, OOD), ("studies.x.rows.0.splits", "[train]")),
-    (
-        "x",
-        of_rows({**TRAIN, "cells": {"cue": "equal"}}, OOD),
-        ("studies.x.rows.0.cells.cue", "same"),
-    ),
-    (
-        "x",
-        of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD),
-        ("studies.x.rows.0.cells", "queue", "cue"),
-    ),
-    (
-        "x",
-        of_rows({**TRAIN, "splits": ["train", "train"]}, OOD),
-        ("studies.x.rows.0.splits", "twice"),
-    ),
-    (
-        "x",
-        of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}),
-        ("studies.x.roles", "first role must be `target`"),
-    ),
-    (
-        "x",
-        of_rows(TRAIN, OOD, roles={"target": 3, "cue": 2}),
-        ("studies.x.rows.0.cells.2.1", "0 to 1"),
-    ),
-    (
-        "x",
-        of_rows(
-            {**TRAIN, "cells": [[0, "added"], [1, 1], [2, 2]]}, OOD, roles={"target": 3, "cue": 4}
-        ),
-        ("studies.x.rows.0.cells.0.1", "added"),
-    ),
-    (
-        "x",
-        of_rows(TRAIN, OOD, roles={"target": 300, "cue": 300}),
-        ("studies.x.roles", "more than 50,000 cells"),
-    ),
+    ("x", of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD), ("rows.0.cells", "queue", "cue")),
+    ("x", of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}), ("studies.x.roles", "first role")),
+    ("x", of_rows(TRAIN, OOD, roles={"target": 300, "cue": 300}), ("x.roles", "50,000 cells")),
     ("x", of_rows(TRAIN, OOD, bound=["cue", "target"]), ("studies.x.bound", "in their order")),
-    ("x", of_rows(TRAIN, OOD, bound=["target", "queue"]), ("studies.x.bound", "queue")),
     ("x", of_rows(TRAIN, OOD, metrics="shortcuts"), ("studies.x.metrics", "did you mean shortcut")),
-    ("x", of_rows(TRAIN, OOD, datasets="binding"), "unknown key 'studies.x.datasets'"),
     ("x", of_rows(TRAIN, OOD, titel="x"), "did you mean studies.x.title"),
-    ("_x", of_rows(TRAIN, OOD), "_x"),
 ]
 
 
@@ -661,16 +476,9 @@ def test_studies(tmp_path, name, definition, says):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"titel": "x"}, "did you mean title"),
         ({"studies": {}}, "studies"),
-        ({"routes": {"r": ["x"]}}, "routes.r"),
         ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is not one of the file's studies")),
         ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
-        ({"headline": {"without": "x"}}, "headline.shortcut"),
-        (
-            {"contrasts": {"c": {"study": "y", "reference": "x", "metric": "m", "title": "t"}}},
-            ("contrasts.c", "y"),
-        ),
     ],
 )
 def test_files_of_studies(tmp_path, more, says):
@@ -680,16 +488,9 @@ def test_files_of_studies(tmp_path, more, says):
     )
 
 
-def test_a_wrong_name_in_a_route_names_the_route(tmp_path):
-    text = definition_path("studies/diagvib6.yaml").read_text().replace("  zgo:\n", "  ZGO:\n")
-    (tmp_path / "studies.yaml").write_text(text)
-    refused(read_study_file, tmp_path / "studies.yaml", says=("studies.yaml", "routes.cgo", "zgo"))
-
-
-@pytest.mark.parametrize("name", ["own-1", "Own", "a_b", "3d"])
-def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
-    path = write_studies(tmp_path / "studies.yaml", name, of_rows(TRAIN, OOD))
-    assert list(read_study_file(path)[1]) == [name]
+def test_a_sound_study_of_ones_own_is_taken(tmp_path):
+    path = write_studies(tmp_path / "studies.yaml", "Own_1-a", of_rows(TRAIN, OOD))
+    assert list(read_study_file(path)[1]) == ["Own_1-a"]
 
 
 @pytest.mark.parametrize(
@@ -715,16 +516,6 @@ def test_a_sound_study_of_ones_own_is_taken(tmp_path, name):
         ),
         (
             "x",
-            {
-                "roles": {"target": 3, "cue": 3, "second": 3},
-                "metrics": "accuracy",
-                "rows": [{**TRAIN, "cells": {"cue": "same"}}],
-            },
-            ["bindings=[shape-hue]"],
-            ("bindings", "2 factors for 3 roles"),
-        ),
-        (
-            "x",
             {"metrics": "accuracy", "rows": [{**TRAIN, "group": "seen"}, {**OOD, "group": "new"}]},
             [],
             ("counts", "the group seen of study x", "counts.seen"),
@@ -740,50 +531,31 @@ def test_studies_of_ones_own_in_a_configuration(tmp_path, name, changed, overrid
 
 def test_studies_by_way_of_settings(tmp_path):
     settings = stage_settings(load_config(None, ["samples=1"]), "draw", study="zgo")
-    settings["study"] = of_rows(TRAIN)
-    refused(draw, Layout(tmp_path), settings, "zgo", "shape-hue", says=("study zgo", "ood"))
+    wrong = settings.model_copy(update={"study": of_rows(TRAIN)})
+    refused(draw, Layout(tmp_path), wrong, "zgo", "shape-hue", says=("study zgo", "ood"))
 
 
 PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[0]
-SAMPLES = [
-    (b"", "dataset_samples.yaml"),
-    (b"[]", "dataset_samples.yaml"),
-    ({"hue": ["red", "red", "blue"]}, "0.hue"),
-    ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")),
-    ({"added_cue": [0, 2, 1]}, "0.added_cue.0"),
-    ({"added_cue": [3, 2, 1]}, "0.added_cue.0"),
-    ({"added_cues": [1, 2, 1]}, "did you mean 0.added_cue"),
-]
 
 
-@pytest.mark.parametrize(("content", "says"), SAMPLES)
-def test_dataset_samples(tmp_path, content, says):
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"hue": ["red", "red", "blue"]}, "0.hue"),
+        ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")),
+        ({"added_cue": [0, 2, 1]}, "0.added_cue.0"),
+    ],
+)
+def test_dataset_samples(tmp_path, changed, says):
     path = tmp_path / "dataset_samples.yaml"
-    path.write_bytes(
-        content
-        if isinstance(content, bytes)
-        else yaml.safe_dump([{**PUBLISHED, **content}]).encode()
-    )
-    refused(
-        read_published_samples,
-        path,
-        says=("dataset_samples.yaml", *([says] if isinstance(says, str) else says)),
-    )
+    path.write_text(yaml.safe_dump([{**PUBLISHED, **changed}]))
+    says = [says] if isinstance(says, str) else says
+    refused(read_published_samples, path, says=("dataset_samples.yaml", *says))
 
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("path", "../x"),
-        ("path", "/x"),
-        ("path", "x/../y"),
-        ("path", "x\n"),
-        ("urls", []),
-        ("urls", ["file:///etc/passwd"]),
-        ("urls", "https://x"),
-        ("sha256", "0" * 63),
-        ("sha", "x"),
-    ],
+    [("path", "../x"), ("path", "x\n"), ("urls", ["file:///etc/passwd"]), ("sha256", "0" * 63)],
 )
 def test_sources(tmp_path, key, value):
     path = tmp_path / "sources.yaml"
@@ -858,7 +630,7 @@ def test_any_value_is_taken_or_refused_in_one_line(tmp_path_factory, name, data)
 def prepared(tmp_path_factory) -> Layout:
     """A root with embedded sources, and recipes of one dataset sample."""
     layout = Layout(tmp_path_factory.mktemp("root"))
-    prepare_stage(layout, {"sources": "embedded"}, "digits")
+    prepare_stage(layout, Prepare(sources="embedded"), "digits")
     config = load_config(None, ["samples=1", "counts={train: 9, val: 9, id: 9, ood: 9}"])
     draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
     return layout
@@ -887,14 +659,10 @@ def first(value):
     ("column", "change", "says"),
     [
         ("hue", first("pink"), ("row 5", "hue", "pink")),
-        ("hue", first(None), ("row 5", "hue")),
         ("hue", None, "not a recipe file"),
         ("split", first("trian"), ("row 5", "split")),
-        ("group", first("odd"), ("row 5", "group")),
         ("scale_factor", first(float("nan")), ("row 5", "scale_factor")),
-        ("hue_degrees", first(float("inf")), ("row 5", "hue_degrees")),
         ("hue_degrees", first(None), ("row 5", "hue_degrees")),
-        ("position_row", lambda values: ["x"] * len(values), "not a recipe file"),
         ("digit", lambda values: [float(v) for v in values], "not a recipe file"),
     ],
 )
@@ -907,14 +675,14 @@ def test_recipes(prepared, tmp_path, column, change, says):
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1", b"{}", b"x" * 1000])
+@pytest.mark.parametrize("content", [b"", b"PAR1"])
 @pytest.mark.parametrize("read", [read_recipes, read_images])
 def test_files_that_are_not_parquet(tmp_path, read, content):
     (tmp_path / "x.parquet").write_bytes(content)
     refused(read, tmp_path / "x.parquet", says="x.parquet")
 
 
-@pytest.mark.parametrize("metadata", [None, b"", b"[]", b"3", b"{", b"[" * 100000])
+@pytest.mark.parametrize("metadata", [None, b"[]", b"{", b"[" * 100000])
 def test_metadata_of_another_make(prepared, tmp_path, metadata):
     table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
     pq.write_table(
@@ -924,10 +692,7 @@ def test_metadata_of_another_make(prepared, tmp_path, metadata):
     refused(read_images, tmp_path / "x.parquet", says="x.parquet")
 
 
-@pytest.mark.parametrize(
-    "shape",
-    ["x", [64], [64, 64], [10**9, 10**9, 3], [64, 64, 4], [64.0, 64.0, 3], [32, 32, 3], None],
-)
+@pytest.mark.parametrize("shape", ["x", [10**9, 10**9, 3], [64.0, 64.0, 3], [32, 32, 3], None])
 def test_images_of_another_shape(tmp_path, shape):
     write_dataset(tmp_path, "zgo", "hue-shape", 0, {"image_shape": shape})
     refused(read_images, tmp_path / "0/test.parquet", says=("test.parquet", "shape"))
@@ -947,9 +712,7 @@ def test_image_files(tmp_path, column, change, says):
     refused(ImageFiles(tmp_path).load, 0, "test", says=("test.parquet", says))
 
 
-@pytest.mark.parametrize(
-    "content", ["[]", "{", '{"0/test.parquet": 3}', '{"0/test.parquet": "00"}']
-)
+@pytest.mark.parametrize("content", ["[]", "{", '{"0/test.parquet": "00"}'])
 def test_digests_of_image_files(tmp_path, content):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     (tmp_path / "sha256.json").write_text(content)
@@ -959,11 +722,8 @@ def test_digests_of_image_files(tmp_path, content):
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("sources.json", b"[]"),
-        ("sources.json", b"{"),
         ("sources.json", b"{}"),
         ("sources.json", None),
-        ("digits.parquet", b""),
         ("digits.parquet", None),
         ("textures/wood.png", b"x"),
         ("textures/wood.png", None),
@@ -1016,49 +776,25 @@ def remade(**columns):
 
 RUNS = [
     ("metrics.json", written(b"[]")),
-    ("metrics.json", written(b"{")),
-    ("metrics.json", written(b"")),
-    ("metrics.json", changed_json(groups=[])),
-    ("metrics.json", changed_json(groups={"id": 3})),
     ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
     ("metrics.json", changed_json(sample="0")),
-    ("metrics.json", changed_json(baseline=["net"])),
-    ("run.json", written(b"3")),
     ("run.json", written(b"\xff")),
     ("run.json", written(b"[" * 100000)),
     ("run.json", changed_json(versions=["x"])),
-    ("run.json", changed_json(seconds=3)),
     ("run.json", changed_json(seconds={"train": "x"})),
     ("run.json", changed_json(settings="x")),
-    ("run.json", changed_json(device=["cpu"])),
-    ("run.json", changed_json(images_per_second="fast")),
     ("history.jsonl", written(b"")),
-    ("history.jsonl", written(b"3\n")),
-    ("history.jsonl", written(b"{}\n")),
-    ("history.jsonl", written(b"\xff\xfe")),
     ("history.jsonl", changed_history(epoch=None)),
-    ("history.jsonl", changed_history(epoch="x")),
-    ("history.jsonl", changed_history(val_loss=[1])),
     (
         "history.jsonl",
         lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1])),
     ),
-    ("predictions.parquet", written(b"x")),
     ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(group=lambda values: [3] * len(values))),
-    ("predictions.parquet", remade(prediction=lambda values: [{"a": 1}] * len(values))),
     ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
-    ("predictions.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
-    (
-        "predictions.parquet",
-        lambda path: pq.write_table(
-            pq.read_table(path).replace_schema_metadata({b"diagvib": b"[1]"}), path
-        ),
-    ),
     ("predictions.parquet", lambda path: (path.unlink(), path.mkdir())),
     ("exhibits.parquet", written(b"x")),
     ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
-    ("exhibits.parquet", lambda path: (path.unlink(), path.mkdir())),
 ]
 
 
@@ -1083,7 +819,7 @@ def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
 def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     """As above, all the way to the tables."""
     overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
-    settings = stage_settings(load_config(None, overrides), "tabulate")
+    settings = stage_settings(load_config(None, overrides), "tabulate").plain()
     runs = shutil.copytree(good_runs, tmp_path / "runs")
     changed_json(seconds={"train": [1]}, device={})(runs / "net/zgo/shape-hue/0/run.json")
     changed_history(epoch=None)(runs / "net/zgo/shape-hue/1/history.jsonl")
@@ -1101,17 +837,15 @@ def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda path: path.write_text(""),
         lambda path: path.unlink(),
         lambda path: path.write_bytes(b"\xff\x00"),
-        lambda path: path.write_text("a,b\n1,2\n"),
         lambda path: path.write_text(path.read_text().replace("0.", "x.")),
         lambda path: path.write_text("\n".join(path.read_text().splitlines()[:-1])),
     ],
 )
 def test_tables_of_another_make(good_runs, tmp_path, spoil):
     overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
-    settings = stage_settings(load_config(None, overrides), "tabulate")
+    settings = stage_settings(load_config(None, overrides), "tabulate").plain()
     tabulate(good_runs, tmp_path, EXPECTED, settings)
     assert len(read_tables(tmp_path)["metrics"])
     spoil(tmp_path / "metrics.csv")

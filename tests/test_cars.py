@@ -18,9 +18,9 @@ from diagvib.scenes import load_scene, source_state
 from diagvib.scenes.cars.catalogue import CarCatalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
 from diagvib.scenes.cars.prepare import Photo, assign_splits
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
+from diagvib.settings.jobs import stage_settings
 from diagvib.studies.binding import bind
-from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_study
 from photo_folders import POOLS, make_photos
@@ -149,10 +149,7 @@ def drawn() -> pd.DataFrame:
     config = load_config("config/urbancars.yaml")
     (study_name,), (binding,) = config["studies"], config["bindings"]
     study = load_study(study_name)
-    samples = [
-        DatasetSample(**one)
-        for one in stage_settings(config, "draw", study_name)["dataset_samples"]
-    ]
+    samples = stage_settings(config, "draw", study_name).dataset_samples
     assert len(samples) == 1
     return draw_recipes(
         study,

@@ -66,7 +66,6 @@ def test_every_command_has_help(command):
             ["train", "small_cnn", "zgo", "shape-hue"],
             "images/zgo/shape-hue/0/train.parquet: no such file",
         ),
-        (["train", "small_cnn", "zgo", "shape-hue", "--device", "gpu"], "unknown device 'gpu'"),
         (
             ["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"],
             "--settings replaces",

@@ -251,7 +251,7 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
 
 def test_training_depends_on_the_scene_only_if_it_renders():
     config, renderer = load_config(), "diagvib.scenes.digits.renderer"
-    rendering = {**config, "images": "render"}
+    rendering = config.model_copy(update={"images": "render"})
     for stage in ("train", "tune"):
         names = stage, None, "zgo", "small_cnn"
         assert renderer not in stage_code(config, *names).files

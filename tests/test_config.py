@@ -5,8 +5,9 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import datasets, runs, train_jobs
+from diagvib.settings.jobs import stage_settings
 
 CONFIGS = ["config", "demo", "ci"]
 

@@ -11,8 +11,9 @@ from diagvib.foundation.files import read_metadata, write_table
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare, render
 from diagvib.studies.recipes import read_recipes
 from diagvib.training.finished_runs import digest_of_images

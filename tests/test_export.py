@@ -16,8 +16,9 @@ from diagvib.operations.data_card import Exported, write_card
 from diagvib.operations.export import export
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.scene import Digits
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, datasets
+from diagvib.settings.jobs import stage_settings
 from diagvib.studies.study import SPLITS, load_studies
 
 COUNTS = {"train": 30, "val": 12, "id": 9, "ood": 9}
@@ -133,14 +134,14 @@ def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, t
     with pytest.raises(
         DiagvibError, match=r"^images: .*makes no image files; set `images: parquet`"
     ):
-        export({**config, "images": "render"}, tmp_path)
+        export(config.model_copy(update={"images": "render"}), tmp_path)
     assert not any(tmp_path.iterdir())
 
 
 def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SHARD", 10)
     monkeypatch.setattr(module, "GROUP", 10)
-    config = {**config, "studies": ["zgo"], "samples": 1}
+    config = config.model_copy(update={"studies": ["zgo"], "samples": 1})
     export(config, tmp_path)
     assert len(list(tmp_path.rglob("train-*"))) == 3
     monkeypatch.setattr(module, "SHARD", 30)
@@ -150,7 +151,7 @@ def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypa
 
 def test_images_that_are_not_there_are_named(config, tmp_path):
     with pytest.raises(DiagvibError, match=r"zgo/shape-hue/2/train.parquet: no such file"):
-        export({**config, "studies": ["zgo"], "samples": 3}, tmp_path)
+        export(config.model_copy(update={"studies": ["zgo"], "samples": 3}), tmp_path)
     assert not (tmp_path / "README.md").exists()
 
 
@@ -181,7 +182,7 @@ def test_a_folder_that_cannot_be_made_is_not_taken_for_damaged_images(config, tm
 )
 def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
     with pytest.raises(DiagvibError, match=says):
-        export(config | change, tmp_path)
+        export(config.model_copy(update=change), tmp_path)
     assert not any(tmp_path.iterdir())
 
 
@@ -193,7 +194,7 @@ def test_images_that_have_changed_are_not_exported(config, tmp_path):
         with pytest.raises(
             DiagvibError, match="shape-hue/0/val.parquet: changed since it was rendered"
         ):
-            export({**config, "studies": ["zgo"]}, tmp_path)
+            export(config.model_copy(update={"studies": ["zgo"]}), tmp_path)
     finally:
         (folder / "0/val.parquet").write_bytes(content)
 
@@ -225,7 +226,7 @@ def test_another_readme_is_not_lost(config, tmp_path):
 )
 def test_the_card_of_photos_does_not_call_them_synthetic(config, tmp_path, sources, says, not_said):
     name = next(study for study in load_studies() if study.startswith("dogs"))
-    card = {**config, "studies": [name], "sources": sources}
+    card = config.model_copy(update={"studies": [name], "sources": sources})
     exported = Exported(name, "breed-background", 0, dict.fromkeys(SPLITS, 9))
     write_card(tmp_path, card, load_scene("dogs"), [exported])
     text = (tmp_path / "README.md").read_text()

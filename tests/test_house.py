@@ -16,7 +16,7 @@ from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS
 from diagvib.scenes import known_scenes, scene_entries
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import STAGE_KEYS
+from diagvib.settings.jobs import JOBS
 from diagvib.studies.study import load_studies, study_files
 
 REPOSITORY = Path(__file__).parent.parent
@@ -42,7 +42,7 @@ ROOMS = (
 )
 # Public names for other programs: these modules only re-export names from rooms.
 PUBLIC = ("__init__", "renderer", "digits", "metrics")
-STAGES = tuple(STAGE_KEYS)
+STAGES = tuple(JOBS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")
 SCENE_ENTRIES = [entry for name in known_scenes() for entry in scene_entries(name)]

@@ -12,8 +12,9 @@ import pytest
 
 from diagvib import stages
 from diagvib.foundation.files import read_json
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 
 SMALL = [
     "image_size=64",

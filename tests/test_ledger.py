@@ -22,8 +22,10 @@ from conftest import REPOSITORY
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations import ledger, prune, records
-from diagvib.settings.config import STAGE_KEYS, load_config
+from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import JOBS
 from test_workflow import add_baseline, copy_of_the_repository, count, environment
 from warm import programs
 
@@ -55,7 +57,7 @@ RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 GRID_KEYS = {
     "fetch": {"studies"},
     "prepare": {"studies"},
-    "draw": {"studies", "bindings"},
+    "draw": {"studies", "bindings", "samples"},
     "render": {"studies", "bindings", "images"},
     "train": {"studies", "bindings", "baselines", "keep_weights"},
 }
@@ -490,7 +492,10 @@ def test_dvc_yaml_declares_the_keys_that_the_stages_depend_on():
     for stage, rules in RULES.items():
         params = {file: keys for entry in stages[stage]["params"] for file, keys in entry.items()}
         assert set(params.pop("config/config.yaml")) == {
-            key for rule in rules for key in STAGE_KEYS[rule]
+            key
+            for rule in rules
+            for key in JOBS[rule].model_fields
+            if key in Configuration.model_fields
         } | GRID_KEYS.get(stage, set()), stage
         assert set(params) == {
             "draw": {"config/studies/diagvib6.yaml", "config/studies/whac_a_mole.yaml"},

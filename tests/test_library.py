@@ -20,8 +20,9 @@ from diagvib import library, stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 from warm import programs
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}

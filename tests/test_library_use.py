@@ -19,8 +19,9 @@ from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import study_as_drawn
 from diagvib.operations.export import export
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 from diagvib.studies import study_cells
 from diagvib.studies.study import load_study
 

@@ -1,7 +1,6 @@
 """A user's own studies and scene, with two cues and with two environments: drawn, rendered and read
 back."""
 
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -11,8 +10,9 @@ import torch
 from conftest import REPOSITORY
 from diagvib.images.datasets import ImageFiles, RenderedRecipes
 from diagvib.scenes import load_scene
-from diagvib.settings.config import load_config, read_settings, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, datasets, expected_runs, scenes
+from diagvib.settings.jobs import read_settings, stage_settings
 from diagvib.stages import draw, prepare, render
 from diagvib.studies.dataset_sample import dataset_sample
 
@@ -169,10 +169,10 @@ def test_a_job_is_told_of_its_own_study_and_scene(config):
         ("train", {"scene", "baseline"}),
     ):
         settings = stage_settings(config, stage, "two-cues", "small_cnn")
-        assert names <= settings.keys() and "studies_from" not in settings
-        assert read_settings(json.dumps(settings, sort_keys=True), stage) == settings
-    assert stage_settings(config, "train", "two-cues", "small_cnn")["scene"] == SCENE
-    assert stage_settings(config, "tabulate")["studies_from"] == [str(FILE)]
+        assert names <= settings.plain().keys() and "studies_from" not in settings.plain()
+        assert read_settings(settings.text(), stage) == settings
+    assert stage_settings(config, "train", "two-cues", "small_cnn").scene == SCENE
+    assert stage_settings(config, "tabulate").studies_from == [str(FILE)]
 
 
 def test_a_path_of_studies_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch):

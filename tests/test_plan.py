@@ -195,7 +195,9 @@ def test_a_plan_does_not_import_a_users_model(tmp_path, monkeypatch, capsys):
     own = {"model": "a_model_of_ones_own:make", "method": "erm", "batch_size": 32, "origin": "test"}
     config = small_config("keep_weights=true", "baselines=[small_cnn, resnet18]")
     settings = complete({**own, "optimiser": {"name": "adam", "lr": 1e-3}})
-    config["baselines"][0] |= {"name": "my_net", "settings": settings}
+    config.baselines[0] = config.baselines[0].model_copy(
+        update={"name": "my_net", "settings": settings}
+    )
     plan = estimate(config)
     assert "weights of my_net, which a plan does not" in printed(plan, config, capsys)
     assert not (tmp_path / "imported").exists()

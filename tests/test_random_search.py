@@ -1,7 +1,6 @@
 """Random search: what each trial draws, which trial each rule chooses, and real training at toy
 size, also killed."""
 
-import json
 import textwrap
 from functools import cache
 from pathlib import Path
@@ -15,10 +14,16 @@ from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import METHODS
-from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.config import load_config, read_settings, stage_settings
+from diagvib.settings.baselines import BaselineSettings, complete, load_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
-from diagvib.settings.search_space import read_ranges, search_space, trial_values
+from diagvib.settings.jobs import stage_settings
+from diagvib.settings.search_space import (
+    read_ranges,
+    search_space,
+    trial_values,
+    with_values,
+)
 from diagvib.settings.tuning import tuned_baselines
 from diagvib.training import run as training
 from diagvib.training.random_search import choose, rule_rows
@@ -64,9 +69,7 @@ def searching(**changed) -> str:
 
 @cache
 def space(baseline: str, ranges: str = OWN) -> dict:
-    return search_space(
-        load_settings(baseline), read_ranges(yaml.safe_load(ranges), "r"), "r", baseline
-    )
+    return search_space(load_settings(baseline), read_ranges(yaml.safe_load(ranges)), "r", baseline)
 
 
 def drawn(baseline: str, trial: int, ranges: str = OWN, seed: int = 0) -> dict:
@@ -126,17 +129,17 @@ PUBLISHED = {
 
 
 def test_the_shipped_ranges_are_the_published_ones_and_fit_every_baseline():
-    ranges = read_ranges("domainbed", "r")
+    ranges = read_ranges("domainbed")
     weight_of_sd = dict(ranges["sd"])
     form_of_sd = weight_of_sd.pop("method.penalised")
     logarithmic = {
-        method: {key.removeprefix("method."): tuple(own["log10"]) for key, own in its.items()}
+        method: {key.removeprefix("method."): tuple(own.log10) for key, own in its.items()}
         for method, its in {**ranges, "sd": weight_of_sd}.items()
         if method not in ("all", "fish", "w2d")
     }
-    assert form_of_sd == {"choice": ["mean"]}, "the weight is that of DomainBed's form"
+    assert form_of_sd.choice == ["mean"], "the weight is that of DomainBed's form"
     assert logarithmic == PUBLISHED and set(ranges) - {"all"} <= set(METHODS)
-    assert ranges["all"] == {
+    assert {key: own.model_dump() for key, own in ranges["all"].items()} == {
         "optimiser.lr": {"log10": [-5, -3.5]},
         "optimiser.weight_decay": {"log10": [-6, -2]},
         "batch_size": {"log2": [3, 5.5]},
@@ -144,7 +147,7 @@ def test_the_shipped_ranges_are_the_published_ones_and_fit_every_baseline():
     entries = read_yaml(definition_path("baselines/domain_generalisation.yaml"))
     for name in entries:
         for known in ("domainbed", "domainbed-small"):
-            space = search_space(load_settings(name), read_ranges(known, "r"), "r", name)
+            space = search_space(load_settings(name), read_ranges(known), "r", name)
             assert len(space) >= 2
             settings = load_settings(name)
             complete(
@@ -160,10 +163,9 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
     config = load_config(None, [*SEARCH, searching()])
     for baseline, keys in (("erm_env", 2), ("coral", 3), ("fish", 3)):
         settings = stage_settings(config, "tune", baseline=baseline)
-        ranges = settings["tuning"]["random_search"]["ranges"]
+        ranges = settings.tuning.random_search.ranges
         assert sum(map(len, ranges.values())) == keys, "a job depends on its own ranges alone"
-        own = read_settings(json.dumps(settings), "tune")["tuning"]["random_search"]["ranges"]
-        assert search_space(settings["baseline"], own, "r", baseline) == space(baseline)
+        assert search_space(settings.settings, ranges, "r", baseline) == space(baseline)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +222,10 @@ def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
     assert tuned_baselines(config) == ["coral"], (
         "a baseline not trained on the study is not tuned on it"
     )
-    config["tuning"]["random_search"] = None
-    assert tuned_baselines(config) == ["coral", "small_cnn"], "the grid is for all"
+    grid = config.model_copy(
+        update={"tuning": config.tuning.model_copy(update={"random_search": None})}
+    )
+    assert tuned_baselines(grid) == ["coral", "small_cnn"], "the grid is for all"
 
 
 def history(*epochs: tuple) -> list[dict]:
@@ -406,15 +410,10 @@ def test_a_trial_is_what_a_run_with_its_settings_would_be(searched, images, root
     config = load_config(None, [*SEARCH, searching()])
     settings = stage_settings(config, "train", study=STUDY, baseline="coral")
     values = drawn("coral", 2)
-    settings["baseline"] |= {
-        "batch_size": values["batch_size"],
-        "optimiser": {**settings["baseline"]["optimiser"], "lr": values["optimiser.lr"]},
-        "method": {**settings["baseline"]["method"], "gamma": values["method.gamma"]},
-    }
-    jobs.train(Layout(root), settings, "coral", STUDY, BINDING, "cpu")
-    own = table[(table["trial"] == 2) & (table["rule"] == settings["baseline"]["selection"])].iloc[
-        0
-    ]
+    own = with_values(settings.settings, values)
+    made = settings.model_copy(update={"baseline": BaselineSettings(**own)})
+    jobs.train(Layout(root), made, "coral", STUDY, BINDING, "cpu")
+    own = table[(table["trial"] == 2) & (table["rule"] == own["selection"])].iloc[0]
     run = yaml.safe_load(
         (root / f"results/runs/coral/{STUDY}/{BINDING}/0/metrics.json").read_text()
     )

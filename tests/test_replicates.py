@@ -9,8 +9,9 @@ from conftest import REPOSITORY
 from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.plan import estimate
-from diagvib.settings.config import resolve, stage_settings
+from diagvib.settings.config import resolve
 from diagvib.settings.grid import Layout, dataset_count, make_run, runs
+from diagvib.settings.jobs import stage_settings
 from squares import Squares
 
 JOB = ("small_cnn", "two-cues", "corner-colour-extent")

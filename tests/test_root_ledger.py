@@ -169,7 +169,9 @@ def test_a_root_that_git_ignores_has_no_ledger(recorded, monkeypatch):
 def test_the_written_configuration_is_the_one_that_was_run(name, monkeypatch):
     monkeypatch.chdir(REPOSITORY)
     config = load_config(f"config/{name}")
-    assert resolve(yaml.safe_load(configuration_text(config)), name) == {**config, "mirror": None}
+    assert resolve(yaml.safe_load(configuration_text(config)), name) == config.model_copy(
+        update={"mirror": None}
+    )
 
 
 def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch):
@@ -252,7 +254,8 @@ def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(
     assert "Nothing to be done" in mine(folder, *moved, "--rerun-triggers", "mtime")
     monkeypatch.chdir(folder)
     write_root_stages(
-        "outputs/moved there", {**load_config("mine.yaml"), "root": "outputs/moved there"}
+        "outputs/moved there",
+        load_config("mine.yaml").model_copy(update={"root": "outputs/moved there"}),
     )
     stages = yaml.safe_load(Path("outputs/moved there/dvc.yaml").read_text())["stages"]
     assert shlex.split(stages["train"]["cmd"])[-3:] == [

@@ -16,8 +16,9 @@ from diagvib.results.paper import describe_missing, missing_runs, percent, read_
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import read_tables, source_note, tabulate
 from diagvib.scenes.digits.factors import FACTORS
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
+from diagvib.settings.jobs import stage_settings
 from synthetic_runs import accuracy, expected_runs, write_run
 
 STUDIES = ("zso", "zgo", "chgo", "fgo-20")

@@ -15,9 +15,10 @@ from conftest import REPOSITORY
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
-from diagvib.settings.baselines import complete, load_settings
-from diagvib.settings.config import load_config, stage_settings
+from diagvib.settings.baselines import BaselineSettings, complete, load_settings
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import stage_settings
 from diagvib.training import run as training
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, grid_trial, ranked
@@ -117,7 +118,8 @@ def test_a_candidate_is_what_a_run_with_these_settings_would_be(root):
     table = tune(root)
     config = load_config(None, TOY)
     settings = stage_settings(config, "train", study="zso", baseline="small_cnn")
-    settings["baseline"] = grid_trial(16, 1e-4).applied(settings["baseline"])
+    own = BaselineSettings(**grid_trial(16, 1e-4).applied(settings.settings))
+    settings = settings.model_copy(update={"baseline": own})
     jobs.train(Layout(root), settings, "small_cnn", "zso", "hue", "cpu")
     run = read_json(root / "results/runs/small_cnn/zso/hue/0/metrics.json")
     row = table[

@@ -1,22 +1,27 @@
 """The command line: one command for each stage, and others such as `plan` and `compare`."""
 
 import gc
+import inspect
 import json
 import os
-import re
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.validation import Name, validated
 from diagvib.imagenet_w.commands import plan_workflow, register_commands
 from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
-from diagvib.settings.config import check_root, load_config, read_settings, stage_settings
+from diagvib.settings.config import check_root, load_config
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, scenes, study_of
+from diagvib.settings.jobs import Job, read_settings, stage_settings
 from diagvib.studies.binding import bind
 
 app = typer.Typer(
@@ -28,18 +33,10 @@ app = typer.Typer(
     "every stage in order; each stage is also a separate command.",
 )
 
-# As in config/schema; with --settings alone, no file says which names exist.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-
-def _checked_name(given: str | list[str]) -> str | list[str]:
-    """A name that becomes a folder name. DiagvibError for one that would lead elsewhere."""
-    for name in [given] if isinstance(given, str) else given or []:
-        if not _NAME.fullmatch(name):
-            raise DiagvibError(
-                f"{one_line(repr(name), 120)} is not a valid name of a study, binding or baseline; use "
-                "letters, digits, '_', '-' and '.', beginning with a letter or digit"
-            )
+def _name(given: str | list[str]) -> str | list[str]:
+    """A name that becomes the name of a folder. DiagvibError for one that would lead elsewhere."""
+    validated(list[Name], [given] if isinstance(given, str) else given, "argument")
     return given
 
 
@@ -56,7 +53,8 @@ Root = Annotated[
     str | None, typer.Option(help="Folder for data/ and results/; default: the configuration's.")
 ]
 Device = Annotated[
-    str | None, typer.Option(help="auto, cpu or cuda; default: the configuration's.")
+    Literal["auto", "cpu", "cuda"] | None,
+    typer.Option(help="auto, cpu or cuda; default: the configuration's."),
 ]
 Mirror = Annotated[
     Path | None, typer.Option(help="Local folder with source files and published weights.")
@@ -68,16 +66,14 @@ StudyName = Annotated[
     str,
     typer.Argument(
         metavar="STUDY",
-        callback=_checked_name,
+        callback=_name,
         help="A study from config/studies, or from the configuration's `studies_from`.",
     ),
 ]
 BindingName = Annotated[
     str,
     typer.Argument(
-        metavar="BINDING",
-        callback=_checked_name,
-        help="The factors for the study's roles: TARGET-CUE.",
+        metavar="BINDING", callback=_name, help="The factors for the study's roles: TARGET-CUE."
     ),
 ]
 SceneName = Annotated[
@@ -91,166 +87,149 @@ SceneName = Annotated[
 BaselineName = Annotated[
     str,
     typer.Argument(
-        metavar="BASELINE", callback=_checked_name, help="One of the configuration's baselines."
+        metavar="BASELINE", callback=_name, help="One of the configuration's baselines."
     ),
 ]
 
 
-class Job:
-    """What a stage command was asked to do: settings as JSON (from Snakemake) or from a
-    configuration (by hand)."""
+class Stage:
+    """What every stage's command is given: a configuration (by hand), or one job's settings as JSON
+    (by Snakemake); and a root."""
 
-    def __init__(self, stage: str, config, override, settings, root, **names):
+    def __init__(
+        self, name: str, config: Config, override: Override, settings: Settings, root: Root
+    ):
         if settings is not None and (config or override):
             raise DiagvibError(
                 "--settings replaces a configuration; give it alone, or use --config and --set"
             )
-        self._config = {} if settings is not None else load_config(config, override)
-        self.settings = (
-            read_settings(settings, stage)
-            if settings is not None
-            else stage_settings(self._config, stage, **names)
-        )
-        if root is not None:
-            check_root(root, "--root")
-        self.layout = Layout(Path(root or self._config.get("root", ".")))
-        self.mirror = Path(self._config["mirror"]) if self._config.get("mirror") else None
+        self._name, self._settings = name, settings
+        self.config = load_config(config, override) if settings is None else None
+        root = check_root(root, "--root") if root is not None else self.key("root", None, ".")
+        self.layout = Layout(Path(root))
+
+    def key(self, key: str, given: object, otherwise: object) -> object:
+        """An option's value: as given, as in the configuration, or otherwise."""
+        return getattr(self.config, key, otherwise) if given is None else given
+
+    def mirror(self, given: Path | None) -> Path | None:
+        found = self.key("mirror", given, None)
+        return found and Path(found)
+
+    def job(self, **names: str) -> Job:
+        """The settings of the job with these names."""
+        if self.config is None:
+            return read_settings(self._settings, self._name)
+        return stage_settings(self.config, self._name, **names)
 
     def scenes(self, given: str | None) -> list[str]:
         """The given scene, or all scenes of the configuration. DiagvibError for an unknown one."""
-        if given is None and not self._config:
+        if given is None and self.config is None:
             raise DiagvibError("--settings does not name a scene; give one as an argument")
-        chosen = scenes(self._config) if given is None else [given]
+        chosen = scenes(self.config) if given is None else [given]
         for scene in chosen:
             load_scene(scene)
         return chosen
 
-    def check_binding(self, study: str, binding: str) -> str:
+    def study(self, study: str, binding: str) -> str:
         """The study's real name, which may be given as an alias. DiagvibError if a study of the
         configuration has no such binding; with settings alone this is not checked."""
-        if not self._config:
+        if self.config is None:
             return study
-        definition = study_of(self._config, study)
+        definition = study_of(self.config, study)
         bind(definition, binding, load_scene(definition.scene).factors)
         return definition.name
 
-    def device(self, device: str | None) -> str:
-        return device or self._config.get("device", "auto")
 
-    def switch(self, key: str, given: bool | None, otherwise: bool) -> bool:
-        return self._config.get(key, otherwise) if given is None else given
+def _stage(command: Callable) -> Callable:
+    """Register a stage's command. Its first parameter, the Stage, is made from the options that all
+    stages have."""
+    shared = list(inspect.signature(Stage, eval_str=True).parameters.values())[1:]
+    shared = [each.replace(kind=each.KEYWORD_ONLY, default=None) for each in shared]
+    _, *own = inspect.signature(command, eval_str=True).parameters.values()
+
+    @wraps(command)
+    def run(**given: object) -> None:
+        stage = Stage(command.__name__, *(given.pop(each.name) for each in shared))
+        command(stage, **given)
+
+    run.__signature__ = inspect.Signature(
+        [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *shared)]
+    )
+    return app.command()(run)
 
 
 def _cores(threads: int | None) -> int:
     return threads or os.cpu_count() or 1
 
 
-@app.command()
-def fetch(
-    scene: SceneName = None,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
-    mirror: Mirror = None,
-) -> None:
+@_stage
+def fetch(stage: Stage, scene: SceneName = None, mirror: Mirror = None) -> None:
     """Fetch a scene's source files and check their hashes. They are downloaded, or taken from a
     mirror."""
-    job = Job("fetch", config, override, settings, root)
-    for name in job.scenes(scene):
-        stages.fetch(job.layout, job.settings, name, mirror or job.mirror)
+    for name in stage.scenes(scene):
+        stages.fetch(stage.layout, stage.job(), name, stage.mirror(mirror))
 
 
-@app.command()
-def prepare(
-    scene: SceneName = None,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
-) -> None:
+@_stage
+def prepare(stage: Stage, scene: SceneName = None) -> None:
     """Prepare a scene's source files for rendering."""
-    job = Job("prepare", config, override, settings, root)
-    for name in job.scenes(scene):
-        stages.prepare(job.layout, job.settings, name)
+    for name in stage.scenes(scene):
+        stages.prepare(stage.layout, stage.job(), name)
 
 
-@app.command()
-def draw(
-    study: StudyName,
-    binding: BindingName,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
-) -> None:
+@_stage
+def draw(stage: Stage, study: StudyName, binding: BindingName) -> None:
     """Draw the recipes of a study and binding. Covers all dataset samples."""
-    job = Job("draw", config, override, settings, root, study=study)
-    study = job.check_binding(study, binding)
-    stages.draw(job.layout, job.settings, study, binding)
+    study = stage.study(study, binding)
+    stages.draw(stage.layout, stage.job(study=study), study, binding)
 
 
-@app.command()
+@_stage
 def render(
+    stage: Stage,
     study: StudyName,
     binding: BindingName,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
     device: Device = None,
     threads: Threads = None,
 ) -> None:
     """Render the recipes of a study and binding to image files. Covers all dataset samples."""
-    job = Job("render", config, override, settings, root, study=study)
-    study = job.check_binding(study, binding)
-    stages.render(job.layout, job.settings, study, binding, job.device(device), _cores(threads))
+    study = stage.study(study, binding)
+    device = stage.key("device", device, "auto")
+    stages.render(stage.layout, stage.job(study=study), study, binding, device, _cores(threads))
 
 
-@app.command()
+@_stage
 def encode(
+    stage: Stage,
     network: Annotated[
         str,
         typer.Argument(
             metavar="NETWORK",
-            callback=_checked_name,
+            callback=_name,
             help="A baseline with a frozen network, or that network's folder in data/features.",
         ),
     ],
     study: StudyName,
     binding: BindingName,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
     device: Device = None,
     threads: Threads = None,
     mirror: Mirror = None,
 ) -> None:
     """Compute the features of a frozen network for a study and binding. Covers all dataset
     samples; all baselines with this network share them."""
-    job = Job("encode", config, override, settings, root, study=study, baseline=network)
-    study = job.check_binding(study, binding)
-    stages.encode(
-        job.layout,
-        job.settings,
-        study,
-        binding,
-        job.device(device),
-        _cores(threads),
-        mirror or job.mirror,
-    )
+    job = stage.job(study=study, baseline=network)
+    study = stage.study(study, binding)
+    device = stage.key("device", device, "auto")
+    stages.encode(stage.layout, job, study, binding, device, _cores(threads), stage.mirror(mirror))
 
 
-@app.command()
+@_stage
 def train(
+    stage: Stage,
     baseline: BaselineName,
     study: StudyName,
     binding: BindingName,
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
     device: Device = None,
     mirror: Mirror = None,
     keep_weights: Annotated[
@@ -268,74 +247,56 @@ def train(
     ] = None,
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples."""
-    job = Job("train", config, override, settings, root, study=study, baseline=baseline)
-    study = job.check_binding(study, binding)
+    job = stage.job(study=study, baseline=baseline)
+    study = stage.study(study, binding)
     stages.train(
-        job.layout,
-        job.settings,
+        stage.layout,
+        job,
         baseline,
         study,
         binding,
-        job.device(device),
-        job.switch("keep_weights", keep_weights, False),
-        job.switch("tensorboard", tensorboard, False),
-        job.switch("cuda_graphs", cuda_graphs, True),
-        mirror or job.mirror,
+        stage.key("device", device, "auto"),
+        stage.key("keep_weights", keep_weights, False),
+        stage.key("tensorboard", tensorboard, False),
+        stage.key("cuda_graphs", cuda_graphs, True),
+        stage.mirror(mirror),
     )
 
 
-@app.command()
+@_stage
 def tune(
+    stage: Stage,
     baselines: Annotated[
         list[str],
         typer.Argument(
             metavar="BASELINE...",
-            callback=_checked_name,
+            callback=_name,
             help="Baselines from config/baselines, or from the configuration's `baselines_from`.",
         ),
     ],
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
     device: Device = None,
     mirror: Mirror = None,
 ) -> None:
     """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the
     configuration)."""
-    if settings is not None and len(baselines) > 1:
+    if len(baselines) > 1 and stage.config is None:
         raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
-    tasks = {
-        name: Job("tune", config, override, settings, root, baseline=name) for name in baselines
-    }
-    for name, job in tasks.items():
-        stages.tune(job.layout, job.settings, name, job.device(device), mirror or job.mirror)
+    jobs = {name: stage.job(baseline=name) for name in baselines}
+    device = stage.key("device", device, "auto")
+    for name, job in jobs.items():
+        stages.tune(stage.layout, job, name, device, stage.mirror(mirror))
 
 
-@app.command()
-def tabulate(
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
-    threads: Threads = None,
-) -> None:
+@_stage
+def tabulate(stage: Stage, threads: Threads = None) -> None:
     """Make the tables from all finished runs. Names the missing runs."""
-    job = Job("tabulate", config, override, settings, root)
-    stages.tabulate(job.layout, job.settings, _cores(threads))
+    stages.tabulate(stage.layout, stage.job(), _cores(threads))
 
 
-@app.command()
-def plot(
-    config: Config = None,
-    override: Override = None,
-    settings: Settings = None,
-    root: Root = None,
-    threads: Threads = None,
-) -> None:
+@_stage
+def plot(stage: Stage, threads: Threads = None) -> None:
     """Make figures and results/report.html from the tables."""
-    job = Job("plot", config, override, settings, root)
-    stages.plot(job.layout, job.settings, _cores(threads))
+    stages.plot(stage.layout, stage.job(), _cores(threads))
 
 
 @app.command()
@@ -360,7 +321,7 @@ def plan(
     config: Config = None,
     override: Override = None,
     device: Annotated[
-        str | None,
+        Literal["cpu", "cuda"] | None,
         typer.Option(help="cpu or cuda; default: that of --rates, or the configuration's."),
     ] = None,
     gpus: Annotated[int, typer.Option(min=1, help="Estimate for this many GPUs together.")] = 1,
@@ -379,8 +340,6 @@ def plan(
 
     if plan_workflow(config, override, json_output):
         return
-    if device not in (None, "cpu", "cuda"):
-        raise DiagvibError(f"--device {device}: must be cpu or cuda")
     resolved = load_config(config, override)
     estimated = estimate(resolved, device, gpus, rates)
     if json_output:
@@ -424,7 +383,7 @@ def verify(config: Config = None, root: Root = None) -> None:
         raise typer.Exit(1)
 
 
-def _ledger(config: Path | None, root: str | None) -> tuple[str, dict | None]:
+def _ledger(config: Path | None, root: str | None) -> tuple[str, Configuration | None]:
     """The root of a ledger, and the configuration that names it, if one is given."""
     from diagvib.operations.ledger import configured_root
 
@@ -432,7 +391,7 @@ def _ledger(config: Path | None, root: str | None) -> tuple[str, dict | None]:
         raise DiagvibError(f"--config and --root: give one of them; {config} names its root itself")
     if config:
         resolved = load_config(config)
-        return resolved["root"], resolved
+        return resolved.root, resolved
     return check_root(root, "--root") if root else configured_root(), None
 
 

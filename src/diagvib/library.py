@@ -38,6 +38,7 @@ from diagvib.scenes.scene import replicates
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
+from diagvib.settings.jobs import Fetch, Prepare
 from diagvib.studies.binding import Binding, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -344,8 +345,8 @@ def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
             layout.root
         ):  # of several processes, one makes it; free again when that is killed
             if not is_prepared(made):
-                stages.fetch(layout, {"sources": sources}, scene, mirror)
-                stages.prepare(layout, {"sources": sources}, scene)
+                stages.fetch(layout, Fetch(sources=sources), scene, mirror)
+                stages.prepare(layout, Prepare(sources=sources), scene)
     return made
 
 

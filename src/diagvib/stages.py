@@ -1,7 +1,7 @@
 """What each stage's command does: read, call, write. One function per stage, with its name, given
 only its settings.
 
-`settings` is `config.stage_settings` of the stage; `layout` says where files are. Heavy modules are
+`job` is the job's settings, from `settings.jobs`; `layout` says where files are. Heavy modules are
 imported where they are needed, so that drawing does not wait for torch. The jobs of a rule depend
 on the code that its function here uses (`operations.stage_code`), but not on this module itself, so
 whatever affects a result belongs elsewhere.
@@ -17,51 +17,50 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene, source_state
-from diagvib.settings.baselines import is_frozen, network_name
-from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout, job_runs
+from diagvib.settings.baselines import network_name
+from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
-from diagvib.studies.dataset_sample import DatasetSample
-from diagvib.studies.study import SPLITS, parse_study
+from diagvib.studies.study import SPLITS
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
+    from diagvib.settings import jobs
 
 
-def fetch(layout: Layout, settings: dict, scene: str, mirror: Path | None) -> None:
+def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Path | None) -> None:
     """Fetch a scene's source files to data/raw and check their hashes; then write the digests."""
     known = load_scene(scene)
-    if files := known.raw_files(settings["sources"]):
+    if files := known.raw_files(job.sources):
         known.fetch(layout.raw(scene), mirror)
         write_json(layout.source_state(scene), {"state": source_state(scene, mirror)})
         write_digests(layout.raw(scene), files)
 
 
-def prepare(layout: Layout, settings: dict, scene: str) -> None:
+def prepare(layout: Layout, job: jobs.Prepare, scene: str) -> None:
     """Prepare the data that a scene renders from, from its source files; then write the digests."""
     known = load_scene(scene)
     (layout.prepared(scene) / DIGESTS_FILE).unlink(
         missing_ok=True
     )  # the old one must not vouch for new files
-    known.make(layout.raw(scene), layout.prepared(scene), settings["sources"])
+    known.make(layout.raw(scene), layout.prepared(scene), job.sources)
     write_digests(layout.prepared(scene), known.prepared_files(layout.prepared(scene)))
 
 
-def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
+def draw(layout: Layout, job: jobs.Draw, study: str, binding: str) -> None:
     """Draw the recipes of a (study, binding): all dataset samples and splits in one file."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
 
-    definition = parse_study(study, {"title": study, "meaning": study, **settings["study"]})
+    definition, made = job.definition(study), job.plain()
     scene = load_scene(definition.scene)
     bound, catalogue = (
         bind(definition, binding, scene.factors),
         scene.catalogue(layout.prepared(definition.scene)),
     )
-    samples = [DatasetSample(**sample) for sample in settings["dataset_samples"]]
-    recipes = draw_recipes(definition, bound, samples, settings["counts"], scene, catalogue)
+    recipes = draw_recipes(definition, bound, job.dataset_samples, job.counts, scene, catalogue)
     write_recipes(
         layout.recipes(study, binding),
         recipes,
@@ -70,11 +69,11 @@ def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
             "binding": binding,
             "roles": dict(zip(definition.bound, bound.factors, strict=True)),
             "scene": definition.scene,
-            "samples": len(samples),
+            "samples": len(job.dataset_samples),
             "seed": "sha256 of study/binding/sample/split",
-            "counts": settings["counts"],
-            "definition": settings["study"],
-            "dataset_samples": settings["dataset_samples"],
+            "counts": made["counts"],
+            "definition": made["study"],
+            "dataset_samples": made["dataset_samples"],
             "sources": catalogue.sources,
             "comparable": catalogue.comparable,
             "sources_digest": catalogue.digest,
@@ -83,7 +82,7 @@ def draw(layout: Layout, settings: dict, study: str, binding: str) -> None:
 
 
 def render(
-    layout: Layout, settings: dict, study: str, binding: str, device: str, threads: int
+    layout: Layout, job: jobs.Render, study: str, binding: str, device: str, threads: int
 ) -> None:
     """Render the image files of a (study, binding), one per dataset sample and split; then write
     the digests."""
@@ -94,10 +93,10 @@ def render(
     from diagvib.images.files import write_images
 
     torch.set_num_threads(threads)
-    datasets = _recipes(layout, settings, study, binding, resolve_device(device))
+    datasets = _recipes(layout, job, study, binding, resolve_device(device))
     files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
-        for sample in range(settings["samples"]):
+        for sample in range(job.samples):
             for split in SPLITS:
                 write_images(
                     files.path(sample, split),
@@ -111,23 +110,26 @@ def render(
 
 
 def _recipes(
-    layout: Layout, settings: dict, study: str, binding: str, device: torch.device
+    layout: Layout,
+    job: jobs.Render | jobs.Encode | jobs.Train | jobs.Tune,
+    study: str,
+    binding: str,
+    device: torch.device,
 ) -> RenderedRecipes:
     from diagvib.images.datasets import RenderedRecipes
 
-    scene = load_scene(settings["scene"])
     return RenderedRecipes(
         layout.recipes(study, binding),
-        scene,
-        layout.prepared(settings["scene"]),
-        settings["image_size"],
+        load_scene(job.scene),
+        layout.prepared(job.scene),
+        job.image_size,
         device,
     )
 
 
 def encode(
     layout: Layout,
-    settings: dict,
+    job: jobs.Encode,
     study: str,
     binding: str,
     device: str,
@@ -139,34 +141,44 @@ def encode(
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
-    chosen, encoder = resolve_device(device), settings["encoder"]
+    chosen, encoder = resolve_device(device), job.plain()["encoder"]
     encode(
         Encoding(encoder, chosen, threads, mirror and mirror / "weights"),
-        _datasets(layout, settings, study, binding, chosen),
-        settings["samples"],
+        _images(layout, job, study, binding, chosen),
+        job.samples,
         layout.features(network_name(encoder), study, binding),
     )
 
 
-def _datasets(
-    layout: Layout, settings: dict, study: str, binding: str, device: torch.device
+def _images(
+    layout: Layout,
+    job: jobs.Encode | jobs.Train | jobs.Tune,
+    study: str,
+    binding: str,
+    device: torch.device,
 ) -> Datasets:
-    """The source of a training's images for a (study, binding): files, recipes rendered on
-    `device`, or, for a frozen network, its features."""
+    """The images of a (study, binding): files, or recipes rendered on `device`."""
     from diagvib.images.datasets import ImageFiles
+
+    if job.images == "parquet":
+        return ImageFiles(layout.images(study, binding))
+    return _recipes(layout, job, study, binding, device)
+
+
+def _datasets(
+    layout: Layout, job: jobs.Train | jobs.Tune, study: str, binding: str, device: torch.device
+) -> Datasets:
+    """What a training reads of a (study, binding): images, or a frozen network's features."""
     from diagvib.images.features import FeatureFiles
 
-    if "baseline" in settings and is_frozen(settings["baseline"]):
-        return FeatureFiles(layout.features(network_name(settings["baseline"]), study, binding))
-
-    if settings["images"] == "parquet":
-        return ImageFiles(layout.images(study, binding))
-    return _recipes(layout, settings, study, binding, device)
+    if network := network_name(job.settings):
+        return FeatureFiles(layout.features(network, study, binding))
+    return _images(layout, job, study, binding, device)
 
 
 def train(
     layout: Layout,
-    settings: dict,
+    job: jobs.Train,
     baseline: str,
     study: str,
     binding: str,
@@ -184,22 +196,18 @@ def train(
     from diagvib.training.run import Folders, Job, train_runs
 
     chosen = resolve_device(device)
-    job = Job(
-        settings["baseline"],
-        Protocol(**settings["training"]),
-        chosen,
-        _datasets(layout, settings, study, binding, chosen),
-        keep_weights,
-        cuda_graphs,
-        layout.prepared(settings["scene"]),
-        mirror and mirror / "weights",
-    )
-    runs, folder = (
-        job_runs(settings, baseline, study, binding),
-        layout.runs(baseline, study, binding),
-    )
+    runs, folder = job.runs(baseline, study, binding), layout.runs(baseline, study, binding)
     train_runs(
-        job,
+        Job(
+            job.settings,
+            Protocol(**dict(job.training)),
+            chosen,
+            _datasets(layout, job, study, binding, chosen),
+            keep_weights,
+            cuda_graphs,
+            layout.prepared(job.scene),
+            mirror and mirror / "weights",
+        ),
         runs,
         Folders(
             folder,
@@ -212,7 +220,7 @@ def train(
 
 
 def tune(
-    layout: Layout, settings: dict, baseline: str, device: str, mirror: Path | None = None
+    layout: Layout, job: jobs.Tune, baseline: str, device: str, mirror: Path | None = None
 ) -> None:
     """Make the table of a baseline's tuning, and the entry with the best settings for
     config/baselines."""
@@ -221,36 +229,36 @@ def tune(
     from diagvib.training.trials import Task
     from diagvib.training.tuning import tune
 
-    chosen, tuning, datasets = resolve_device(device), settings["tuning"], {}
+    chosen, tuning, datasets = resolve_device(device), job.tuning, {}
     for binding in tuning_bindings(tuning):
-        _check_tuning_images(layout, settings, binding)
-        datasets[binding] = _datasets(layout, settings, tuning["study"], binding, chosen)
+        _check_tuning_images(layout, job, binding)
+        datasets[binding] = _datasets(layout, job, tuning.study, binding, chosen)
     task = Task(
         baseline,
-        settings["baseline"],
-        tuning,
+        job.settings,
+        tuning.model_dump(mode="json"),
         datasets,
         layout.tuning,
         layout.tuned(baseline),
-        Protocol(**settings["training"]),
+        Protocol(**dict(job.training)),
         chosen,
-        layout.prepared(settings["scene"]),
+        layout.prepared(job.scene),
         mirror and mirror / "weights",
     )
     tune(task)
 
 
-def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
+def _check_tuning_images(layout: Layout, job: jobs.Tune, binding: str) -> None:
     """DiagvibError, saying how to make them, if the images for tuning on a binding are missing."""
     from diagvib.images.datasets import ImageFiles
 
-    tuning = settings["tuning"]
-    if is_frozen(settings["baseline"]):
+    if network_name(job.settings):
         return  # missing features are named when they are read
-    study, files = tuning["study"], ImageFiles(layout.images(tuning["study"], binding))
+    study = job.tuning.study
+    files = ImageFiles(layout.images(study, binding))
     needed = (
-        [files.path(sample, split) for sample in tuning["samples"] for split in SPLITS]
-        if settings["images"] == "parquet"
+        [files.path(sample, split) for sample in job.tuning.samples for split in SPLITS]
+        if job.images == "parquet"
         else [layout.recipes(study, binding)]
     )
     missing = next((path for path in needed if not path.exists()), None)
@@ -262,15 +270,15 @@ def _check_tuning_images(layout: Layout, settings: dict, binding: str) -> None:
         )
 
 
-def tabulate(layout: Layout, settings: dict, threads: int) -> None:
+def tabulate(layout: Layout, job: jobs.Tabulate, threads: int) -> None:
     """Make the tables of all runs and their headline numbers; runs that do not exist, or are not
     those that the settings ask for, are marked as missing."""
     from diagvib.operations.asked import runs_asked_for
     from diagvib.results.scores import write_scores
     from diagvib.results.tables import read_tables, tabulate
 
-    expected = runs_asked_for(layout, settings)
-    runs = tabulate(layout.all_runs, layout.tables, expected, settings, threads, layout.tuning)
+    expected = runs_asked_for(layout, job)
+    runs = tabulate(layout.all_runs, layout.tables, expected, job.plain(), threads, layout.tuning)
     write_scores(read_tables(layout.tables), layout.metrics)
     _say_missing(runs, layout.tables / "tables.md")
 
@@ -282,14 +290,14 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
         print(said, file=sys.stderr, flush=True)
 
 
-def plot(layout: Layout, settings: dict, threads: int) -> None:
+def plot(layout: Layout, job: jobs.Plot, threads: int) -> None:
     """Draw every figure, and write the report."""
     from diagvib.report.figure import Material
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
 
     folders = layout.all_images, layout.all_runs, layout.prepared
-    material = Material(layout.tables, settings, *folders)
+    material = Material(layout.tables, job.plain(), *folders)
     drawn = draw_figures(material, layout.figures, threads)
     write_report(material, drawn, layout.figures, layout.report)
     _say_missing(material.frames["runs"], layout.report)

@@ -1,7 +1,8 @@
 """The one exception that is meant for users."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class DiagvibError(Exception):
@@ -14,6 +15,15 @@ class DiagvibError(Exception):
 
 class Diverged(DiagvibError):
     """A training run whose loss is no longer a number."""
+
+
+@contextmanager
+def within(where: str) -> Iterator[None]:
+    """A DiagvibError raised inside begins with `where`, such as a file and a key."""
+    try:
+        yield
+    except DiagvibError as error:
+        raise DiagvibError(f"{where}: {error}") from None
 
 
 # The number of known names that a message shows of a long list.

@@ -5,6 +5,7 @@ import inspect
 import re
 import reprlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -78,6 +79,12 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
+    def __getitem__(self, key: str) -> Any:  # until every room uses attributes
+        return getattr(self, key)
+
+    def get(self, key: str, otherwise: Any = None) -> Any:
+        return getattr(self, key, otherwise)
+
 
 class Misplaced(ValueError):
     """For validators of a whole record: the problem with the value at `path` inside it, such as
@@ -86,6 +93,15 @@ class Misplaced(ValueError):
     def __init__(self, path: str, problem: str):
         super().__init__(problem)
         self.path = path
+
+
+@contextmanager
+def misplaced(path: str) -> Iterator[None]:
+    """For validators: a DiagvibError raised inside is the problem with the value at `path`."""
+    try:
+        yield
+    except DiagvibError as error:
+        raise Misplaced(path, str(error)) from None
 
 
 def validated(kind: type[Kind], value: object, where: str) -> Kind:

@@ -42,13 +42,13 @@ def family(name: str) -> str:
     )
 
 
-def check_model(model: dict | None, where: str) -> None:
-    """DiagvibError, beginning with `where`, if a baseline's `model` is a user's own and is not
-    there. Its module is read, not run."""
+def check_model(model: dict | None) -> None:
+    """DiagvibError if a baseline's `model` is a user's own and is not there. Its module is read,
+    not run."""
     if model is None or family(model["name"]) != "own":
         return
     module, _, function = model["name"].partition(":")
-    path, where = find_source(module), f"{where}: {model['name']} cannot be"
+    path, where = find_source(module), f"{model['name']} cannot be"
     if path is None:
         raise DiagvibError(
             f"{where} found: there is no module {module}, neither installed nor in the current folder"

@@ -7,38 +7,34 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
 from diagvib.settings.baselines import network_name
-from diagvib.settings.config import stage_settings
-from diagvib.settings.grid import Layout, Run, expected_runs, job_runs, train_jobs
+from diagvib.settings.configuration import Configuration
+from diagvib.settings.grid import Layout, Run, expected_runs, train_jobs
+from diagvib.settings.jobs import Train, stage_settings
 from diagvib.studies.study import SPLITS
 from diagvib.training.code_digest import code_digest
 from diagvib.training.finished_runs import digest_of_images, what_makes
 
 
-def asked_for(layout: Layout, settings: dict, *names: str) -> dict[Run, dict]:
-    """What makes each run of a train job, given what is on disk now; arguments as for
-    `job_runs`."""
-    code = _code(json.dumps(settings["baseline"]), settings["scene"], settings["images"])
+def asked_for(layout: Layout, job: Train, *names: str) -> dict[Run, dict]:
+    """What makes each run of a train job, given what is on disk now. names: baseline, study and
+    binding."""
+    made = job.plain()
+    settings = made["baseline"]
+    code = _code(json.dumps(settings), job.scene, job.images)
     return {
-        run: what_makes(
-            run,
-            settings["baseline"],
-            settings["training"],
-            code,
-            _image_digests(layout, settings, run),
-        )
-        for run in job_runs(settings, *names)
+        run: what_makes(run, settings, made["training"], code, _image_digests(layout, job, run))
+        for run in job.runs(*names)
     }
 
 
-def runs_asked_for(layout: Layout, config: dict) -> list[dict]:
+def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     """`grid.expected_runs`, each with what it must be made with, `asked`. config: at least the
     settings of the stage `tabulate`."""
+    job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
     asked = [
         one
         for baseline, study, binding in train_jobs(config)
-        for one in asked_for(
-            layout, stage_settings(config, "train", study, baseline), baseline, study, binding
-        ).values()
+        for one in asked_for(layout, job(baseline, study), baseline, study, binding).values()
     ]
     runs = zip(expected_runs(config), asked, strict=True)
     return [{**run, "asked": one} for run, one in runs]
@@ -49,16 +45,19 @@ def _code(settings: str, scene: str, images: str) -> str:
     return code_digest(json.loads(settings), "diagvib.training.run", scene, images)
 
 
-def _image_digests(layout: Layout, settings: dict, run: Run) -> dict[str, str] | None:
+def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
     try:
-        if network := network_name(settings["baseline"]):
+        if network := network_name(job.settings):
             noted = read_json(layout.features(network, run.study, run.binding) / FEATURES_FILE)
             return {split: noted[f"{run.dataset}/{split}"]["sha256"] for split in SPLITS}
-        if settings["images"] == "parquet":
+        if job.images == "parquet":
             noted = read_json(layout.digests(run.study, run.binding))
             return {split: noted[f"{run.dataset}/{split}.parquet"] for split in SPLITS}
-        noted, size = read_metadata(layout.recipes(run.study, run.binding)), settings["image_size"]
-        made = {"sources_digest": noted["sources_digest"], "image_shape": [size, size, 3]}
+        noted = read_metadata(layout.recipes(run.study, run.binding))
+        made = {
+            "sources_digest": noted["sources_digest"],
+            "image_shape": [job.image_size, job.image_size, 3],
+        }
         return {
             split: digest_of_images(
                 {**made, "recipe_digest": noted["digests"][f"{run.dataset}/{split}"]}

@@ -16,6 +16,7 @@ from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import stages_of
 from diagvib.operations.provenance import PROVENANCE
 from diagvib.operations.records import RECORDS
+from diagvib.settings.configuration import Configuration, ResolvedBaseline
 
 _CONFIG = "config/config.yaml"
 
@@ -24,28 +25,30 @@ def config_of(root: str) -> Path:
     return Path(root) / "config.yaml"
 
 
-def configuration_text(config: dict) -> str:
+def configuration_text(config: Configuration) -> str:
     """A resolved configuration as YAML that resolves to it, without the folder in which this
     machine keeps its sources."""
     return _yaml(
         {
-            **config,
+            **config.model_dump(mode="json", exclude={"baselines"}),
             "mirror": None,
-            "baselines": [_chosen(entry, config) for entry in config["baselines"]],
+            "baselines": [_chosen(entry, config) for entry in config.baselines],
         }
     )
 
 
-def _chosen(entry: dict, config: dict) -> str | dict:
+def _chosen(entry: ResolvedBaseline, config: Configuration) -> str | dict:
     """What a configuration says of a baseline, whose settings are in config/baselines."""
-    narrowed = {key: entry[key] for key in ("studies", "bindings") if entry[key] != config[key]}
-    epochs = (
-        {"max_epochs": entry["settings"]["max_epochs"]} if "max_epochs" in entry["settings"] else {}
-    )
-    return {"name": entry["name"], **narrowed, **epochs} if narrowed or epochs else entry["name"]
+    narrowed = {
+        key: getattr(entry, key)
+        for key in ("studies", "bindings")
+        if getattr(entry, key) != getattr(config, key)
+    }
+    epochs = {key: entry.settings[key] for key in ("max_epochs",) if key in entry.settings}
+    return {"name": entry.name, **narrowed, **epochs} if narrowed or epochs else entry.name
 
 
-def write_root_stages(root: str, config: dict) -> None:
+def write_root_stages(root: str, config: Configuration) -> None:
     """config: resolved, of this root."""
     made = read_yaml(stages_of("."))
     stages = {name: _of_root(stage, root, config) for name, stage in made["stages"].items()}
@@ -62,7 +65,7 @@ def write_root_stages(root: str, config: dict) -> None:
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
 
 
-def _of_root(stage: dict, root: str, config: dict) -> dict:
+def _of_root(stage: dict, root: str, config: Configuration) -> dict:
     """A stage of dvc.yaml for a root: run from the same folder, on the root's files."""
     command, _, targets = stage["cmd"].partition(" all")
     own = {
@@ -70,7 +73,7 @@ def _of_root(stage: dict, root: str, config: dict) -> dict:
         "cmd": f"{command} all --configfile {quote(str(config_of(root)))}"
         + (f" --{targets}" if targets else ""),
     }
-    further = [*config["studies_from"], *config["baselines_from"]]
+    further = [*config.studies_from, *config.baselines_from]
     own["deps"] = [*(_path(path, root) for path in stage.get("deps", [])), *further]
     if "params" in stage:
         own["params"] = [

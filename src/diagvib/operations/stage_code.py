@@ -7,8 +7,8 @@ from pathlib import Path
 from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.scenes import scene_entries
 from diagvib.settings.baselines import load_settings, network_name
-from diagvib.settings.config import stage_settings
 from diagvib.settings.grid import scenes, study_of
+from diagvib.settings.jobs import stage_settings
 from diagvib.studies.study import study_files
 from diagvib.training import code_digest
 
@@ -35,11 +35,13 @@ def stage_code(
         chosen = []
     entries = [entry for name in chosen for entry in scene_entries(name)]
     if baseline:
-        settings = stage_settings(config, stage, study, baseline)
+        job = stage_settings(config, stage, study, baseline)
         if stage == "encode":
-            model = {**settings["encoder"]["model"], "frozen": False}
-            settings = {"baseline": {"model": model, "method": {"name": "erm"}}}
-        entries += code_digest.baseline_entries(settings["baseline"])
+            model = {**job.plain()["encoder"]["model"], "frozen": False}
+            settings = {"model": model, "method": {"name": "erm"}}
+        else:
+            settings = job.settings
+        entries += code_digest.baseline_entries(settings)
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
         entries += map(Path, study_files(config["studies_from"]))

@@ -9,7 +9,6 @@ else (by hand, by another clone, from code that was edited while a job ran). `sn
 vouches for files without a record; with `--rerun-triggers mtime` all are trusted.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ from diagvib.images import made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import source_state
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
+from diagvib.settings.jobs import read_settings
 from diagvib.training.finished_runs import LAST, differing
 
 
@@ -82,13 +82,14 @@ def _asked_for(config: dict, job) -> Iterator[tuple[Path, dict]]:
             yield layout.source_state(scene), {"state": state}
     if job.rule.name not in ("draw", "render", "train"):
         return
-    settings = json.loads(job.params.settings)
+    settings = read_settings(job.params.settings, job.rule.name)
     recipes = layout.recipes(names.study, names.binding)
     if job.rule.name == "draw":
         keys = ("counts", "dataset_samples")
-        yield recipes, {"definition": settings["study"], **{key: settings[key] for key in keys}}
+        made = settings.plain()
+        yield recipes, {"definition": made["study"], **{key: made[key] for key in keys}}
     elif job.rule.name == "render":
-        asked = made_from(read_metadata(recipes), settings["image_size"])
+        asked = made_from(read_metadata(recipes), settings.image_size)
         yield layout.digests(names.study, names.binding), asked
     else:
         of_job = names.baseline, names.study, names.binding

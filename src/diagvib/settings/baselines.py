@@ -9,20 +9,36 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Misplaced, Strict, text_like, unique, validated
+from diagvib.foundation.validation import (
+    Misplaced,
+    Name,
+    Strict,
+    misplaced,
+    text_like,
+    unique,
+    validated,
+)
 from diagvib.foundation.versions import once_per_version
-from diagvib.methods.registry import METHODS, Declaration, declaration
+from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import PACKAGES, check_model, family
 
 Positive = Annotated[float, Field(gt=0, le=1000)]
@@ -33,14 +49,9 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 # or the last.
 SELECTION = "val_loss|val_accuracy|val_worst_group(_cue_[1-9])?|val_environment_accuracy|last"
 AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
-# Keys of earlier versions -> what replaces them.
-_FORMER = {
-    "kind": "model, method or both",
-    "options": "model.options, or a key of method",
-    "lr": "optimiser.lr",
-    "betas": "optimiser.betas",
-}
 _OWN = r"\w+(\.\w+)*:\w+"
+
+
 # Keys of a frozen `model`, which others do not have.
 _OF_FEATURES = ("input", "layer", "dtype", "head")
 SHA256 = "^[0-9a-fA-F]{8,64}$"
@@ -94,6 +105,10 @@ class Mlp(Strict):
     """A head with one hidden layer."""
 
     mlp: int = Field(ge=1, le=65536, description="Units of the hidden layer.")
+
+
+# A model or method without options may be given by its name alone.
+_NAMED = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
 
 
 class ModelSettings(Strict):
@@ -166,15 +181,37 @@ class ModelSettings(Strict):
                 raise Misplaced(key, "this is for features; it needs frozen: true")
         return self
 
+    @model_serializer(mode="wrap")
+    def _given(self, dump: Callable) -> dict:
+        return {
+            key: value
+            for key, value in dump(self).items()
+            if value is not None or key not in _OF_FEATURES
+        }
+
 
 class MethodSettings(Strict):
-    """How it learns: the method's name, and its own options as further keys."""
+    """How it learns: the method's name, and its own options as further keys; those that are not
+    given get their defaults."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, JsonValue]
     name: text_like(
         rf"[\w.-]+|{_OWN}", f"{', '.join(METHODS)}, or your own as package.module:Class is needed"
     )
+
+    @model_validator(mode="after")
+    def _complete(self) -> "MethodSettings":
+        try:
+            schemas = option_schemas(self.name)
+        except DiagvibError as error:
+            raise ValueError(str(error).removeprefix("method: ")) from None
+        for key, value in self.model_extra.items():
+            with misplaced(key):
+                if key not in schemas:
+                    raise unknown_name("option", key, schemas)
+                _check_option(value, schemas[key])
+        return self.model_construct(name=self.name, **_defaults(schemas) | self.model_extra)
 
 
 class Adam(Strict):
@@ -197,15 +234,18 @@ class Sgd(Strict):
     weight_decay: NotNegative = 0.0
 
 
-class Baseline(Strict):
-    """One entry of config/baselines."""
+class BaselineSettings(Strict):
+    """A model, a method, an optimiser, and how they are used. As plain data, without the keys that
+    have no value."""
 
-    model: ModelSettings | None = Field(
+    model: Annotated[ModelSettings, _NAMED] | None = Field(
         None,
         description="A name, or a name with further keys; none if the method "
         "builds its own network.",
     )
-    method: MethodSettings = Field(description="A name, or a name with the method's options.")
+    method: Annotated[MethodSettings, _NAMED] = Field(
+        description="A name, or a name with the method's options."
+    )
     optimiser: Adam | AdamW | Sgd = Field(discriminator="name")
     batch_size: int = Field(ge=2, le=65536, description="Images per training step.")
     drop_last: bool | None = Field(
@@ -240,23 +280,53 @@ class Baseline(Strict):
     max_epochs: int | None = Field(
         None, ge=1, le=100_000, description="Overrides training.max_epochs."
     )
+
+    @field_validator("depends")
+    @classmethod
+    def _exist(cls, files: list[str] | None) -> list[str] | None:
+        for file in files or ():
+            if not Path(file).is_file():
+                raise ValueError(f"{file}: no such file")
+        return files
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "BaselineSettings":
+        own = declaration(self.method.name).own_network
+        if own and self.model:
+            raise Misplaced(
+                "model", f"method {self.method.name} builds its own network; leave out this key"
+            )
+        if not own and not self.model:
+            raise Misplaced("model", f"the key is missing, but method {self.method.name} needs it")
+        with misplaced("model"):
+            check_model(self.model and self.model.model_dump())
+        if self.model and self.model.frozen:
+            self._check_frozen()
+        return self
+
+    def _check_frozen(self) -> None:
+        """A frozen network's head is trained on features alone."""
+        declared = declaration(self.method.name)
+        reads = "changes pixels" if declared.pixels else "needs images" if declared.needs else None
+        if reads or self.augment:
+            raise Misplaced(
+                "model.frozen",
+                "its head is trained on stored features, but "
+                + (f"method {self.method.name} {reads}" if reads else "augment changes pixels")
+                + "; choose another method, or frozen: false",
+            )
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: Callable) -> dict:
+        return {
+            key: value for key, value in dump(self).items() if value is not None or key == "model"
+        }
+
+
+class Baseline(BaselineSettings):
+    """One entry of config/baselines."""
+
     origin: str = Field(min_length=1, description="Where the values come from.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_former_keys(cls, value):
-        for key in value if isinstance(value, dict) else ():
-            if key in _FORMER:
-                raise Misplaced(
-                    key,
-                    f"this key is now {_FORMER[key]}; see the top of config/baselines/diagvib6.yaml",
-                )
-        return value
-
-    @field_validator("model", "method", mode="before")
-    @classmethod
-    def _named(cls, value):
-        return {"name": value} if isinstance(value, str) else value
 
 
 class EncoderSettings(Strict):
@@ -266,17 +336,12 @@ class EncoderSettings(Strict):
     normalise: Literal["dataset", "imagenet"] | None
 
 
+# Folders and files are named after baselines.
+_Entries = Annotated[dict[Name, object], Field(min_length=1)]
+
+
 def _entries(path: Path) -> dict[str, object]:
-    entries = read_yaml(path)
-    if not isinstance(entries, dict) or not entries:
-        raise DiagvibError(f"{path}: must be a mapping of baseline names to settings")
-    for name in entries:  # folders and files are named after baselines
-        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", name):
-            raise DiagvibError(
-                f"{path}: {one_line(repr(name), 120)} is not a valid name of a baseline; use at most 64 "
-                "letters, digits, '_', '-' and '.', beginning with a letter or digit"
-            )
-    return entries
+    return validated(_Entries, read_yaml(path), str(path))
 
 
 @cache
@@ -334,39 +399,12 @@ def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
     """An entry with all defaults, as plain data: model (None if the method builds its own), method
-    with all its options and what it is told, optimiser, batch_size, normalise, origin; max_epochs,
-    augment, depends and selection if given.
+    with all its options and its supervision, optimiser, batch_size, normalise, origin; max_epochs,
+    augment, depends, drop_last and selection if given.
 
     DiagvibError naming file (`where`), entry and key for whatever is wrong.
     """
-    settings = _read(entry, name, where)
-    settings["method"] = _complete_method(settings["method"], where, f"{name}.method")
-    own = declaration(settings["method"]["name"], f"{where}: {name}.method").own_network
-    if own and settings["model"]:
-        raise DiagvibError(
-            f"{where}: {name}.model: method {settings['method']['name']} builds its own network; "
-            "leave out this key"
-        )
-    if not own and not settings["model"]:
-        raise DiagvibError(f"{where}: the key {name}.model is missing")
-    check_model(settings["model"], f"{where}: {name}.model")
-    _check_frozen(settings, f"{where}: {name}")
-    return settings
-
-
-def _check_frozen(settings: dict, where: str) -> None:
-    """DiagvibError if a frozen network's head cannot be trained on features alone."""
-    if not is_frozen(settings):
-        return
-    method = settings["method"]["name"]
-    declared = declaration(method)
-    reads = "changes pixels" if declared.pixels else "needs images" if declared.needs else None
-    if reads or "augment" in settings:
-        raise DiagvibError(
-            f"{where}.model.frozen: its head is trained on stored features, but "
-            + (f"method {method} {reads}" if reads else "augment changes pixels")
-            + "; choose another method, or frozen: false"
-        )
+    return validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
 
 
 def is_frozen(settings: Mapping) -> bool:
@@ -394,35 +432,10 @@ def network_name(settings: Mapping) -> str | None:
     return f"{name}-{hashlib.sha256(text).hexdigest()[:8]}"
 
 
-def read_baseline(settings: object, where: str) -> dict:
-    """The result of `complete` without the origin, as jobs get it. DiagvibError naming `where` and
-    the wrong key.
-
-    The method's options are not checked again.
-    """
-    entry = {"origin": where, **settings} if isinstance(settings, dict) else settings
-    return {key: value for key, value in _read(entry, "baseline", where).items() if key != "origin"}
-
-
-def _read(entry: object, name: str, where: str) -> dict:
-    settings = validated(dict[str, Baseline], {name: entry}, where)[name].model_dump()
-    absent = next((file for file in settings["depends"] or () if not Path(file).is_file()), None)
-    if absent is not None:
-        raise DiagvibError(f"{where}: {name}.depends: {absent}: no such file")
-    if settings["model"]:
-        settings["model"] = {
-            key: value
-            for key, value in settings["model"].items()
-            if value is not None or key not in _OF_FEATURES
-        }
-    return {key: value for key, value in settings.items() if value is not None or key == "model"}
-
-
 def shortened(settings: dict) -> dict:
     """The result of `complete` without defaults: an entry for people to read."""
-    entry = Baseline.model_validate({**settings, "method": changed(settings["method"])}).model_dump(
-        exclude_defaults=True
-    )
+    entry = Baseline.model_validate(settings).model_dump(exclude_defaults=True)
+    entry["method"] = changed(settings["method"])
     return {
         key: value["name"] if key in ("model", "method") and list(value) == ["name"] else value
         for key, value in entry.items()
@@ -431,48 +444,38 @@ def shortened(settings: dict) -> dict:
 
 def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
-    declared = declaration(method["name"])
-    usual = {
-        "supervision": declared.supervision[0],
-        **{key: schema["default"] for key, schema in declared.options.items()},
-    }
+    usual = _defaults(option_schemas(method["name"]))
     return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
 
 
-def _complete_method(given: dict, where: str, place: str) -> dict:
-    """A method's settings with the defaults of its options."""
-    declared = declaration(given["name"], f"{where}: {place}")
-    schemas = {"supervision": _supervision_schema(declared), **declared.options}
-    for key, value in given.items():
-        if key == "name":
-            continue
-        if key not in schemas:
-            raise unknown_name(
-                "key", f"{place}.{key}", [f"{place}.{known}" for known in schemas], where
-            )
-        _check_option(value, schemas[key], f"{where}: {place}.{key}")
-    return {
-        "name": given["name"],
-        **{key: schema["default"] for key, schema in schemas.items()},
-        **given,
+def option_schemas(method: str) -> dict[str, dict]:
+    """The JSON schema of each option of a method, and of its supervision. Single cues are named by
+    their number in the study."""
+    declared = declaration(method)
+    words = [
+        word
+        for supervision in declared.supervision
+        for word in (
+            [f"cue-{number}" for number in range(1, 10)] if supervision == "cue" else [supervision]
+        )
+    ]
+    supervision = {
+        "description": "Which labels besides the target the method uses.",
+        "enum": words,
+        "default": words[0],
     }
+    return {"supervision": supervision, **declared.options}
 
 
-def _check_option(value: JsonValue, schema: dict, place: str) -> None:
-    from jsonschema.exceptions import (
-        SchemaError,
-    )  # here, so that jobs with complete settings do not need it
+def _defaults(schemas: dict[str, dict]) -> dict[str, JsonValue]:
+    return {key: schema["default"] for key, schema in schemas.items()}
 
-    try:
-        _validator().check_schema(schema)
-    except SchemaError as error:
-        raise DiagvibError(
-            f"{place}: the method declares an invalid JSON schema: {one_line(error.message)}"
-        ) from None
+
+def _check_option(value: JsonValue, schema: dict) -> None:
     for error in _validator()(schema).iter_errors(value):
         dot = isinstance(error.instance, str) and re.fullmatch(r"\d+e-?\d+", error.instance)
         hint = "; write it with a dot, like 2.0e-4" if dot else ""  # YAML 1.1 reads 2e-4 as text
-        raise DiagvibError(f"{place}: {one_line(error.message)}{hint}")
+        raise DiagvibError(f"{one_line(error.message)}{hint}")
 
 
 @cache
@@ -496,34 +499,17 @@ def _validator() -> type:
     )
 
 
-def _supervision_schema(declared: Declaration) -> dict:
-    """What a method may be told; single cues are named by their number in the study."""
-    words = [
-        word
-        for supervision in declared.supervision
-        for word in (
-            [f"cue-{number}" for number in range(1, 10)] if supervision == "cue" else [supervision]
-        )
-    ]
-    return {"description": "What the method is told.", "enum": words, "default": words[0]}
-
-
 def schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
     entry = Baseline.model_json_schema()
     definitions = entry.pop("$defs")
     own = definitions.pop("MethodSettings")
     for name in METHODS:
-        declared = declaration(name)
         definitions[f"method_{name}"] = {
             "type": "object",
             "required": ["name"],
             "additionalProperties": False,
-            "properties": {
-                "name": {"const": name},
-                "supervision": _supervision_schema(declared),
-                **declared.options,
-            },
+            "properties": {"name": {"const": name}, **option_schemas(name)},
         }
     definitions["method_own"] = {
         **own,

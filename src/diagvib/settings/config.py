@@ -1,73 +1,29 @@
-"""The configuration: read, validated, resolved; and the part of it that each stage depends on."""
+"""The configuration: read, validated, resolved."""
 
-import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from pydantic import create_model
-
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.files import definition_path, parse_yaml, read_yaml
-from diagvib.foundation.validation import Strict, validated
+from diagvib.foundation.validation import validated
+from diagvib.methods.registry import check_scene
+from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import (
-    EncoderSettings,
-    baseline_names,
-    encoder_settings,
-    load_settings,
-    read_baseline,
+from diagvib.settings.baselines import load_settings
+from diagvib.settings.configuration import (
+    BaselineChoice,
+    Configuration,
+    ResolvedBaseline,
+    Root,
+    Tuning,
 )
-from diagvib.settings.configuration import BaselineChoice, Configuration, Root
-from diagvib.settings.grid import (
-    check_method,
-    dataset_count,
-    folder_name,
-    networks,
-    own_names,
-    study_bindings,
-    study_of,
-)
-from diagvib.settings.tuning import check_tuning, of_baseline, searched_studies
+from diagvib.settings.grid import dataset_count, folder_name, study_bindings, study_of
+from diagvib.settings.search_space import read_ranges, search_space
+from diagvib.settings.tuning import tuned_baselines
 from diagvib.studies.binding import bind, read_binding
-from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.rows import SPLITS
 from diagvib.studies.scarcity import check_counts
 from diagvib.studies.study import Study, load_studies
-
-# The part of the configuration that each stage may know. A job gets this and no more, and is rerun
-# when it changes.
-_TABLE_KEYS = (
-    "sources",
-    "studies",
-    "studies_from",
-    "bindings",
-    "samples",
-    "counts",
-    "image_size",
-    "images",
-    "baselines",
-    "training",
-)
-STAGE_KEYS = {
-    "fetch": ("sources",),
-    "prepare": ("sources",),
-    "draw": ("samples", "counts"),
-    "render": ("samples", "image_size"),
-    "encode": ("samples", "images", "image_size"),
-    "train": ("samples", "images", "image_size", "training"),
-    "tune": ("images", "image_size", "training", "tuning"),
-    "tabulate": _TABLE_KEYS,
-    "plot": _TABLE_KEYS,
-}
-# What a stage gets in addition.
-_FURTHER = {
-    "draw": {"study", "dataset_samples"},
-    "render": {"scene"},
-    "encode": {"scene", "encoder"},
-    "train": {"scene", "baseline"},
-    "tune": {"scene", "baseline"},
-}
 
 _SCALAR = re.compile(r"[-+]?\d+(\.\d+)?(e[-+]?\d+)?|null|true|false")
 
@@ -76,7 +32,9 @@ def default_path() -> Path:
     return definition_path("config.yaml")
 
 
-def load_config(path: str | Path | None = None, overrides: list[str] | None = None) -> dict:
+def load_config(
+    path: str | Path | None = None, overrides: list[str] | None = None
+) -> Configuration:
     """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
     resolved.
 
@@ -85,7 +43,7 @@ def load_config(path: str | Path | None = None, overrides: list[str] | None = No
     unknown.
     """
     path = Path(path) if path else default_path()
-    given = config = _mapping(read_yaml(path), path)
+    given = config = validated(dict, read_yaml(path), str(path))
     if not overrides:
         return resolve(given, str(path))
     for override in overrides:
@@ -95,12 +53,6 @@ def load_config(path: str | Path | None = None, overrides: list[str] | None = No
     except DiagvibError:
         resolve(given, str(path))  # the file's own mistakes are named first
         raise
-
-
-def _mapping(value: object, path: str | Path) -> dict:
-    if not isinstance(value, dict):
-        raise DiagvibError(f"{path}: must be a mapping of keys to values")
-    return value
 
 
 def _override(override: str) -> dict:
@@ -125,27 +77,33 @@ def typed(value):
     )
 
 
-def resolve(config: dict, where: str) -> dict:
+def resolve(given: dict, where: str) -> Configuration:
     """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
     where: the file named in messages. DiagvibError for the first problem found.
     """
-    checked = validated(Configuration, _merged(config, read_yaml(default_path())), where)
-    config = checked.model_dump()
-    config["root"] = check_root(config["root"], where)
-    studies = load_studies(config["studies_from"])
-    config["studies"] = own_names(config["studies"], config, f"{where}: studies")
-    (config["tuning"]["study"],) = own_names(
-        [config["tuning"]["study"]], config, f"{where}: tuning.study"
-    )
-    _check_scenes(
-        [studies[name] for name in (*config["studies"], config["tuning"]["study"])], where
-    )
-    dataset_count(config, where)
-    _check_counts(config, studies, where)
-    _check_bindings(config, config["bindings"], config["studies"], f"{where}: bindings")
-    config["baselines"] = [_baseline_entry(b, config, where) for b in checked.baselines]
-    check_tuning(config, f"{where}: tuning")
+    config = validated(Configuration, _merged(given, read_yaml(default_path())), where)
+    root = check_root(config.root, where)
+    with within(where):
+        load_studies(config.studies_from)
+        (study,) = _real_names(config, [config.tuning.study], "tuning.study")
+        config = config.model_copy(
+            update={
+                "root": root,
+                "studies": _real_names(config, config.studies, "studies"),
+                "tuning": config.tuning.model_copy(update={"study": study}),
+            }
+        )
+        studies = [study_of(config, name) for name in config.studies]
+        _check_scenes([*studies, study_of(config, study)])
+        dataset_count(config)
+        _check_counts(config, studies)
+        with within("bindings"):
+            _check_bindings(config, config.bindings, studies)
+        with within("baselines"):
+            baselines = [_resolved(entry, config) for entry in config.baselines]
+        config = config.model_copy(update={"baselines": baselines})
+        _check_tuning(config, config.tuning)
     return config
 
 
@@ -175,84 +133,79 @@ def check_root(root: str | Path, where: str) -> str:
     return str(Path(root))
 
 
-def _check_names(kind: str, names: Sequence[str], known: Sequence[str], where: str) -> None:
-    for name in names:
-        if name not in known:
-            raise unknown_name(kind, name, known, where)
+def _real_names(config: Configuration, names: list[str], where: str) -> list[str]:
+    """The names of studies that may be given by their aliases."""
+    with within(where):
+        found = [study_of(config, name).name for name in names]
+        for name, own in zip(names, found, strict=True):
+            if own != name and found.count(own) > 1:
+                raise DiagvibError(
+                    f"{name} is another name for {own}, so this study is listed twice; list it once"
+                )
+    return found
 
 
-def _check_scenes(studies: Sequence[Study], where: str) -> None:
+def _check_scenes(studies: list[Study]) -> None:
     """Every scene can be used, and has a folder of its own."""
     folders: dict[str, Study] = {}
     for study in studies:
-        try:
+        with within(f"study {study.name}"):
             load_scene(study.scene)
-        except DiagvibError as error:
-            raise DiagvibError(f"{where}: study {study.name}: {error}") from None
         first = folders.setdefault(folder_name(study.scene).casefold(), study)
         if first.scene != study.scene:
             raise DiagvibError(
-                f"{where}: studies {first.name} and {study.name}: their scenes {first.scene} and "
+                f"studies {first.name} and {study.name}: their scenes {first.scene} and "
                 f"{study.scene} would share the folder {folder_name(study.scene)}; rename one class"
             )
 
 
-def _check_counts(config: dict, studies: dict[str, Study], where: str) -> None:
+def _check_counts(config: Configuration, studies: list[Study]) -> None:
     """Every study has a number of test images for each of its groups, or a total for all of them,
     `test`."""
-    counts, together = config["counts"], []
-    groups = list(dict.fromkeys(group for study in studies.values() for group in study.groups))
-    _check_names(
-        "key",
-        [f"counts.{key}" for key in counts],
-        [f"counts.{key}" for key in (*SPLITS, *groups)],
-        where,
-    )
-    for name in dict.fromkeys([*config["studies"], *searched_studies(config)]):
-        absent = [group for group in studies[name].groups if group not in counts]
-        named = [group for group in studies[name].groups if group in counts]
+    counts, together = config.counts, []
+    known = [
+        group for study in load_studies(config.studies_from).values() for group in study.groups
+    ]
+    for key in counts:
+        if key not in (*SPLITS, *known):
+            names = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *known))
+            raise unknown_name("key", f"counts.{key}", names)
+    searched = [study_of(config, config.tuning.study)] if config.tuning.random_search else []
+    for study in {study.name: study for study in [*studies, *searched]}.values():
+        absent = [group for group in study.groups if group not in counts]
+        named = [group for group in study.groups if group in counts]
         if absent and "test" not in counts:
             raise DiagvibError(
-                f"{where}: counts: the group {absent[0]} of study {name} has no number of images; add "
+                f"counts: the group {absent[0]} of study {study.name} has no number of images; add "
                 f"counts.{absent[0]}"
                 + ("" if named else ", or counts.test, one number for all groups")
             )
         if absent and named:
             raise DiagvibError(
-                f"{where}: counts: both counts.{named[0]} and counts.test are given for study {name}; "
+                f"counts: both counts.{named[0]} and counts.test are given for study {study.name}; "
                 "give a number for each of its groups, or counts.test for all of them"
             )
-        together += [name] if absent else []
-        try:
-            check_counts(studies[name], counts)
-        except DiagvibError as error:
-            raise DiagvibError(f"{where}: {error}") from None
+        together += absent
+        check_counts(study, counts)
     if "test" in counts and not together:
         raise DiagvibError(
-            f"{where}: counts.test: every group of the studies already has its own number, such as "
-            f"counts.{studies[config['studies'][0]].groups[0]}; leave out one of the two"
+            "counts.test: every group of the studies already has its own number, such as "
+            f"counts.{studies[0].groups[0]}; leave out one of the two"
         )
 
 
-def _check_bindings(
-    config: dict, names: list[str] | str, studies: Sequence[str], where: str
-) -> None:
+def _check_bindings(config: Configuration, names: list[str] | str, studies: list[Study]) -> None:
     """Each name is a binding of one of the studies that have cues, and each study has at least one
     of the bindings."""
-    found = [study_of(config, study) for study in studies]
-    judges = [study for study in found if study.cues] or found
+    judges = [study for study in studies if study.cues] or studies
     for name in names if names != "all" else []:
         problems = [problem for study in judges if (problem := _binding_problem(study, name))]
         if len(problems) == len(judges):
-            raise DiagvibError(f"{where}: {problems[0]}")
-    for study in found:
-        try:
-            served = study_bindings(config, study.name, names)
-        except DiagvibError as error:
-            raise DiagvibError(f"{where}: {error}") from None
-        if not served:
+            raise DiagvibError(problems[0])
+    for study in studies:
+        if not study_bindings(config, study.name, names):
             raise DiagvibError(
-                f"{where}: none of them fits study {study.name}, which binds {', '.join(study.bound)} "
+                f"none of them fits study {study.name}, which binds {', '.join(study.bound)} "
                 f"to factors of the scene {study.scene}; add one"
             )
 
@@ -274,132 +227,83 @@ def _binding_problem(study: Study, name: str) -> str | None:
     return None
 
 
-def _baseline_entry(entry: str | BaselineChoice, config: dict, where: str) -> dict:
-    """One baseline of the configuration in full: name, studies, bindings, settings."""
+def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBaseline:
+    """A baseline of the configuration in full."""
     entry = BaselineChoice(name=entry) if isinstance(entry, str) else entry
-    where = f"{where}: baselines"
-    _check_names("baseline", [entry.name], baseline_names(config["baselines_from"]), where)
-    own = entry.studies and own_names(entry.studies, config, f"{where}: {entry.name}: studies")
-    studies, bindings = own or config["studies"], entry.bindings or config["bindings"]
-    for key, chosen in (("studies", own), ("bindings", entry.bindings)):
-        absent = sorted(set(chosen or []) - set(config[key])) if config[key] != "all" else []
-        if absent:
-            raise DiagvibError(
-                f"{where}: {entry.name}: {key}: {absent[0]} is not among the configuration's {key}"
+    settings = load_settings(entry.name, config.baselines_from)
+    with within(entry.name):
+        own = entry.studies and _real_names(config, entry.studies, "studies")
+        for key, chosen in (("studies", own), ("bindings", entry.bindings)):
+            absent = sorted({*(chosen or [])} - {*config[key]}) if config[key] != "all" else []
+            if absent:
+                raise DiagvibError(f"{key}: {absent[0]} is not among the configuration's {key}")
+        studies = own or config.studies
+        with within("bindings"):
+            _check_bindings(
+                config, entry.bindings or "all", [study_of(config, name) for name in studies]
             )
-    _check_bindings(config, entry.bindings or "all", studies, f"{where}: {entry.name}: bindings")
-    settings = load_settings(entry.name, config["baselines_from"])
-    check_method(settings["method"], config, studies, f"{where}: {entry.name}")
-    _check_patience(settings, config, f"{where}: {entry.name}")
+        check_baseline(settings, config, studies)
     if entry.max_epochs is not None:
         settings["max_epochs"] = entry.max_epochs
-    return {"name": entry.name, "studies": studies, "bindings": bindings, "settings": settings}
+    return ResolvedBaseline(
+        name=entry.name,
+        studies=studies,
+        bindings=entry.bindings or config.bindings,
+        settings=settings,
+    )
 
 
-def _check_patience(settings: dict, config: dict, where: str) -> None:
-    patience = config["training"]["patience"]
+def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:
+    """DiagvibError unless every study has the supervision that a baseline's method needs, its scene
+    can do what the method needs, and its selection fits the configuration."""
+    for name in studies:
+        study, method = study_of(config, name), settings["method"]
+        try:
+            check_supervision(method, len(study.cues), len(study.environments))
+            check_scene(method, study.scene)
+        except DiagvibError as error:
+            raise DiagvibError(
+                f"study {name}: {error}; or restrict the baseline to other studies with its key "
+                "`studies`"
+            ) from None
+    patience = config.training.patience
     if patience is not None and settings.get("selection") == "last":
         raise DiagvibError(
-            f"{where}: training.patience: {patience} never stops a training with selection: last, which "
+            f"training.patience: {patience} never stops a training with selection: last, which "
             "keeps the last epoch whatever it is; set training.patience: null, or leave this baseline "
             "out"
         )
 
 
-def stage_settings(
-    config: dict, stage: str, study: str | None = None, baseline: str | None = None
-) -> dict:
-    """The part of a resolved configuration that one job depends on, as plain data: its
-    `--settings`.
-
-    draw adds the study's definition and the dataset samples; render, encode and train add the
-    scene; encode the frozen network of a baseline; train and tune the baseline's settings. tune
-    takes any defined baseline, train those of the configuration.
-    """
-    settings = {key: config[key] for key in STAGE_KEYS[stage]}
-    if stage in ("draw", "render", "encode"):
-        settings["samples"] = dataset_count(config)
-    if stage == "tune":
-        study = config["tuning"]["study"]
-    definition = study_of(config, study) if study is not None else None
-    if stage == "draw":
-        # Texts for readers do not affect results.
-        settings["study"] = definition.model_dump(
-            exclude={"name", "title", "meaning", "opportunity"}
-        )
-        settings["dataset_samples"] = _dataset_samples(definition, settings.pop("samples"))
-    if "scene" in _FURTHER.get(stage, ()):
-        settings["scene"] = definition.scene
-    if stage == "encode":
-        found = _baseline_settings(config, stage, baseline)
-        settings["encoder"] = encoder_settings(found)
-        if settings["encoder"] is None:
-            raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
-    if stage in ("train", "tune"):
-        settings["baseline"] = _baseline_settings(config, stage, baseline)
-    if stage == "tune":
-        settings["tuning"] = of_baseline(config["tuning"], settings["baseline"]["method"]["name"])
-    # In the form in which a job gets it, so that a command run by hand makes the same bytes.
-    return json.loads(json.dumps(settings, sort_keys=True))
-
-
-def _dataset_samples(study: Study, count: int) -> list[dict]:
-    scene = load_scene(study.scene)
-    samples = (
-        dataset_sample(number, scene.factors, scene.published_samples) for number in range(count)
-    )
-    return [sample.model_dump(mode="json") for sample in samples]
-
-
-def _baseline_settings(config: dict, stage: str, baseline: str) -> dict:
-    known = {entry["name"]: entry["settings"] for entry in config["baselines"]}
-    if stage == "encode":
-        baseline = networks(config).get(baseline, baseline)
-    if (
-        stage == "train"
-        and baseline not in known
-        and baseline in baseline_names(config["baselines_from"])
-    ):
-        raise DiagvibError(
-            f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it there, "
-            f"or with --set 'baselines=[{baseline}]'"
-        )
-    if stage == "tune" and baseline not in known:
-        known[baseline] = load_settings(baseline, config["baselines_from"])
-        _check_patience(known[baseline], config, f"baseline {baseline}")
-    _check_names("baseline", [baseline], known, "the configuration's baselines")
-    # The origin of the values is for readers; rewording it does not affect results.
-    return {key: value for key, value in known[baseline].items() if key != "origin"}
-
-
-def read_settings(text: str, stage: str) -> dict:
-    """One job's settings from JSON, as `stage_settings` gives them. DiagvibError naming the wrong
-    key."""
-    where = "--settings"
-    try:
-        settings = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DiagvibError(f"{where}: not valid JSON: {one_line(error)}") from None
-    own = set(STAGE_KEYS[stage]) - ({"samples"} if stage == "draw" else set())
-    further = _FURTHER.get(stage, set())
-    if not isinstance(settings, dict) or own | further != settings.keys():
-        raise DiagvibError(
-            f"{where}: must be a JSON object with the keys {', '.join(sorted(own | further))}"
-        )
-    fields = {
-        key: (Configuration.model_fields[key].annotation, Configuration.model_fields[key])
-        for key in own - {"baselines"}
-    }
-    model = create_model("Settings", __base__=Strict, **fields)
-    checked = validated(model, {key: settings[key] for key in fields}, where).model_dump()
-    if "dataset_samples" in settings:
-        validated(list[DatasetSample], settings["dataset_samples"], f"{where}: dataset_samples")
-    if "scene" in settings:
-        validated(str, settings["scene"], f"{where}: scene")
-    if "encoder" in settings:
-        validated(EncoderSettings, settings["encoder"], f"{where}: encoder")
-    if "baseline" in settings:
-        checked["baseline"] = read_baseline(settings["baseline"], where)
-    return json.loads(
-        json.dumps({**settings, **checked}, sort_keys=True)
-    )  # ordered as by `stage_settings`
+def _check_tuning(config: Configuration, tuning: Tuning) -> None:
+    """DiagvibError for samples that do not exist, a study that does not fit, an unknown factor or
+    binding, or ranges that a baseline cannot have."""
+    study = study_of(config, tuning.study)
+    factors = load_scene(study.scene).factors
+    with within("tuning"):
+        for number in tuning.samples:
+            if number >= dataset_count(config):
+                raise DiagvibError(
+                    f"samples: {number} is not among the dataset samples of `samples: "
+                    f"{config.samples}`, which are numbered from 0"
+                )
+        if search := tuning.random_search:
+            for name in search.bindings:
+                with within("random_search.bindings"):
+                    bind(study, name, factors)
+            with within("random_search.ranges"):
+                ranges = read_ranges(search.ranges)
+            settings = {baseline.name: baseline.settings for baseline in config.baselines}
+            for name in tuned_baselines(config):
+                with within(f"random_search: {name}"):
+                    check_baseline(settings[name], config, [study.name])
+                search_space(settings[name], ranges, "random_search.ranges", name)
+            return
+        if study.cues:
+            raise DiagvibError(
+                f"study: {study.name} binds cues; name a study that binds only a target, or "
+                "use random_search"
+            )
+        for factor in tuning.factors:
+            if factor not in factors:
+                raise unknown_name("factor", factor, factors, "factors")

@@ -2,17 +2,17 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, JsonValue
 
-from diagvib.foundation.validation import Misplaced, Name, Strict, no_item_twice, text_like, unique
+from diagvib.foundation.validation import Name, Strict, no_item_twice, text_like, unique
 from diagvib.settings.search_space import RandomSearch
-
-# Keys of earlier versions -> their names now.
-FORMER = {"pairs": "bindings"}
 
 Count = Annotated[int, Field(ge=1, le=100_000)]
 ImageCount = Annotated[int, Field(ge=9, le=10_000_000)]
+Counts = dict[Name, ImageCount]
 ImageSize = Annotated[int, Field(ge=64, le=256)]
+Images = Literal["parquet", "render"]
+Samples = Annotated[int, Field(ge=1, le=1000)]
 Sources = Literal["official", "embedded"]
 Root = text_like(
     r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
@@ -67,17 +67,8 @@ class Tuning(Strict):
     )
 
 
-def _no_former_keys(value: object) -> object:
-    for former, now in FORMER.items():
-        if isinstance(value, dict) and former in value:
-            raise Misplaced(former, f"this key is now called {now}")
-    return value
-
-
 class BaselineChoice(Strict):
     """A baseline for some studies or bindings only, or with another number of epochs."""
-
-    _former = model_validator(mode="before")(_no_former_keys)
 
     name: Name
     studies: unique(Name) | None = None
@@ -85,18 +76,21 @@ class BaselineChoice(Strict):
     max_epochs: Count | None = None
 
 
-class Configuration(Strict):
-    """A configuration. Missing keys take their values from config/config.yaml, the paper's
-    protocol."""
+class ResolvedBaseline(Strict):
+    """A baseline of a resolved configuration: its complete settings, and the studies and bindings
+    that it is trained on."""
 
-    _former = model_validator(mode="before")(_no_former_keys)
+    name: Name
+    studies: list[Name]
+    bindings: Literal["all"] | list[str]
+    settings: dict[str, JsonValue]
 
-    root: Root = Field(description="folder for this configuration's data/ and results/")
+
+class Experiment(Strict):
+    """The keys of a configuration that its results depend on."""
+
     sources: Sources = Field(
         description="official: the published source files; embedded: stand-ins that need no download"
-    )
-    mirror: Annotated[str, Field(min_length=1)] | None = Field(
-        description="local folder with the source files, instead of a download"
     )
     studies: unique(Name) = Field(description="names from config/studies")
     studies_from: unique(str, least=0) = Field(
@@ -105,16 +99,16 @@ class Configuration(Strict):
     bindings: Literal["all"] | unique(str) = Field(
         description="which factor plays which role: target-cue, such as shape-hue, or target-cue-cue; or all"
     )
-    samples: Annotated[int, Field(ge=1, le=1000)] = Field(
+    samples: Samples = Field(
         description="how many dataset samples; the published ones come first, further ones are drawn. With a scene of "
         "photos, which has one dataset: how many training runs on it, each with its own seed"
     )
-    counts: dict[Name, ImageCount] = Field(
+    counts: Counts = Field(
         description="images per dataset: train, val, and a number for each test group; or test, the total for studies "
         "none of whose groups has a number, divided according to the weights of their rows"
     )
     image_size: ImageSize = Field(description="side length of the images in pixels")
-    images: Literal["parquet", "render"] = Field(
+    images: Images = Field(
         description="parquet: image files; render: images are rendered on the training device and never written"
     )
     baselines: Annotated[
@@ -123,10 +117,20 @@ class Configuration(Strict):
         description="names from config/baselines, or entries that restrict a baseline to some studies or bindings, or "
         "change its max_epochs"
     )
+    training: Training
+
+
+class Configuration(Experiment):
+    """A configuration. Missing keys take their values from config/config.yaml, the paper's
+    protocol."""
+
+    root: Root = Field(description="folder for this configuration's data/ and results/")
+    mirror: Annotated[str, Field(min_length=1)] | None = Field(
+        description="local folder with the source files, instead of a download"
+    )
     baselines_from: unique(str, least=0) = Field(
         description="your own baseline files; paths are relative to the current folder"
     )
-    training: Training
     tuning: Tuning
     keep_weights: bool = Field(
         description="every run also keeps its selected weights, in weights.pt"

@@ -1,7 +1,6 @@
 """The grid: which datasets and runs a configuration asks for, and where their files are under its
 root."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +8,10 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
-from diagvib.methods.registry import check_scene
-from diagvib.methods.supervision import check_supervision
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import replicates
 from diagvib.settings.baselines import network_name
+from diagvib.settings.configuration import Experiment
 from diagvib.studies.binding import Binding, chosen_bindings
 from diagvib.studies.study import Study, load_study
 
@@ -49,109 +47,71 @@ class Run:
         return int.from_bytes(name_digest(training, "replicate", self.sample)[:7], "big")
 
 
-def study_of(config: dict, name: str) -> Study:
-    """A study of a resolved configuration."""
-    return load_study(name, config["studies_from"])
+def study_of(config: Experiment, name: str) -> Study:
+    """A study of a configuration, by its name or alias."""
+    return load_study(name, config.studies_from)
 
 
-def own_names(names: Sequence[str], config: dict, where: str) -> list[str]:
-    """The real names of a configuration's studies, which may be given as aliases. DiagvibError for
-    an unknown study, or one given under two names."""
-    try:
-        found = [study_of(config, name).name for name in names]
-    except DiagvibError as error:
-        raise DiagvibError(f"{where}: {error}") from None
-    alias = next(
-        (
-            name
-            for name, own in zip(names, found, strict=True)
-            if own != name and found.count(own) > 1
-        ),
-        None,
-    )
-    if alias is not None:
-        raise DiagvibError(
-            f"{where}: {alias} is another name for {study_of(config, alias).name}, so this study is "
-            "listed twice; list it once"
-        )
-    return found
-
-
-def study_bindings(config: dict, study: str, names: list[str] | str) -> list[Binding]:
+def study_bindings(config: Experiment, study: str, names: list[str] | str) -> list[Binding]:
     """The bindings for which a study has datasets, of those named or of all."""
     found = study_of(config, study)
     return chosen_bindings(found, names, load_scene(found.scene).factors)
 
 
-def check_method(method: dict, config: dict, studies: Sequence[str], where: str) -> None:
-    """DiagvibError unless every study has what a method must be told, and its scene can do what the
-    method needs."""
-    for name in studies:
-        study = study_of(config, name)
-        try:
-            check_supervision(method, len(study.cues), len(study.environments))
-            check_scene(method, study.scene)
-        except DiagvibError as error:
-            raise DiagvibError(
-                f"{where}: study {name}: {error}; or restrict the baseline to other studies with its "
-                "key `studies`"
-            ) from None
-
-
-def scenes(config: dict) -> list[str]:
+def scenes(config: Experiment) -> list[str]:
     """The scenes of a configuration's studies."""
-    return list(dict.fromkeys(study_of(config, study).scene for study in config["studies"]))
+    return list(dict.fromkeys(study_of(config, study).scene for study in config.studies))
 
 
-def dataset_count(config: dict, where: str = "configuration") -> int:
+def dataset_count(config: Experiment) -> int:
     """How many datasets each (study, binding) has: one per dataset sample, or one that all
     replicates share.
 
-    DiagvibError naming `where` if the studies' scenes differ in that.
+    DiagvibError if the studies' scenes differ in that.
     """
     kinds = {replicates(load_scene(scene)): scene for scene in scenes(config)}
     if len(kinds) > 1:
         raise DiagvibError(
-            f"{where}: studies: a replicate of {kinds['samples']} is a dataset sample, one of "
+            f"studies: a replicate of {kinds['samples']} is a dataset sample, one of "
             f"{kinds['seeds']} a seed; use a separate configuration for each of these scenes"
         )
-    return config["samples"] if "samples" in kinds else 1
+    return config.samples if "samples" in kinds else 1
 
 
-def datasets(config: dict) -> list[tuple[str, str]]:
+def datasets(config: Experiment) -> list[tuple[str, str]]:
     """Every (study, binding name) of a resolved configuration: one draw and one render job for
     each."""
     return [
         (study, binding.name)
-        for study in config["studies"]
-        for binding in study_bindings(config, study, config["bindings"])
+        for study in config.studies
+        for binding in study_bindings(config, study, config.bindings)
     ]
 
 
-def train_jobs(config: dict) -> list[tuple[str, str, str]]:
+def train_jobs(config: Experiment) -> list[tuple[str, str, str]]:
     """Every (baseline, study, binding name): one train job for each, which covers all dataset
     samples."""
     return [
-        (baseline["name"], study, binding.name)
-        for baseline in config["baselines"]
-        for study in config["studies"]
-        if study in baseline["studies"]
-        for binding in study_bindings(config, study, baseline["bindings"])
+        (baseline.name, study, binding.name)
+        for baseline in config.baselines
+        for study in config.studies
+        if study in baseline.studies
+        for binding in study_bindings(config, study, baseline.bindings)
     ]
 
 
-def networks(config: dict) -> dict[str, str]:
+def networks(config: Experiment) -> dict[str, str]:
     """The folder of each frozen network's features -> the first baseline with that network."""
-    frozen = [entry for entry in config["baselines"] if network_name(entry["settings"])]
-    return {network_name(entry["settings"]): entry["name"] for entry in reversed(frozen)}
+    frozen = [entry for entry in config.baselines if network_name(entry.settings)]
+    return {network_name(entry.settings): entry.name for entry in reversed(frozen)}
 
 
-def runs(config: dict) -> list[Run]:
+def runs(config: Experiment) -> list[Run]:
     """Every run of a resolved configuration."""
     return [
         make_run(baseline, study, binding, sample)
         for baseline, study, binding in train_jobs(config)
-        for sample in range(config["samples"])
+        for sample in range(config.samples)
     ]
 
 
@@ -160,15 +120,7 @@ def make_run(baseline: str, study: str, binding: str, sample: int, shared: bool 
     return Run(baseline, study, binding, target, tuple(cues), sample, shared)
 
 
-def job_runs(settings: dict, baseline: str, study: str, binding: str) -> list[Run]:
-    """The runs of a train job. settings: its `config.stage_settings`."""
-    shared = replicates(load_scene(settings["scene"])) == "seeds"
-    return [
-        make_run(baseline, study, binding, sample, shared) for sample in range(settings["samples"])
-    ]
-
-
-def expected_runs(config: dict) -> list[dict]:
+def expected_runs(config: Experiment) -> list[dict]:
     """`runs` as plain dictionaries, as tables need them; several cues are joined, no cue is
     None."""
     return [

@@ -34,6 +34,7 @@ def _config_schema() -> dict:
             if key.capitalize() in schema["$defs"]
         ),
     ]
+    schema["properties"] = {key: schema["properties"][key] for key in defaults}
     for section, values in sections:
         del section["required"]
         for key, value in values.items():

@@ -6,14 +6,14 @@ on the seed, the number of the trial and its own name: trial 7 is the same among
 100, whatever else is drawn, and for all methods.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Annotated
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_serializer, model_validator
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name, within
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique, validated
@@ -50,6 +50,10 @@ class Range(Strict):
     choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(
         None, description="one of these"
     )
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: Callable) -> dict:
+        return {key: value for key, value in dump(self).items() if value is not None}
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
@@ -92,49 +96,35 @@ class RandomSearch(Strict):
     )
 
 
-def read_ranges(ranges: str | dict, where: str) -> dict[str, dict]:
-    """Ranges as plain data, by method. DiagvibError for an unknown set, method or method option."""
+def read_ranges(ranges: str | Ranges) -> Ranges:
+    """Ranges by method. DiagvibError for an unknown set, method or method option."""
     if isinstance(ranges, str):
         known = _shipped()
         if ranges not in known:
-            raise unknown_name(
-                "set of ranges", ranges, known, f"{where}: config/search_ranges.yaml"
-            )
+            raise unknown_name("set of ranges", ranges, known, "config/search_ranges.yaml")
         return known[ranges]
     for method, its in ranges.items():
-        if method == ALL:
-            continue
-        if method not in METHODS and ":" not in method:
-            raise unknown_name("method", method, [ALL, *METHODS], where)
-        for key in its:
-            _check_option(key, method, f"{where}: {method}")
+        if method != ALL:
+            with within(method):
+                for key in its:
+                    _check_option(key, method)
     return ranges
 
 
 @cache
-def _shipped() -> dict[str, dict]:
+def _shipped() -> dict[str, Ranges]:
     path = definition_path("search_ranges.yaml")
-    sets = validated(dict[Name, Ranges], read_yaml(path), str(path))
-    return {
-        name: read_ranges(
-            {
-                method: {key: own.model_dump(exclude_none=True) for key, own in its.items()}
-                for method, its in ranges.items()
-            },
-            f"{path}: {name}",
-        )
-        for name, ranges in sets.items()
-    }
+    return validated(dict[Name, Ranges], read_yaml(path), str(path))
 
 
-def _check_option(key: str, method: str, where: str) -> None:
+def _check_option(key: str, method: str) -> None:
     """DiagvibError if a method does not have the option that a key names."""
     option = key.removeprefix("method.")
-    options = declaration(method, where).options
+    options = declaration(method).options
     if option != key and option not in options:
         having = [name for name in METHODS if option in declaration(name).options]
         raise DiagvibError(
-            f"{where}: {key}: method {method} has no option {option}"
+            f"{key}: method {method} has no option {option}"
             + (
                 f"; give it to those that have it ({', '.join(having)}), under the name of each"
                 if having
@@ -144,19 +134,22 @@ def _check_option(key: str, method: str, where: str) -> None:
 
 
 def search_space(
-    settings: dict, ranges: Mapping[str, dict], where: str, baseline: str
+    settings: dict, ranges: Mapping[str, Mapping], where: str, baseline: str
 ) -> dict[str, Range]:
     """The range for each setting drawn for a baseline: those of all methods and of its own, which
     take precedence.
 
-    settings: the baseline's complete settings; ranges: from `read_ranges`. DiagvibError, beginning
-    with `where`, if the baseline lacks a setting or cannot have a value in its range.
+    settings: the baseline's complete settings; ranges: from `read_ranges`, or the same as plain
+    data. DiagvibError, beginning with `where`, if the baseline lacks a setting or cannot have a
+    value in its range.
     """
     method, space = settings["method"]["name"], {}
-    for section in (ALL, method):
-        for key, given in ranges.get(section, {}).items():
-            _check_option(key, method, f"{where}: {section}")
-            space[key] = validated(Range, given, f"{where}: {section}.{key}")
+    for section, its in validated(Ranges, ranges, where).items():
+        if section in (ALL, method):
+            with within(f"{where}: {section}"):
+                for key in its:
+                    _check_option(key, method)
+            space |= its
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for place in range(max(map(len, extremes.values()), default=0)):
         values = {

@@ -1,0 +1,202 @@
+"""The settings of each stage's jobs: the part of a configuration that a job depends on.
+
+A rule passes them to its command as JSON, and the command reads them with the same model. A job
+runs again when they change.
+"""
+
+import json
+
+from pydantic import JsonValue
+
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
+from diagvib.foundation.validation import Strict, validated
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import replicates
+from diagvib.settings.baselines import (
+    BaselineSettings,
+    EncoderSettings,
+    baseline_names,
+    encoder_settings,
+    load_settings,
+)
+from diagvib.settings.config import check_baseline
+from diagvib.settings.configuration import (
+    Configuration,
+    Counts,
+    Experiment,
+    Images,
+    ImageSize,
+    ResolvedBaseline,
+    Samples,
+    Sources,
+    Training,
+    Tuning,
+)
+from diagvib.settings.grid import Run, dataset_count, make_run, networks, study_of
+from diagvib.settings.tuning import of_baseline
+from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
+from diagvib.studies.study import Study, parse_study
+
+
+class Job(Strict):
+    """The settings of a job."""
+
+    def text(self) -> str:
+        """As JSON with sorted keys."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True)
+
+    def plain(self) -> dict:
+        """As plain data with sorted keys."""
+        return json.loads(self.text())
+
+
+class Fetch(Job):
+    sources: Sources
+
+
+class Prepare(Fetch):
+    pass
+
+
+class Draw(Job):
+    """study: its definition, without texts for readers, which do not affect the recipes."""
+
+    counts: Counts
+    dataset_samples: list[DatasetSample]
+    study: dict[str, JsonValue]
+
+    def definition(self, name: str) -> Study:
+        """The study, which is called `name`."""
+        return parse_study(name, {"title": name, "meaning": name, **self.study})
+
+
+class Render(Job):
+    """samples: how many datasets there are."""
+
+    image_size: ImageSize
+    samples: Samples
+    scene: str
+
+
+class Encode(Job):
+    encoder: EncoderSettings
+    image_size: ImageSize
+    images: Images
+    samples: Samples
+    scene: str
+
+
+class _OfBaseline(Job):
+    baseline: BaselineSettings
+    image_size: ImageSize
+    images: Images
+    scene: str
+    training: Training
+
+    @property
+    def settings(self) -> dict:
+        """The baseline's settings as plain data."""
+        return self.plain()["baseline"]
+
+
+class Train(_OfBaseline):
+    samples: Samples
+
+    def runs(self, baseline: str, study: str, binding: str) -> list[Run]:
+        """The runs of the job with these names."""
+        shared = replicates(load_scene(self.scene)) == "seeds"
+        return [
+            make_run(baseline, study, binding, sample, shared) for sample in range(self.samples)
+        ]
+
+
+class Tune(_OfBaseline):
+    tuning: Tuning
+
+
+class Tabulate(Experiment, Job):
+    baselines: list[ResolvedBaseline]
+
+
+class Plot(Tabulate):
+    pass
+
+
+JOBS: dict[str, type[Job]] = {
+    "fetch": Fetch,
+    "prepare": Prepare,
+    "draw": Draw,
+    "render": Render,
+    "encode": Encode,
+    "train": Train,
+    "tune": Tune,
+    "tabulate": Tabulate,
+    "plot": Plot,
+}
+
+
+def stage_settings(
+    config: Configuration, stage: str, study: str | None = None, baseline: str | None = None
+) -> Job:
+    """The settings of a stage's job. config: resolved; study, baseline: of the job.
+
+    tune takes any baseline, train those of the configuration, encode also a network's folder.
+    """
+    kind, found = JOBS[stage], dict(config)
+    if stage in ("draw", "render", "encode"):
+        found["samples"] = dataset_count(config)
+    if stage in ("encode", "train", "tune"):
+        found["baseline"] = _baseline_settings(config, stage, baseline)
+    if stage == "encode":
+        found["encoder"] = encoder_settings(found["baseline"])
+        if found["encoder"] is None:
+            raise DiagvibError(f"{baseline}: its network is not frozen, so it needs no features")
+    if stage == "tune":
+        study = config.tuning.study
+        found["tuning"] = of_baseline(config.tuning, found["baseline"]["method"]["name"])
+    if study is not None:
+        definition = study_of(config, study)
+        found["scene"] = definition.scene
+    if stage == "draw":
+        found["study"] = definition.model_dump(
+            mode="json", exclude={"name", "title", "meaning", "opportunity"}
+        )
+        found["dataset_samples"] = _dataset_samples(definition, found["samples"])
+    job = validated(kind, {key: found[key] for key in kind.model_fields}, "configuration")
+    return read_settings(
+        job.text(), stage
+    )  # with the keys in the order in which a command gets them
+
+
+def _dataset_samples(study: Study, count: int) -> list[DatasetSample]:
+    scene = load_scene(study.scene)
+    return [
+        dataset_sample(number, scene.factors, scene.published_samples) for number in range(count)
+    ]
+
+
+def _baseline_settings(config: Configuration, stage: str, baseline: str) -> dict:
+    known = {entry.name: entry.settings for entry in config.baselines}
+    if stage == "encode":
+        baseline = networks(config).get(baseline, baseline)
+    if baseline not in known and baseline in baseline_names(config.baselines_from):
+        if stage == "train":
+            raise DiagvibError(
+                f"{baseline} is not among the configuration's baselines, {', '.join(known)}; add it "
+                f"there, or with --set 'baselines=[{baseline}]'"
+            )
+        known[baseline] = load_settings(baseline, config.baselines_from)
+        with within(f"baseline {baseline}"):
+            check_baseline(known[baseline], config, [])
+    if baseline not in known:
+        raise unknown_name("baseline", baseline, known, "the configuration's baselines")
+    # The origin of the values is for readers; rewording it does not affect results.
+    return {key: value for key, value in known[baseline].items() if key != "origin"}
+
+
+def read_settings(text: str, stage: str) -> Job:
+    """A job's settings from JSON. DiagvibError naming the wrong key."""
+    try:
+        return validated(JOBS[stage], json.loads(text), "--settings")
+    except (ValueError, RecursionError) as error:
+        raise DiagvibError(f"--settings: not valid JSON: {one_line(error)}") from None
