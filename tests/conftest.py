@@ -1,8 +1,6 @@
 """What several tests share: the local mirror of the real sources, where there is one, and a core
 for each."""
 
-import contextlib
-import ctypes
 import gc
 import itertools
 import os
@@ -18,16 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pytest
 
-from warm import programs
-
 gc.set_threshold(100_000, 50, 100)  # as the program does
-with contextlib.suppress(AttributeError, OSError):  # with glibc
-    # Large blocks are kept. Otherwise they go back to the system, which clears them for the next
-    # tensor.
-    mallopt, trim_threshold, mmap_max = ctypes.CDLL(None).mallopt, -1, -4
-    mallopt(trim_threshold, 2**31 - 1)
-    mallopt(mmap_max, 0)
 REPOSITORY = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent  # with the programs diagvib, dvc, snakemake and python
 MEMORY = Path("/dev/shm")
 NUMBERS = itertools.count()
 MIRROR = REPOSITORY.parent / "shared" / "data"
@@ -64,16 +55,13 @@ def has_room(folder: Path) -> bool:
 
 def pytest_configure(config):
     """Files are in memory if they fit: most of the wait is for the disk, to which each is written
-    before it counts as whole. What is kept between commands is kept for these tests alone. Where
-    several processes test, their programs are forks of one process."""
+    before it counts as whole. What is kept between commands is kept for these tests alone."""
     if hasattr(config, "workerinput"):
         return
     if has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     os.environ["DIAGVIB_CACHE"] = tempfile.mkdtemp(prefix="diagvib-cache-")
     config.add_cleanup(lambda: shutil.rmtree(os.environ["DIAGVIB_CACHE"]))
-    if getattr(config.option, "numprocesses", None):
-        os.environ["WARM_PROGRAMS"] = str(programs())
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,14 +1,12 @@
 """The real Snakefile and rules in a copy of the repository; only the command that their jobs call
 is a stand-in."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from conftest import REPOSITORY
 from test_workflow import copy_of_the_repository, environment
-from warm import programs
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 
@@ -42,21 +40,11 @@ def python(repository: Path) -> Path:
     return repository.parent / "environment/bin/python"
 
 
-def warm_python(repository: Path) -> Path:
-    """Like `python`, but in a fork of one that has loaded the large packages."""
-    folder = repository.parent / "environment/warm"
-    if not folder.exists():
-        folder.mkdir()
-        shutil.copy2(programs() / "python", folder)
-        (folder / "diagvib").symlink_to("../bin/diagvib")
-    return folder / "python"
-
-
 def snakemake(repository: Path, *arguments: str, cores: int = 1) -> str:
     """Run `toy.yaml`; returns Snakemake's output."""
     done = subprocess.run(
         [
-            warm_python(repository),
+            python(repository),
             "-m",
             "snakemake",
             "--cores",

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from conftest import BIN
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
-from warm import programs
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
@@ -97,5 +97,5 @@ def test_a_full_run_is_trained_from_image_files(one_process, tmp_path, monkeypat
 def test_every_script_can_be_asked_how_it_is_used(script):
     if '__name__ == "__main__"' not in script.read_text():
         return  # a module that others import
-    done = subprocess.run([programs() / "python", script, "--help"], capture_output=True, text=True)
+    done = subprocess.run([BIN / "python", script, "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and "Usage" in done.stdout, done.stderr

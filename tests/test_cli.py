@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from warm import programs
+from conftest import BIN
 
 COMMANDS = [
     "fetch",
@@ -23,7 +23,7 @@ COMMANDS = [
 
 def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [programs() / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+        [BIN / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from conftest import REPOSITORY
+from conftest import BIN, REPOSITORY
 from diagvib.foundation import code
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
@@ -22,7 +22,6 @@ from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.training.code_digest import code_digest, package_versions
 from synthetic_images import write_dataset
-from warm import programs
 
 PROGRAM = '''"""What it does."""
 
@@ -298,7 +297,7 @@ def make(n_classes, image_size):
 
 def train(root: Path, kill_behind: int = 0) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [programs() / "python", "-c", textwrap.dedent(TRAIN), str(kill_behind)],
+        [BIN / "python", "-c", textwrap.dedent(TRAIN), str(kill_behind)],
         cwd=root,
         capture_output=True,
         text=True,
@@ -353,7 +352,7 @@ def test_git_state_tells_a_change(tmp_path):
 
     def found():
         script = "from diagvib.training.code_digest import git_state; print(git_state())"
-        return run(programs() / "python", "-c", script)
+        return run(BIN / "python", "-c", script)
 
     assert found() == "None", "a copy is no checkout"
     run("git", "init", "-q")

@@ -1,13 +1,17 @@
-"""What is rerun after which change, under the real rules; the jobs' command is a stand-in. Every
-row is a line added to a file, and the jobs that a dry run then plans."""
+"""What is rerun after which change. Every row is a line added to a file, and the jobs whose code it
+then is; what else follows from that, dry runs under the real rules say, where the jobs' command is a
+stand-in."""
 
+import json
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from conftest import BIN
 from stand_in import repository_with_stand_in, snakemake
-from test_workflow import count
+from test_workflow import count, environment
 
 CONFIG = """
 root: toy
@@ -47,23 +51,21 @@ class Own(Digits):
     "scenery/rendering.py": "",
     "scenery/colours.csv": "red\n",
 }
-ENDS = {"tabulate": 1, "plot": 1, "all": 1}
+ENDS = {"tabulate": 1, "plot": 1}
 # Three datasets; small_cnn is trained on each, the others on zgo.
-ALL_TRAININGS = {"train": 6, **ENDS}
-PREPARED_AGAIN = {"prepare": 2, "draw": 3, "render": 3, **ALL_TRAININGS}
-OWN = {"prepare": 1, "draw": 1, "render": 1, "train": 1, **ENDS}
+RENDERING = {"prepare": 2, "draw": 3, "render": 3, **ENDS}
+OWN = {"prepare": 1, "draw": 1, "render": 1, **ENDS}
 CHANGES = {
-    "src/diagvib/models/small_cnn.py": {"train": 3, **ENDS},
-    "src/diagvib/methods/vae.py": {"train": 2, **ENDS},  # factor_vae extends it
-    "src/diagvib/methods/factor_vae.py": {"train": 1, **ENDS},
-    "src/diagvib/training/trainer.py": ALL_TRAININGS,
-    "src/diagvib/scenes/digits/renderer.py": PREPARED_AGAIN,
-    "src/diagvib/studies/recipes.py": {"draw": 3, "render": 3, **ALL_TRAININGS},
-    "src/diagvib/images/files.py": {"render": 3, **ALL_TRAININGS},
+    "src/diagvib/models/small_cnn.py": {"train": 3},
+    "src/diagvib/methods/vae.py": {"train": 2},  # factor_vae extends it
+    "src/diagvib/methods/factor_vae.py": {"train": 1},
+    "src/diagvib/training/trainer.py": {"train": 6},
+    "src/diagvib/scenes/digits/renderer.py": RENDERING,
+    "src/diagvib/images/files.py": {"render": 3, "train": 6},
     "src/diagvib/results/metrics.py": ENDS,
-    "src/diagvib/report/page.py": {"plot": 1, "all": 1},
-    "src/diagvib/report/page.html.j2": {"plot": 1, "all": 1},
-    "src/diagvib/report/gaps.js": {"plot": 1, "all": 1},  # which page.html.j2 includes
+    "src/diagvib/report/page.py": {"plot": 1},
+    "src/diagvib/report/page.html.j2": {"plot": 1},
+    "src/diagvib/report/gaps.js": {"plot": 1},  # which page.html.j2 includes
     "config/papers/diagvib6.csv": ENDS,
     "mine.yaml": ENDS,
     "scenery/own.py": OWN,
@@ -110,35 +112,74 @@ MORE = {".py": b"\nMORE = 1\n", ".j2": b"\n{# why #}"}
 
 
 @contextmanager
-def changed(*files: Path, more: dict[str, bytes] = MORE):
-    """Files with a line added at their end, by default a comment; restored afterwards."""
-    before = {file: file.read_bytes() for file in files}
+def changed(file: Path):
+    """A program with a line added at its end; restored afterwards."""
+    before = file.read_bytes()
     try:
-        for file, content in before.items():
-            file.write_bytes(content + more.get(file.suffix, b"\n# why\n"))
+        file.write_bytes(before + MORE[".py"])
         yield
     finally:
-        for file, content in before.items():
-            file.write_bytes(content)
+        file.write_bytes(before)
 
 
-@pytest.mark.parametrize("file", CHANGES)
-def test_what_depends_on_a_file_runs_again_and_nothing_else(made, file):
-    with changed(made / file):
-        assert plan(made) == CHANGES[file]
+# For each file in turn, prints the rules that get another digest of their code, job by job.
+DIGESTS = """
+import json, sys
+from pathlib import Path
+from diagvib.operations import stage_code
+from diagvib.settings.config import load_config
+from diagvib.settings.grid import datasets, scenes, train_jobs
+
+config = load_config("toy.yaml")
+jobs = [("tabulate", None, None, None), ("plot", None, None, None)]
+jobs += [("prepare", scene, None, None) for scene in scenes(config)]
+jobs += [(stage, None, study, None) for stage in ("draw", "render") for study, _ in datasets(config)]
+jobs += [("train", None, study, baseline) for baseline, study, _ in train_jobs(config)]
+
+def digests():
+    stage_code._code.cache_clear()
+    return [stage_code.stage_digest(config, *job) for job in jobs]
+
+usual = digests()
+for file, more in json.load(sys.stdin):
+    before = Path(file).read_bytes()
+    Path(file).write_bytes(before + more.encode())
+    print(json.dumps([job[0] for job, old, new in zip(jobs, usual, digests()) if old != new]))
+    Path(file).write_bytes(before)
+"""
 
 
-def test_a_change_elsewhere_runs_nothing_again(made):
-    assert all((made / file).is_file() for file in NOTHING)
-    with changed(*(made / file for file in NOTHING)):
-        assert plan(made) == {}
+def of_other_code(folder: Path, *changes: tuple[str, str]) -> list[dict[str, int]]:
+    """For each file, and what is added at its end: rule -> number of jobs that are of other code
+    then."""
+    done = subprocess.run(
+        [BIN / "python", "-c", DIGESTS],
+        cwd=folder,
+        env=environment(folder),
+        input=json.dumps(changes),
+        text=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [{rule: rules.count(rule) for rule in rules} for rules in found]
+
+
+def test_a_change_in_a_file_is_one_in_the_code_of_what_uses_it_and_of_nothing_else(made):
+    more = {file: MORE.get(Path(file).suffix, b"\n# why\n").decode() for file in CHANGES}
+    comments = [(file, "\n# why\n") for file in CHANGES if file.endswith(".py")]
+    elsewhere = [(file, "\nMORE = 1\n") for file in NOTHING]
+    found = of_other_code(made, *more.items(), *comments, *elsewhere)
+    assert dict(zip(CHANGES, found, strict=False)) == CHANGES
+    assert not any(found[len(CHANGES) :])
+
+
+def test_what_follows_from_other_code_runs_again_too(made):
+    with changed(made / "src/diagvib/methods/vae.py"):
+        assert plan(made) == {"train": 2, **ENDS, "all": 1}
+    with changed(made / "scenery/rendering.py"):
+        assert plan(made) == {**OWN, "train": 1, "all": 1}
     assert plan(made) == {}
-
-
-def test_a_comment_in_a_program_runs_nothing_again(made):
-    programs = [made / file for file in CHANGES if file.endswith(".py")]
-    with changed(*programs, more={}):
-        assert plan(made) == {}
 
 
 TRAINED = {"train": 1, "tabulate": 1, "tables": 1}
@@ -166,7 +207,7 @@ def test_a_study_that_changes_is_drawn_again_alone(made):
     before = path.read_text()
     try:
         path.write_text(before.replace("group: id, cells", "group: id, weight: 2.0, cells"))
-        assert plan(made) == {"draw": 1, "render": 1, "train": 1, **ENDS}
+        assert plan(made) == {"draw": 1, "render": 1, "train": 1, **ENDS, "all": 1}
     finally:
         path.write_text(before)
 
@@ -176,4 +217,5 @@ def test_rendered_on_the_spot_trainings_depend_on_the_renderer(made):
     without = ("--config", "images=render")
     snakemake(made, *without, cores=2)
     with changed(made / "scenery/rendering.py"):
-        assert plan(made, *without) == {"prepare": 1, "draw": 1, "train": 1, **ENDS}
+        planned = plan(made, *without)
+        assert planned == {"prepare": 1, "draw": 1, "train": 1, **ENDS, "all": 1}

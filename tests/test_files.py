@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from conftest import BIN
 from diagvib.foundation import files
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_sha256, read_table, whole_file, write_table, write_text
-from warm import programs
 
 # argv: path, letter. Says `ready` inside the block, and leaves it when told to.
 WAITING_WRITER = """
@@ -232,7 +232,7 @@ def test_two_renders_of_one_data_set_at_once(tmp_path):
 
     def diagvib(*arguments: str) -> subprocess.Popen:
         return subprocess.Popen(
-            [programs() / "diagvib", *arguments, "--config", str(config), "--root", str(root)],
+            [BIN / "diagvib", *arguments, "--config", str(config), "--root", str(root)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

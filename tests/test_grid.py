@@ -1,5 +1,4 @@
-"""The real benchmark at tiny counts: real MNIST and textures, all nine studies, two baselines,
-through every stage."""
+"""The real benchmark at tiny counts: real MNIST and textures, two baselines, through every stage."""
 
 import json
 import os
@@ -13,6 +12,9 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs
 from test_workflow import copy_of_the_repository, snakemake
 
+STUDIES = ["zso", "zgo", "cgo-2"]
+FEWER = [f"studies=[{','.join(STUDIES)}]", "samples=1"]
+
 
 @pytest.fixture(scope="module")
 def root(mirror, tmp_path_factory):
@@ -24,6 +26,7 @@ def root(mirror, tmp_path_factory):
         "config/ci.yaml",
         "--config",
         f"mirror={mirror}",
+        *FEWER,
         cores=os.cpu_count(),
     )
     return folder / load_config(definition_path("ci.yaml"))["root"]
@@ -39,9 +42,11 @@ def images(root) -> pd.DataFrame:
 
 def test_every_run_is_in_the_tables(root):
     table = pd.read_csv(root / "results/tables/runs.csv")
-    assert len(table) == len(runs(load_config(definition_path("ci.yaml"))))
+    assert len(table) == len(runs(load_config(definition_path("ci.yaml"), FEWER)))
     assert set(table["status"]) == {"ok"} and table["comparable"].all()
-    assert set(table["baseline"]) == {"small_cnn", "resnet18"} and table["study"].nunique() == 9
+    assert set(table["baseline"]) == {"small_cnn", "resnet18"} and set(table["study"]) == set(
+        STUDIES
+    )
 
 
 def test_no_digit_is_shared_between_splits(root, images):
@@ -64,7 +69,7 @@ def test_zgo_cells(images):
 
 
 def test_an_image_file_explains_itself(root):
-    frame = pd.read_parquet(root / "data/images/cgo-2/shape-hue/1/test.parquet")
+    frame = pd.read_parquet(root / "data/images/cgo-2/shape-hue/0/test.parquet")
     image = np.frombuffer(frame["image"][0], np.uint8).reshape(128, 128, 3)
     assert (image[0, 0] == 127).all() and (image != 127).any()
 
@@ -82,5 +87,6 @@ def test_the_report_names_sources_and_settings(root):
 
 def test_nothing_depends_on_the_mirror_afterwards(root):
     folder = root.parents[1]
-    said = snakemake(folder, "-n", "--configfile", "config/ci.yaml", "--config", "mirror=elsewhere")
+    other = ("--configfile", "config/ci.yaml", "--config", "mirror=elsewhere", *FEWER)
+    said = snakemake(folder, "-n", *other)
     assert "Nothing to be done" in said

@@ -21,7 +21,6 @@ from diagvib.imagenet_w.workflow import photo_state, stage_code
 from imagenet_w_photos import cjk_font
 from test_house import KEYS
 from test_workflow import command, count, environment
-from warm import programs
 
 RULES = REPOSITORY / "rules" / "imagenet_w.smk"
 SMALL = {
@@ -47,7 +46,7 @@ TOY = {
 
 def snakemake(folder: Path, *arguments: str) -> str:
     done = subprocess.run(
-        command("--snakefile", str(RULES), *arguments, python=programs() / "python"),
+        command("--snakefile", str(RULES), *arguments),
         cwd=folder,
         env=environment(REPOSITORY),
         capture_output=True,

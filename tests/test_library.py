@@ -15,7 +15,7 @@ from timm.data import create_transform
 from torchvision.transforms import v2
 
 import diagvib
-from conftest import REPOSITORY
+from conftest import BIN, REPOSITORY
 from diagvib import library, stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
@@ -23,7 +23,6 @@ from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
-from warm import programs
 
 COUNTS = {"train": 90, "val": 27, "id": 36, "ood": 72}
 
@@ -281,7 +280,7 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
         "print(t.prepared('one:Squares'))"
     )
     edited = subprocess.run(
-        [programs() / "python", "-c", script], capture_output=True, text=True, check=True
+        [BIN / "python", "-c", script], capture_output=True, text=True, check=True
     )
     assert edited.stdout.strip() not in (first, second)
 
@@ -304,7 +303,7 @@ def test_several_processes_may_be_the_first(tmp_path):
     environment = {**os.environ, "DIAGVIB_CACHE": str(tmp_path)}
     processes = [
         subprocess.Popen(
-            [programs() / "python", "-c", LOADING],
+            [BIN / "python", "-c", LOADING],
             env=environment,
             text=True,
             stdout=subprocess.PIPE,

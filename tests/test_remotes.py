@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from conftest import BIN
 from diagvib.foundation.files import read_yaml
-from warm import programs
 
 REPOSITORY = Path(__file__).parent.parent
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
@@ -135,12 +135,12 @@ class Repository:
         return said
 
     def dvc(self, *arguments: str) -> str:
-        code, said = self.run(programs() / "dvc", *arguments)
+        code, said = self.run(BIN / "dvc", *arguments)
         assert code == 0, said
         return said
 
     def dvc_fails(self, *arguments: str) -> str:
-        code, said = self.run(programs() / "dvc", *arguments)
+        code, said = self.run(BIN / "dvc", *arguments)
         assert code != 0, said
         return said
 
@@ -324,12 +324,12 @@ def _kill_in_between(repository: Repository, remote: Remote, command: str) -> No
     """Kill -9 of a push or pull when half of it has been transferred."""
     if remote.line is None:
         code, said = repository.run(
-            programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command
+            BIN / "python", "-c", KILLED_IN_A_FILE, str(IN_BIG_FILE), command
         )
         assert code == -signal.SIGXFSZ, said
         return
     remote.line.hold_after(IN_BETWEEN)
-    process = repository.start(programs() / "dvc", command, *JOBS)
+    process = repository.start(BIN / "dvc", command, *JOBS)
     reached = remote.line.held.wait(120)
     process.kill()
     said = process.communicate()[0]
@@ -389,9 +389,7 @@ def test_a_push_killed_before_it_transfers_is_completed_with_a_fresh_index(
     less."""
     repository.use(folder_remote)
     whole = _finished(_contents(repository.folder / ".dvc" / "cache"))
-    code, said = repository.run(
-        programs() / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push"
-    )
+    code, said = repository.run(BIN / "python", "-c", KILLED_IN_A_FILE, str(IN_DATABASE), "push")
     assert code == -signal.SIGXFSZ, said
     repository.dvc("push")
     repository.environment["DVC_SITE_CACHE_DIR"] = str(tmp_path / "fresh")

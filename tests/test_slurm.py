@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import REPOSITORY
+from conftest import BIN, REPOSITORY
 from test_workflow import copy_of_the_repository, environment, hashes, snakemake
-from warm import programs
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
 
@@ -91,7 +90,7 @@ def submit(
     output: int | None = None,
 ) -> subprocess.Popen:
     """Start Snakemake with the cluster's profile. python: also that of its jobs."""
-    command = [python or programs() / "python", "-m", "snakemake", *ARGUMENTS, *arguments]
+    command = [python or BIN / "python", "-m", "snakemake", *ARGUMENTS, *arguments]
     return subprocess.Popen(
         command,
         cwd=repository,

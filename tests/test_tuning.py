@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conftest import REPOSITORY
+from conftest import BIN, REPOSITORY
 from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_yaml
@@ -22,7 +22,6 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.training import run as training
 from diagvib.training.trainer import Trainer
 from diagvib.training.tuning import COLUMNS, grid_trial, ranked
-from warm import programs
 
 TOY = [
     "sources=embedded",
@@ -163,7 +162,7 @@ def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
 
     def validation_loss() -> float:
         subprocess.run(
-            [programs() / "diagvib", "tune", "small_cnn", *options],
+            [BIN / "diagvib", "tune", "small_cnn", *options],
             cwd=root,
             check=True,
             env={**os.environ, "PYTHONPATH": str(copy / "src")},
@@ -206,7 +205,7 @@ def kill(root: Path, module: str, training: int) -> None:
         """)
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'tests'}:{REPOSITORY / 'src'}"}
     killed = subprocess.run(
-        [programs() / "python", "-c", script, str(root), module, str(training)],
+        [BIN / "python", "-c", script, str(root), module, str(training)],
         env=environment,
         capture_output=True,
         text=True,
