@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
@@ -54,13 +55,9 @@ def config(tmp_path_factory) -> dict:
 @pytest.fixture(scope="module")
 def exported(config, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # so that a split has several shards, and these several row groups
-        patch.setattr(module, "SHARD", 20)
-        patch.setattr(module, "GROUP", 10)
-        made = export(config, folder)
-    return folder, made
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_GROUP", 10)  # so that a file has several row groups
+        return folder, export(config, folder)
 
 
 @pytest.mark.parametrize("name", ["zgo-shape-hue-1", "zso-shape-0"])
@@ -108,26 +105,14 @@ def test_the_card_names_every_dataset(exported):
         assert words in text, words
 
 
-def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported, monkeypatch):
+def test_what_is_there_is_kept_and_what_is_not_is_made(config, exported):
     folder, _ = exported
-    monkeypatch.setattr(module, "SHARD", 20)
-    monkeypatch.setattr(module, "GROUP", 10)
-    shards = sorted(folder.rglob("*.parquet"))
-    before = {path: path.stat().st_mtime_ns for path in shards}
-    content = shards[0].read_bytes()
-    shards[0].write_bytes(content[:100])
+    files = sorted(folder.rglob("*.parquet"))
+    before = {path: path.stat().st_mtime_ns for path in files}
+    files[0].write_bytes(files[0].read_bytes()[:100])
     export(config, folder)
-    assert shards[0].read_bytes() == content
-    assert [
-        path
-        for path in sorted(folder.rglob("*.parquet"))
-        if path.stat().st_mtime_ns != before[path]
-    ] == [
-        path
-        for path in shards
-        if path.name.partition("-")[0] == shards[0].name.partition("-")[0]
-        and path.parent == shards[0].parent
-    ]
+    assert [path for path in files if path.stat().st_mtime_ns != before[path]] == files[:1]
+    assert sorted(folder.rglob("*.parquet")) == files and pd.read_parquet(files[0]).shape[0]
 
 
 def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, tmp_path):
@@ -136,17 +121,6 @@ def test_a_configuration_that_makes_no_image_files_is_told_what_to_set(config, t
     ):
         export(config.model_copy(update={"images": "render"}), tmp_path)
     assert not any(tmp_path.iterdir())
-
-
-def test_fewer_shards_leave_none_of_the_old(config, exported, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "SHARD", 10)
-    monkeypatch.setattr(module, "GROUP", 10)
-    config = config.model_copy(update={"studies": ["zgo"], "samples": 1})
-    export(config, tmp_path)
-    assert len(list(tmp_path.rglob("train-*"))) == 3
-    monkeypatch.setattr(module, "SHARD", 30)
-    export(config, tmp_path)
-    assert [path.name for path in tmp_path.rglob("train-*")] == ["train-00000-of-00001.parquet"]
 
 
 def test_images_that_are_not_there_are_named(config, tmp_path):
@@ -159,12 +133,6 @@ def test_one_dataset_that_all_seeds_share_is_exported_once(config, tmp_path, mon
     """As with photos, of which there is one set."""
     monkeypatch.setattr(Digits, "replicates", "seeds", raising=False)
     assert [made.name for made in export(config, tmp_path)] == ["zso-shape-0", "zgo-shape-hue-0"]
-
-
-def test_a_folder_that_cannot_be_made_is_not_taken_for_damaged_images(config, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="file"):
-        export(config, tmp_path / "file")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_after_a_full_disk_it_gives_the_same(undisturbed, finished):
 
 def test_killed_at_any_time_it_continues_to_the_same_result(undisturbed, repository):
     """Finished with one core, where the undisturbed run had two."""
-    for stage, number in (("draw", signal.SIGKILL), ("render", signal.SIGINT), ("train", 9)):
+    for stage, number in (("draw", signal.SIGKILL), ("render", signal.SIGTERM), ("train", 9)):
         with subprocess.Popen(
             command("--configfile", "toy.yaml"),
             cwd=repository,

@@ -351,7 +351,7 @@ def plan(
 @app.command()
 def export(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Where the shards and the data card go.")
+        Path, typer.Argument(metavar="FOLDER", help="Where the files and the data card go.")
     ],
     config: Config = None,
     override: Override = None,

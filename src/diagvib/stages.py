@@ -18,7 +18,7 @@ from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene, source_state
 from diagvib.settings.baselines import network_name
-from diagvib.settings.grid import RUN_FILES, WEIGHTS_FILE, Layout
+from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
 from diagvib.studies.study import SPLITS
@@ -215,8 +215,7 @@ def train(
             layout.curves(baseline, study, binding) if tensorboard else None,
         ),
     )
-    files = [*RUN_FILES, *([WEIGHTS_FILE] if keep_weights else [])]
-    write_digests(folder, [f"{run.sample}/{file}" for run in runs for file in files])
+    write_digests(folder, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
 
 def tune(

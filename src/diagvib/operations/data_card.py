@@ -64,7 +64,7 @@ def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exporte
             {
                 "config_name": one.name,
                 "data_files": [
-                    {"split": _SPLITS[split], "path": f"{one.folder}/{split}-*.parquet"}
+                    {"split": _SPLITS[split], "path": f"{one.folder}/{split}.parquet"}
                     for split in one.images
                 ],
             }

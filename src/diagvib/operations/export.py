@@ -1,13 +1,11 @@
-"""Datasets in the layout of the Hugging Face Hub: Parquet shards with an image column, and a data
+"""Datasets in the layout of the Hugging Face Hub: Parquet files with an image column, and a data
 card.
 
 `datasets.load_dataset(FOLDER, "zgo-shape-hue-0")` reads them back, with the same pixels.
 """
 
-import hashlib
 import io
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +33,8 @@ from diagvib.scenes import load_scene
 from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
 from diagvib.studies.study import SPLITS
 
-# Images per shard, and per row group.
-SHARD, GROUP = 20_000, 500
+# Images per row group: a few megabytes, as viewers prefer.
+_GROUP = 500
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 # Columns of an image file left out, since the names of dataset and split say the same.
 _LEFT_OUT = ("image", "sample", "split")
@@ -46,7 +44,7 @@ Factors = Mapping[str, Sequence[str]]
 def export(config: dict, out: Path) -> list[Exported]:
     """Export every dataset of a resolved configuration from its image files to the folder `out`.
 
-    Existing shards with the right content are kept. Those of datasets that the configuration no
+    Existing files with the right content are kept. Those of datasets that the configuration no
     longer has are left alone, but not listed in the data card. DiagvibError if an image file is
     missing, damaged or changed, or has other sources, another size or study than the configuration; for
     several scenes; for a configuration that makes no image files; and for a folder whose README.md
@@ -56,7 +54,7 @@ def export(config: dict, out: Path) -> list[Exported]:
     if config["images"] == "render":
         raise DiagvibError(
             "images: this configuration renders images while it trains and makes no image files; set "
-            "`images: parquet`, run `snakemake images --cores all --configfile FILE`, and export again"
+            f"`images: parquet`, {_AGAIN}"
         )
     layout, found = Layout(Path(config["root"])), []
     scenes = sorted({study_of(config, study).scene for study in config["studies"]})
@@ -66,88 +64,60 @@ def export(config: dict, out: Path) -> list[Exported]:
             "them one after the other"
         )
     for study, binding in datasets(config):
+        files = ImageFiles(layout.images(study, binding))
         for sample in range(dataset_count(config)):
-            files = ImageFiles(layout.images(study, binding))
-            images = {
-                split: _export_split(files, sample, split, config, Path(out)) for split in SPLITS
-            }
-            found.append(Exported(study, binding, sample, images))
-            print(f"{found[-1].name}: {sum(images.values()):,} images", file=sys.stderr, flush=True)
+            exported = Exported(study, binding, sample, {})
+            for split in SPLITS:
+                target = Path(out) / exported.folder / f"{split}.parquet"
+                exported.images[split] = _export_split(files, sample, split, config, target)
+            found.append(exported)
+            count = sum(exported.images.values())
+            print(f"{exported.name}: {count:,} images", file=sys.stderr, flush=True)
     write_card(out, config, load_scene(scenes[0]), found)
     return found
 
 
-def _export_split(files: ImageFiles, sample: int, split: str, config: dict, out: Path) -> int:
-    """Write one image file as shards; returns the number of its images."""
-    path, name, digests = (
-        files.path(sample, split),
-        files.name(sample, split),
-        files.folder / DIGESTS_FILE,
-    )
+_AGAIN = "run `snakemake images --cores all --configfile FILE`, and export again"
+
+
+def _export_split(files: ImageFiles, sample: int, split: str, config: dict, target: Path) -> int:
+    """Write one image file in the Hub's layout; returns the number of its images."""
+    path, name = files.path(sample, split), files.name(sample, split)
+    digests = files.folder / DIGESTS_FILE
     with open_parquet(path) as file:
         metadata, count = file_metadata(file, path), file.metadata.num_rows
         _check_made_for(config, metadata, path)
-        factors = load_scene(metadata["scene"]).factors
-        schema = _schema(file.schema_arrow, factors)
-        shards = max(math.ceil(count / SHARD), 1)
-        folder = out / metadata["study"] / metadata["binding"] / str(sample)
-        digest = hashlib.sha256(
-            json.dumps([read_json(digests)[name] if digests.exists() else metadata, SHARD]).encode()
-        ).hexdigest()
-        paths = [
-            folder / f"{split}-{number:05d}-of-{shards:05d}.parquet" for number in range(shards)
-        ]
-        _remove_others(folder, split, paths)
-        if not all(is_noted(shard, "made_from", digest) for shard in paths):
+        made_from = read_json(digests)[name] if digests.exists() else json.dumps(metadata)
+        if not is_noted(target, "made_from", made_from):
             files.check(sample, split)
-            batches = _encoded(file, metadata["image_shape"], factors, path)
-            for shard in paths:
-                _write_shard(shard, batches, with_metadata(schema, {"made_from": digest}))
+            factors = load_scene(metadata["scene"]).factors
+            schema = with_metadata(_schema(file.schema_arrow, factors), {"made_from": made_from})
+            with (
+                whole_file(target) as temporary,
+                pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
+            ):
+                for table in _encoded(file, metadata["image_shape"], factors, path):
+                    writer.write_table(table.cast(schema))
     return count
 
 
 def _check_made_for(config: dict, metadata: dict, path: Path) -> None:
     """The card says what the configuration says; that must be true of the images."""
-    for key, found in (
-        ("sources", metadata["sources"]),
-        ("image_size", metadata["image_shape"][0]),
-    ):
+    made = {"sources": metadata["sources"], "image_size": metadata["image_shape"][0]}
+    for key, found in made.items():
         if found != config[key]:
             raise DiagvibError(
-                f"{path}: was made with {key} {found}, but the configuration has {config[key]}; run "
-                "`snakemake images --cores all --configfile FILE`, and export again"
+                f"{path}: was made with {key} {found}, but the configuration has {config[key]}; {_AGAIN}"
             )
     study = study_of(config, metadata["study"])
     if study_as_drawn(study, metadata, path) != study:
         raise DiagvibError(
-            f"{path}: was drawn from an earlier definition of study {study.name}; run "
-            "`snakemake images --cores all --configfile FILE`, and export again"
+            f"{path}: was drawn from an earlier definition of study {study.name}; {_AGAIN}"
         )
 
 
-def _write_shard(path: Path, batches: Iterator[pa.Table], schema: pa.Schema) -> None:
-    """Write as many of the batches as a shard holds. Row groups have a few megabytes, as viewers
-    prefer."""
-    with (
-        whole_file(path) as temporary,
-        pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
-    ):
-        for _ in range(SHARD // GROUP):
-            table = next(batches, None)
-            if table is None:
-                break
-            writer.write_table(table.cast(schema), row_group_size=GROUP)
-
-
-def _remove_others(folder: Path, split: str, paths: Sequence[Path]) -> None:
-    """Remove shards of an earlier export with another number of them: they would be read as further
-    images."""
-    for path in set(folder.glob(f"{split}-*.parquet")) - set(paths):
-        path.unlink()
-
-
 def _schema(recipes: pa.Schema, factors: Factors) -> pa.Schema:
-    """Columns of a shard, with the Hub's features in the metadata: what each number and byte
+    """Columns of a file, with the Hub's features in the metadata: what each number and byte
     means."""
     fields, features = [pa.field("image", _IMAGE)], {"image": {"_type": "Image"}}
     for field in recipes:
@@ -163,9 +133,9 @@ def _schema(recipes: pa.Schema, factors: Factors) -> pa.Schema:
 def _encoded(
     file: pq.ParquetFile, shape: list[int], factors: Factors, path: Path
 ) -> Iterator[pa.Table]:
-    """The rows of an image file, GROUP at a time: each image as a PNG, each class as its index."""
+    """The rows of an image file, _GROUP at a time: each image as a PNG, each class as its index."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for batch in file.iter_batches(batch_size=GROUP):
+        for batch in file.iter_batches(batch_size=_GROUP):
             table = pa.Table.from_batches([batch])
             pixels = image_pixels(batch["image"], shape, path)
             columns = {

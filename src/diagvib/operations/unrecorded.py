@@ -16,7 +16,7 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata
-from diagvib.images import made_from
+from diagvib.images import FEATURES_FILE, made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import source_state
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
@@ -50,15 +50,16 @@ def make_unrecorded_again(config: dict) -> None:
 def _missing(config: dict, path: str) -> list[str]:
     """The files that an output stands for and that are gone."""
     folder, name = os.path.split(path)
-    if name != DIGESTS_FILE:
-        return []
+    names = []
     with suppress(DiagvibError):  # damaged, which is said where it is used
-        names = [name for name, digest in read_json(path).items() if isinstance(digest, str)]
-        if config.get("keep_weights"):
-            runs = [name.removesuffix(LAST) for name in names if name.endswith(f"/{LAST}")]
-            names += [run + WEIGHTS_FILE for run in runs]
-        return [name for name in names if not os.path.exists(f"{folder}/{name}")]
-    return []
+        if name == DIGESTS_FILE:
+            names = [file for file, digest in read_json(path).items() if isinstance(digest, str)]
+        elif name == FEATURES_FILE:
+            names = [f"{split}.npy" for split in read_json(path) if "/" in split]
+    if config.get("keep_weights"):
+        runs = [file.removesuffix(LAST) for file in names if file.endswith(f"/{LAST}")]
+        names += [run + WEIGHTS_FILE for run in runs]
+    return [file for file in names if not os.path.exists(f"{folder}/{file}")]
 
 
 def _made_otherwise(config: dict, job) -> set[str]:
