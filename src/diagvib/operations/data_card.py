@@ -11,6 +11,7 @@ from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.scenes.scene import Scene, replicates
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import study_of
 
 _MARK = "Made with diagvib "  # in every card
@@ -44,11 +45,13 @@ def check_card(out: Path) -> None:
         )
 
 
-def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exported]) -> None:
+def write_card(
+    out: Path, config: Configuration, scene: Scene, exported: Sequence[Exported]
+) -> None:
     """Write `out`/README.md. exported: every dataset that it describes."""
     # The official sources of a scene with a state are photos in a folder of the user's.
-    photos = config["sources"] == "official" and scene.replicates == "seeds"
-    licences = scene.licences(config["sources"])
+    photos = config.sources == "official" and scene.replicates == "seeds"
+    licences = scene.licences(config.sources)
     ids = sorted({licence.lower() for licence, _ in licences})
     front = {
         "pretty_name": f"diagvib: {', '.join(config['studies'])}",
@@ -71,7 +74,7 @@ def write_card(out: Path, config: dict, scene: Scene, exported: Sequence[Exporte
             for one in exported
         ],
     }
-    studies = {name: study_of(config, name) for name in config["studies"]}
+    studies = {name: study_of(config, name) for name in config.studies}
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -30,6 +30,7 @@ from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import class_indices, image_pixels
 from diagvib.operations.data_card import Exported, check_card, write_card
 from diagvib.scenes import load_scene
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, dataset_count, datasets, study_of
 from diagvib.studies.study import SPLITS
 
@@ -41,7 +42,7 @@ _LEFT_OUT = ("image", "sample", "split")
 Factors = Mapping[str, Sequence[str]]
 
 
-def export(config: dict, out: Path) -> list[Exported]:
+def export(config: Configuration, out: Path) -> list[Exported]:
     """Export every dataset of a resolved configuration from its image files to the folder `out`.
 
     Existing files with the right content are kept. Those of datasets that the configuration no
@@ -51,13 +52,13 @@ def export(config: dict, out: Path) -> list[Exported]:
     is not such a card.
     """
     check_card(Path(out))
-    if config["images"] == "render":
+    if config.images == "render":
         raise DiagvibError(
             "images: this configuration renders images while it trains and makes no image files; set "
             f"`images: parquet`, {_AGAIN}"
         )
-    layout, found = Layout(Path(config["root"])), []
-    scenes = sorted({study_of(config, study).scene for study in config["studies"]})
+    layout, found = Layout(Path(config.root)), []
+    scenes = sorted({study_of(config, study).scene for study in config.studies})
     if len(scenes) > 1:
         raise DiagvibError(
             f"studies: their scenes, {' and '.join(scenes)}, need a folder each; export "
@@ -80,7 +81,9 @@ def export(config: dict, out: Path) -> list[Exported]:
 _AGAIN = "run `snakemake images --cores all --configfile FILE`, and export again"
 
 
-def _export_split(files: ImageFiles, sample: int, split: str, config: dict, target: Path) -> int:
+def _export_split(
+    files: ImageFiles, sample: int, split: str, config: Configuration, target: Path
+) -> int:
     """Write one image file in the Hub's layout; returns the number of its images."""
     path, name = files.path(sample, split), files.name(sample, split)
     digests = files.folder / DIGESTS_FILE
@@ -101,13 +104,13 @@ def _export_split(files: ImageFiles, sample: int, split: str, config: dict, targ
     return count
 
 
-def _check_made_for(config: dict, metadata: dict, path: Path) -> None:
+def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
     """The card says what the configuration says; that must be true of the images."""
     made = {"sources": metadata["sources"], "image_size": metadata["image_shape"][0]}
     for key, found in made.items():
-        if found != config[key]:
+        if found != getattr(config, key):
             raise DiagvibError(
-                f"{path}: was made with {key} {found}, but the configuration has {config[key]}; {_AGAIN}"
+                f"{path}: was made with {key} {found}, but the configuration has {getattr(config, key)}; {_AGAIN}"
             )
     study = study_of(config, metadata["study"])
     if study_as_drawn(study, metadata, path) != study:

@@ -36,6 +36,7 @@ from diagvib.operations.provenance import pack
 from diagvib.operations.records import made_here
 from diagvib.operations.root_stages import config_of, configuration_text, write_root_stages
 from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, scenes
 
 CONFIG = Path("config/config.yaml")
@@ -44,7 +45,10 @@ _SHOWN = 5
 
 
 def record(
-    root: str, wanted: Iterable[str] = (), config: dict | None = None, file: Path | None = None
+    root: str,
+    wanted: Iterable[str] = (),
+    config: Configuration | None = None,
+    file: Path | None = None,
 ) -> str:
     """Commit a complete root to its dvc.lock. Returns a summary for the user.
 
@@ -96,16 +100,16 @@ def _commit_or_restore(root: str) -> None:
             raise
 
 
-def _also_for_git(config: dict) -> str:
+def _also_for_git(config: Configuration) -> str:
     """A sentence that names those of the user's own files that a clone needs and git does not have:
     definitions, what baselines depend on, and own modules, each with its package."""
-    settings = [entry["settings"] for entry in config["baselines"]]
+    settings = [entry.settings for entry in config.baselines]
     parts = [part for own in settings for part in (own["method"], own["model"]) if part]
     named = [*scenes(config), *(part["name"] for part in parts)]
     packages = {name.partition(":")[0].partition(".")[0] for name in named if ":" in name}
     paths = [
-        *config["studies_from"],
-        *config["baselines_from"],
+        *config.studies_from,
+        *config.baselines_from,
         *(path for own in settings for path in own.get("depends", [])),
         *(path for package in sorted(packages) for path in (package, f"{package}.py")),
     ]
@@ -128,15 +132,15 @@ def _is_here(root: str) -> bool:
     return Path(root) == Path(".")
 
 
-def record_run(config: dict, wanted: Iterable[str], touched: bool) -> None:
+def record_run(config: Configuration, wanted: Iterable[str], touched: bool) -> None:
     """`record` at the end of a workflow, which has succeeded whether or not it can be recorded:
     prints one line."""
     try:
         if touched:
             raise DiagvibError("`--touch` vouches for files without making them")
-        if "DVC_STAGE" in os.environ and not _is_here(config["root"]):
-            pack(config["root"])  # an out of the stages that `dvc repro` runs
-        _say(record(config["root"], wanted, config))
+        if "DVC_STAGE" in os.environ and not _is_here(config.root):
+            pack(config.root)  # an out of the stages that `dvc repro` runs
+        _say(record(config.root, wanted, config))
     except DiagvibError as error:
         _say(f"not recorded: {error}")
 
@@ -250,7 +254,7 @@ def _absent(wanted: Iterable[str]) -> str | None:
     return f"{len(absent):,} of {len(wanted):,} files are not there yet, such as {absent[0]}"
 
 
-def _unfinished(root: str, config: dict | None, named: Path | None) -> str | None:
+def _unfinished(root: str, config: Configuration | None, named: Path | None) -> str | None:
     """Why Snakemake does not take everything of a root's configuration for finished and up to
     date."""
     if _is_here(root):

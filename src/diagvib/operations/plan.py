@@ -11,6 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
+from diagvib.settings.configuration import Configuration, ResolvedBaseline
 from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
@@ -27,7 +28,10 @@ _MEASURED_SIZE = 128
 
 
 def estimate(
-    config: dict, device: str | None = None, gpus: int = 1, rate_files: list[Path] | None = None
+    config: Configuration,
+    device: str | None = None,
+    gpus: int = 1,
+    rate_files: list[Path] | None = None,
 ) -> dict:
     """Counts of everything, disk in bytes and seconds per stage (None if no rate was measured on
     such a device).
@@ -40,12 +44,12 @@ def estimate(
     """
     if not device and rate_files:
         device = file_device(rate_files[0])
-    device = device or ("cuda" if likely_gpu(config["device"]) else "cpu")
+    device = device or ("cuda" if likely_gpu(config.device) else "cpu")
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
     pairs, all_runs = datasets(config), runs(config)
-    rendered = len(pairs) if config["images"] == "parquet" else 0
+    rendered = len(pairs) if config.images == "parquet" else 0
     stages = _job_seconds(config, device, rates)
     return {
         "device": device,
@@ -55,11 +59,11 @@ def estimate(
         "images": sum(_images(config, study) for study, _ in pairs),
         "runs": len(all_runs),
         "runs_per_baseline": {
-            b["name"]: sum(r.baseline == b["name"] for r in all_runs) for b in config["baselines"]
+            b.name: sum(r.baseline == b.name for r in all_runs) for b in config.baselines
         },
         "disk": _disk(config, all_runs),
         "weights_not_known": [
-            b["name"] for b in config["baselines"] if config["keep_weights"] and _is_own(b)
+            b.name for b in config.baselines if config.keep_weights and _is_own(b)
         ],
         "seconds": {
             stage: None if seconds is None else sum(seconds) for stage, seconds in stages.items()
@@ -71,23 +75,23 @@ def estimate(
     }
 
 
-def _split_sizes(config: dict, study: str) -> dict[str, int]:
+def _split_sizes(config: Configuration, study: str) -> dict[str, int]:
     return {
-        split: sum(split_counts(study_of(config, study), config["counts"], split).values())
+        split: sum(split_counts(study_of(config, study), config.counts, split).values())
         for split in SPLITS
     }
 
 
-def _images(config: dict, study: str) -> int:
+def _images(config: Configuration, study: str) -> int:
     """Images of all dataset samples of a study with one binding."""
     return dataset_count(config) * sum(_split_sizes(config, study).values())
 
 
-def _disk(config: dict, all_runs: list) -> dict[str, int]:
+def _disk(config: Configuration, all_runs: list) -> dict[str, int]:
     """Bytes by content. DVC keeps a second copy of everything, unless the file system can share
     blocks."""
     predictions = sum(_split_sizes(config, run.study)["test"] for run in all_runs)
-    size, images, pixels, sources = config["image_size"], 0, 0.0, SOURCE_BYTES
+    size, images, pixels, sources = config.image_size, 0, 0.0, SOURCE_BYTES
     for study, _ in datasets(config):
         # Scenes of photos say what theirs need, which is more.
         scene, count = load_scene(study_of(config, study).scene), _images(config, study)
@@ -97,23 +101,22 @@ def _disk(config: dict, all_runs: list) -> dict[str, int]:
         images += count
     disk = {
         "recipes": images * RECIPE_BYTES,
-        "images": int(pixels) if config["images"] == "parquet" else 0,
+        "images": int(pixels) if config.images == "parquet" else 0,
         "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
         "sources": sources,
     }
-    if config["keep_weights"]:
+    if config.keep_weights:
         weights = {
-            b["name"]: 0 if _is_own(b) else _weights_bytes(b["settings"], size)
-            for b in config["baselines"]
+            b.name: 0 if _is_own(b) else _weights_bytes(b.settings, size) for b in config.baselines
         }
         disk["weights"] = sum(weights[run.baseline] for run in all_runs)
     return disk
 
 
-def _is_own(baseline: dict) -> bool:
+def _is_own(baseline: ResolvedBaseline) -> bool:
     """Whether its model or method is the user's own, which a plan does not import, or its
     network frozen, so that its head's size depends on features that are not there yet."""
-    settings = baseline["settings"]
+    settings = baseline.settings
     return (
         is_frozen(settings)
         or ":" in settings["method"]["name"]
@@ -134,30 +137,30 @@ def _weights_bytes(settings: dict, image_size: int) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
 
 
-def _job_seconds(config: dict, device: str, rates: Rates) -> dict[str, list[float] | None]:
+def _job_seconds(config: Configuration, device: str, rates: Rates) -> dict[str, list[float] | None]:
     """Stage -> seconds of each of its jobs: render, and training by baseline. None where a rate is
     missing."""
-    if config["image_size"] != _MEASURED_SIZE:
+    if config.image_size != _MEASURED_SIZE:
         rates = Rates()
     rendering, rate = [], rates.best("render to Parquet")
-    if config["images"] == "parquet":
+    if config.images == "parquet":
         rendering = rate and [
             _images(config, study) / rate.images_per_second for study, _ in datasets(config)
         ]
     training = {
         f"train {baseline['name']}": _training_seconds(config, baseline, device, rates)
-        for baseline in config["baselines"]
+        for baseline in config.baselines
     }
     return {"render": rendering, **training}
 
 
 def _training_seconds(
-    config: dict, baseline: dict, device: str, rates: Rates
+    config: Configuration, baseline: ResolvedBaseline, device: str, rates: Rates
 ) -> list[float] | None:
     """Seconds of each train job of a baseline: its start, then every phase's epochs and the test
     for every sample."""
-    name, settings = baseline["name"], baseline["settings"]
-    precision = config["training"]["precision"] if device == "cuda" else "fp32"  # as in training
+    name, settings = baseline.name, baseline.settings
+    precision = config.training.precision if device == "cuda" else "fp32"  # as in training
     like = {"batch_size": settings["batch_size"], "precision": precision}
     phases = [
         (rates.best(f"train {name} {phase}".strip(), **like), _epochs(config, settings, phase))
@@ -174,13 +177,13 @@ def _training_seconds(
         epochs = sum(
             n * (size["train"] / row.images_per_second + size["val"] / test) for row, n in phases
         )
-        return start + config["samples"] * (epochs + size["test"] / test)
+        return start + config.samples * (epochs + size["test"] / test)
 
     return [job(study) for other, study, _ in train_jobs(config) if other == name]
 
 
-def _epochs(config: dict, settings: dict, phase: str) -> int:
-    epochs = settings.get("max_epochs", config["training"]["max_epochs"])
+def _epochs(config: Configuration, settings: dict, phase: str) -> int:
+    epochs = settings.get("max_epochs", config.training.max_epochs)
     return settings["method"].get("vae_epochs") or epochs if phase == "encode" else epochs
 
 
@@ -201,7 +204,7 @@ def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:
     }
 
 
-def print_plan(plan: dict, config: dict) -> None:
+def print_plan(plan: dict, config: Configuration) -> None:
     """The plan as a table for people."""
     table = Table(
         title=f"Plan: root {config['root']}, sources {config['sources']}, device {plan['device']}",
@@ -213,8 +216,8 @@ def print_plan(plan: dict, config: dict) -> None:
     Console().print(table)
 
 
-def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
-    disk, size = plan["disk"], config["image_size"]
+def _quantities(plan: dict, config: Configuration) -> list[tuple[str, str]]:
+    disk, size = plan["disk"], config.image_size
     pairs, samples = plan["jobs"]["draw"], dataset_count(config)
     return [
         (
@@ -240,12 +243,12 @@ def _quantities(plan: dict, config: dict) -> list[tuple[str, str]]:
     ]
 
 
-def _times(plan: dict, config: dict) -> list[tuple[str, str]]:
+def _times(plan: dict, config: Configuration) -> list[tuple[str, str]]:
     """Rows about time: every stage, all together, on several GPUs, and the measurements behind
     them."""
     gpu, unit = ("GPU", "GPU: ") if plan["device"] == "cuda" else ("CPU", "")
     why = "not measured with these settings"
-    if config["image_size"] != _MEASURED_SIZE:
+    if config.image_size != _MEASURED_SIZE:
         why = f"not measured at {config['image_size']} pixels, only at {_MEASURED_SIZE}"
     rates_from = ", ".join(plan["rates_from"])
     if not rates_from:

@@ -9,6 +9,7 @@ from pathlib import Path
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.records import RECORDS, all_records
 from diagvib.settings.baselines import network_name
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
 
 
@@ -21,14 +22,14 @@ class Unneeded:
     size: int
 
 
-def prune(configs: list[dict], yes: bool, dry_run: bool) -> None:
+def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
     """List what none of the resolved configurations asks for, with sizes; delete it after a yes."""
     unneeded, records = find_unneeded(configs), find_records(configs)
     for item in unneeded:
         print(f"{item.size / 1e6:12,.1f} MB  {item.files:7,} files  {item.path}")
     total, roots = (
         sum(item.size for item in unneeded),
-        ", ".join(sorted({config["root"] for config in configs})),
+        ", ".join(sorted({config.root for config in configs})),
     )
     what = f"{sum(item.files for item in unneeded):,} files ({total / 1e9:.1f} GB) and {len(records):,} records"
     if not unneeded and not records:
@@ -53,7 +54,7 @@ def _agreed(question: str) -> bool:
         return False
 
 
-def find_unneeded(configs: list[dict]) -> list[Unneeded]:
+def find_unneeded(configs: list[Configuration]) -> list[Unneeded]:
     """What is under the configurations' roots in data/recipes, images, features, checkpoints and
     results/runs, and not asked for."""
     needed = {path for config in configs for path in _needed(config)}
@@ -63,7 +64,7 @@ def find_unneeded(configs: list[dict]) -> list[Unneeded]:
     tops = {
         top.resolve(): top
         for config in reversed(configs)
-        for top in _pruned_folders(Path(config["root"]))
+        for top in _pruned_folders(Path(config.root))
     }
     return [
         _measured(path)
@@ -73,11 +74,11 @@ def find_unneeded(configs: list[dict]) -> list[Unneeded]:
     ]
 
 
-def find_records(configs: list[dict]) -> list[Path]:
+def find_records(configs: list[Configuration]) -> list[Path]:
     """Snakemake's records of files in those folders that no configuration asks for, whether or not
     they exist."""
     needed = {path.resolve() for config in configs for path in _needed(config)}
-    tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config["root"]))}
+    tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config.root))}
     return [
         record
         for record, path in all_records()
@@ -122,23 +123,23 @@ def _pruned_folders(root: Path) -> list[Path]:
     ]
 
 
-def _needed(config: dict) -> Iterable[Path]:
+def _needed(config: Configuration) -> Iterable[Path]:
     """Files and folders that a configuration asks for, whole."""
-    layout = Layout(Path(config["root"]))
+    layout = Layout(Path(config.root))
     for study, binding in datasets(config):
         yield layout.recipes(study, binding)
-        if config["images"] == "parquet":
+        if config.images == "parquet":
             yield layout.digests(study, binding)
             yield from (
                 layout.images(study, binding) / str(sample)
                 for sample in range(dataset_count(config))
             )
-    frozen = {entry["name"]: network_name(entry["settings"]) for entry in config["baselines"]}
+    frozen = {entry.name: network_name(entry.settings) for entry in config.baselines}
     for job in train_jobs(config):
         if frozen[job[0]]:
             yield layout.features(frozen[job[0]], *job[1:])
         yield layout.checkpoints(*job)
-        yield from (layout.runs(*job) / str(sample) for sample in range(config["samples"]))
+        yield from (layout.runs(*job) / str(sample) for sample in range(config.samples))
 
 
 def _beyond(path: Path, needed: set[Path], above: set[Path]) -> list[Path]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -21,13 +21,15 @@ from diagvib.operations.provenance import unpack
 from diagvib.operations.unrecorded import make_unrecorded_again
 from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve, typed
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, scenes
 from diagvib.training.finished_runs import LAST
 
+Resolved = TypeVar("Resolved")
 _STOPPED = threading.Event()  # by SIGTERM
 
 
-def begin(workflow, config: dict, resolve: Callable[[dict, str], dict]) -> dict:
+def begin(workflow, config: dict, resolve: Callable[[dict, str], Resolved]) -> Resolved:
     """The configuration, as `resolve` makes it from values and the name of their file. Whatever is
     wrong with it ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
@@ -45,7 +47,7 @@ def begin(workflow, config: dict, resolve: Callable[[dict, str], dict]) -> dict:
     return resolved
 
 
-def prepare_snakemake(workflow, config: dict) -> dict:
+def prepare_snakemake(workflow, config: dict) -> Configuration:
     """The main workflow's configuration, resolved. Whatever is wrong with it, or with the records
     of what is there, ends the process with one line."""
     resolved = begin(workflow, config, resolve)
@@ -123,13 +125,13 @@ def _forget(job, layout: Layout) -> None:
         shutil.rmtree(kept(**names), ignore_errors=True)
 
 
-def after_success(workflow, config: dict, wanted: Iterable[str]) -> None:
+def after_success(workflow, config: Configuration, wanted: Iterable[str]) -> None:
     """Record the run, and say what was left out of it. wanted: every listed file of a complete
     one."""
     record_run(config, wanted, workflow.touch)
     for name in scenes(config):
         with suppress(DiagvibError):  # nothing is prepared yet
-            prepared = Layout(Path(config["root"])).prepared(name)
+            prepared = Layout(Path(config.root)).prepared(name)
             made = load_scene(name).catalogue(prepared).sources
             if made not in ("official", "embedded"):
                 print(f"{name}: made from {made} sources", file=sys.stderr)

@@ -7,6 +7,7 @@ from pathlib import Path
 from diagvib.foundation.code import Code, code_of, imported_in
 from diagvib.scenes import scene_entries
 from diagvib.settings.baselines import load_settings, network_name
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import scenes, study_of
 from diagvib.settings.jobs import stage_settings
 from diagvib.studies.study import study_files
@@ -14,7 +15,7 @@ from diagvib.training import code_digest
 
 
 def stage_code(
-    config: dict,
+    config: Configuration,
     stage: str,
     scene: str | None = None,
     study: str | None = None,
@@ -28,10 +29,10 @@ def stage_code(
     if stage in ("train", "tune") and not renders(config, baseline):
         chosen = []  # training jobs read image files, whose digests are inputs
     elif stage == "tune":
-        chosen = [study_of(config, config["tuning"]["study"]).scene]
+        chosen = [study_of(config, config.tuning.study).scene]
     else:
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
-    if stage == "encode" and config["images"] == "parquet":
+    if stage == "encode" and config.images == "parquet":
         chosen = []
     entries = [entry for name in chosen for entry in scene_entries(name)]
     if baseline:
@@ -44,7 +45,7 @@ def stage_code(
         entries += code_digest.baseline_entries(settings)
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
-        entries += map(Path, study_files(config["studies_from"]))
+        entries += map(Path, study_files(config.studies_from))
     return _code(stage, tuple(entries))
 
 
@@ -53,19 +54,19 @@ def _settings(baseline: str, further: tuple[str, ...]) -> dict:
     return load_settings(baseline, further)
 
 
-def network_of(config: dict, baseline: str) -> str | None:
+def network_of(config: Configuration, baseline: str) -> str | None:
     """The folder of the features that training jobs of a baseline read; None without a frozen
     network."""
-    return network_name(_settings(baseline, tuple(config["baselines_from"])))
+    return network_name(_settings(baseline, tuple(config.baselines_from)))
 
 
-def renders(config: dict, baseline: str) -> bool:
+def renders(config: Configuration, baseline: str) -> bool:
     """Whether training jobs of a baseline render images."""
-    settings = _settings(baseline, tuple(config["baselines_from"]))
-    return code_digest.renders(config["images"], settings)
+    settings = _settings(baseline, tuple(config.baselines_from))
+    return code_digest.renders(config.images, settings)
 
 
-def stage_digest(config: dict, stage: str, *names: str | None) -> str:
+def stage_digest(config: Configuration, stage: str, *names: str | None) -> str:
     """The digest of `stage_code`, which takes the same names; it changes when a program changes,
     appears or disappears.
 

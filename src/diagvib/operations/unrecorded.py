@@ -19,12 +19,13 @@ from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata
 from diagvib.images import FEATURES_FILE, made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import source_state
+from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.settings.jobs import read_settings
 from diagvib.training.finished_runs import LAST, differing
 
 
-def make_unrecorded_again(config: dict) -> None:
+def make_unrecorded_again(config: Configuration) -> None:
     """To be called while the Snakefile is read, with the configuration, resolved. Without this, of
     eight ways to change results behind Snakemake's back (tests/test_trust.py), it notices none."""
     from snakemake.persistence import ParamsChange
@@ -47,7 +48,7 @@ def make_unrecorded_again(config: dict) -> None:
     Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
 
 
-def _missing(config: dict, path: str) -> list[str]:
+def _missing(config: Configuration, path: str) -> list[str]:
     """The files that an output stands for and that are gone."""
     folder, name = os.path.split(path)
     names = []
@@ -56,13 +57,13 @@ def _missing(config: dict, path: str) -> list[str]:
             names = [file for file, digest in read_json(path).items() if isinstance(digest, str)]
         elif name == FEATURES_FILE:
             names = [f"{split}.npy" for split in read_json(path) if "/" in split]
-    if config.get("keep_weights"):
+    if getattr(config, "keep_weights", False):
         runs = [file.removesuffix(LAST) for file in names if file.endswith(f"/{LAST}")]
         names += [run + WEIGHTS_FILE for run in runs]
     return [file for file in names if not os.path.exists(f"{folder}/{file}")]
 
 
-def _made_otherwise(config: dict, job) -> set[str]:
+def _made_otherwise(config: Configuration, job) -> set[str]:
     """The files of a job that say themselves that they were made with something else."""
     found = set()
     with suppress(DiagvibError):  # nothing to compare with
@@ -73,13 +74,13 @@ def _made_otherwise(config: dict, job) -> set[str]:
     return found
 
 
-def _asked_for(config: dict, job) -> Iterator[tuple[Path, dict]]:
+def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
     """The files of a job that say what they were made with, and what they should say."""
-    layout, names = Layout(Path(config["root"])), job.wildcards
+    layout, names = Layout(Path(config.root)), job.wildcards
     if job.rule.name == "fetch":
         scene = job.params.scene
         # Empty in a clone that has pulled the rest, where the user's photos are not.
-        if state := source_state(scene, config["mirror"]):
+        if state := source_state(scene, config.mirror):
             yield layout.source_state(scene), {"state": state}
     if job.rule.name not in ("draw", "render", "train"):
         return
