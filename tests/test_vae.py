@@ -17,7 +17,7 @@ from diagvib.methods.factor_vae import (
     total_correlation,
 )
 from diagvib.methods.registry import make_baseline
-from diagvib.methods.vae import halvings, kl_divergence
+from diagvib.methods.vae import halvings, kl_per_dimension
 from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
@@ -57,8 +57,8 @@ def test_kl_against_torch():
     expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(
         1
     )
-    assert torch.allclose(kl_divergence(mean, log_variance), expected, atol=1e-5)
-    assert kl_divergence(torch.zeros(1, 3), torch.zeros(1, 3)).item() == 0
+    assert torch.allclose(kl_per_dimension(mean, log_variance).sum(1), expected, atol=1e-5)
+    assert kl_per_dimension(torch.zeros(1, 3), torch.zeros(1, 3)).tolist() == [[0, 0, 0]]
 
 
 def test_loss_sums_bernoulli_over_all_pixels(batch):
@@ -76,7 +76,7 @@ def test_beta_weighs_the_divergence(batch):
         model = made(beta=beta)
         torch.manual_seed(0)
         losses.append(model.negative_elbo(batch)[0])
-    divergence = kl_divergence(*model.posterior(batch.pixels.permute(0, 3, 1, 2) / 255))
+    divergence = kl_per_dimension(*model.posterior(batch.pixels.permute(0, 3, 1, 2) / 255)).sum(1)
     assert torch.allclose(losses[1] - losses[0], 3 * divergence, atol=0.01)
 
 

@@ -118,7 +118,8 @@ class Vae(Method):
         error = F.binary_cross_entropy_with_logits(
             self.decoder(code).float(), images, reduction="none"
         )
-        return error.sum((1, 2, 3)) + self.options.beta * kl_divergence(mean, log_variance), code
+        divergence = kl_per_dimension(mean, log_variance).sum(1)
+        return error.sum((1, 2, 3)) + self.options.beta * divergence, code
 
     def visualisations(self, batch: Batch, denormalise: Denormalise) -> list[Visualisation]:
         """Images next to their reconstructions; then each latent dimension traversed, the most
@@ -154,13 +155,8 @@ def _unit(batch: Batch) -> Tensor:
     return batch.pixels.permute(0, 3, 1, 2).float() / 255
 
 
-def kl_divergence(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """KL(q || standard normal) float[B] of diagonal Gaussians, from float[B, latent]."""
-    return kl_per_dimension(mean, log_variance).sum(1)
-
-
 def kl_per_dimension(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """The same for each dimension separately, float[B, latent]."""
+    """KL(q || standard normal) of each dimension of diagonal Gaussians, float[B, latent]."""
     return (mean.square() + log_variance.exp() - log_variance - 1) / 2
 
 

@@ -47,9 +47,6 @@ from diagvib.training.visualisations import write_visualisations
 
 # Metadata that the three files of a dataset must have in common.
 _SHARED = (
-    "study",
-    "binding",
-    "sample",
     "roles",
     "scene",
     "sources",
@@ -109,15 +106,9 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         for run, made_from in zip(runs, metadata, strict=True):
             own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
             folder = folders.runs / str(run.sample)
+            asked = what_makes_it(job, run, made_from)
             path = folders.checkpoints / f"{run.sample}.pt"
-            checkpoints.append(checkpoint_of(own, run, made_from, path))
-            asked = what_makes(
-                run,
-                job.settings,
-                asdict(job.protocol),
-                job.code,
-                {split: digest_of_images(metadata) for split, metadata in made_from.items()},
-            )
+            checkpoints.append(checkpoint_of(own, asked, path))
             if is_finished(folder, asked, job.keep_weights):
                 print(
                     f"{run.name}: kept, because it was made with the same settings, images and code"
@@ -148,21 +139,16 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
     or are from another one than expected."""
     found = {split: datasets.metadata(sample, split) for split in SPLITS}
-    asked = {"study": study, "binding": binding, "sample": sample}
+    shared = {key: found["train"].get(key) for key in _SHARED}
     for split, metadata in found.items():
-        path = datasets.path(sample, split)
-        for key in _SHARED:
-            expected = asked.get(key, found["train"].get(key))
-            if metadata.get(key) != expected:
-                whose = "asked for" if key in asked else "that of train.parquet"
+        expected = {**shared, "study": study, "binding": binding, "sample": sample, "split": split}
+        for key, value in expected.items():
+            if metadata.get(key) != value:
+                path = datasets.path(sample, split)
                 raise DiagvibError(
-                    f"{path}: {key} is {metadata.get(key)!r}, not {expected!r} ({whose}); delete "
-                    f"{path.parent} and render again"
+                    f"{path}: {key} is {metadata.get(key)!r}, not {value!r}; delete {path.parent} "
+                    "and render again"
                 )
-        if metadata.get("split") != split:
-            raise DiagvibError(
-                f"{path}: holds split {metadata.get('split')!r}; delete {path.parent} and render again"
-            )
     return found
 
 
@@ -177,16 +163,19 @@ def code_of_job(job: Job, run: Run) -> str:
     return code_digest(job.settings, __name__, metadata["scene"], kind_of(metadata))
 
 
-def checkpoint_of(job: Job, run: Run, metadata: dict, path: Path) -> Checkpoint:
-    """A run's checkpoint, which nothing made in another way continues. metadata: of its images."""
+def what_makes_it(job: Job, run: Run, metadata: dict) -> dict:
+    """`what_makes` for a job. metadata: of the dataset's splits."""
+    images = {split: digest_of_images(each) for split, each in metadata.items()}
+    return what_makes(run, job.settings, asdict(job.protocol), job.code, images)
+
+
+def checkpoint_of(job: Job, asked: dict, path: Path) -> Checkpoint:
+    """A run's checkpoint, which nothing made in another way continues. asked: `what_makes_it`."""
     made_by = {
-        "run": asdict(run),
-        "settings": job.settings,
-        "protocol": asdict(job.protocol),
+        **asked,
+        "threads": job.protocol.threads,
         "device": job.device.type,
         "precision": job.protocol.on(job.device),
-        "images": metadata,
-        "code": job.code,
         "versions": job.versions,
     }
     return Checkpoint(path, digest(made_by))

@@ -53,38 +53,30 @@ def check_shape(values: Tensor, shape: tuple[int, ...], what: str) -> None:
         raise DiagvibError(f"method: {what} of shape {list(values.shape)}; {list(shape)} is needed")
 
 
-def group_columns(cues: int, environments: int) -> list[str]:
-    """The entries of `group_accuracies` for this many cues and environments: empty if there are no
-    groups."""
-    worst = ["val_worst_group"] if cues else []
-    single = [f"val_worst_group_cue_{number + 1}" for number in range(cues)] if cues > 1 else []
-    return [*worst, *single, *(["val_environment_accuracy"] if environments > 1 else [])]
-
-
 def group_accuracies(
     correct: Tensor, labels: Tensor, cues: Tensor, environment: Tensor, environments: int
 ) -> dict[str, float]:
     """The worst accuracy of any group that occurs, target x all cues and, with several cues, target
-    x each; and the mean of the environments' accuracies.
+    x each; and the mean of the environments' accuracies. Empty if there are no groups.
 
     correct: bool[N]; labels, environment: int64[N]; cues: int64[N, k]. environments: the number
     trained on; only images in one of these, 0 to environments - 1, count for the mean.
     """
-    by_target = labels[:, None]
-    known = (environment >= 0) & (environment < environments)
-    found = {
-        "val_worst_group": lambda: _accuracies(correct, torch.cat([by_target, cues], 1)).min(),
-        "val_environment_accuracy": lambda: _accuracies(
-            correct[known], environment[known, None]
-        ).mean(),
-        **{
-            f"val_worst_group_cue_{at + 1}": lambda at=at: _accuracies(
-                correct, torch.cat([by_target, cues[:, at : at + 1]], 1)
-            ).min()
-            for at in range(cues.shape[1])
-        },
-    }
-    return {name: found[name]().item() for name in group_columns(cues.shape[1], environments)}
+    found = {}
+
+    def worst(some: Tensor) -> float:
+        return _accuracies(correct, torch.cat([labels[:, None], some], 1)).min().item()
+
+    if cues.shape[1]:
+        found["val_worst_group"] = worst(cues)
+    if cues.shape[1] > 1:
+        for number, cue in enumerate(cues.split(1, 1), 1):
+            found[f"val_worst_group_cue_{number}"] = worst(cue)
+    if environments > 1:
+        known = (environment >= 0) & (environment < environments)
+        means = _accuracies(correct[known], environment[known, None])
+        found["val_environment_accuracy"] = means.mean().item()
+    return found
 
 
 def cue_preferences(prediction: Tensor, followed: Tensor | None) -> dict[str, float]:

@@ -6,8 +6,8 @@ It names no method: methods differ in the hooks of `methods.method.Method` that 
 
 import math
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -28,7 +28,6 @@ from diagvib.training.running_metrics import (
     RunningMetrics,
     cue_preferences,
     group_accuracies,
-    group_columns,
 )
 
 # Computes further entries of an epoch's row from the method; called in phases that classify,
@@ -75,6 +74,14 @@ class Fitted:
         return sum(timing.images for timing in self.timings) / seconds if seconds else None
 
 
+@contextmanager
+def _named(run: Run) -> Iterator[None]:
+    try:
+        yield
+    except DiagvibError as error:
+        raise type(error)(f"{run.name}: {error}") from None
+
+
 class Trainer:
     """Trains one method in one run. On the CPU the result is the same, bit for bit, however often
     the run was interrupted and however many cores there are. Paper, Sec. A.2."""
@@ -114,27 +121,16 @@ class Trainer:
         be told or the selection needs, or are fewer than a batch; Diverged if the loss is no longer
         a number.
         """
-        try:
-            return self._fit(checkpoint, callback, tracker, graphs)
-        except DiagvibError as error:
-            raise type(error)(f"{self.run.name}: {error}") from None
-
-    def _fit(
-        self,
-        checkpoint: Checkpoint | None,
-        callback: Callback | None,
-        tracker: Tracker | None,
-        graphs: CudaGraphs | None,
-    ) -> Fitted:
-        self._check()
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
         with (
+            _named(self.run),
             deterministic(self.device, self.protocol.threads),
             graphs.running() if graphs else nullcontext(),
             Checkpoints(
                 checkpoint, aside=self.device.type == "cuda"
             ).finished() as self.checkpoints,
         ):
+            self._check()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
             self.phases = self.method.phases(self.data)
@@ -270,15 +266,14 @@ class Trainer:
         row = {"val_loss": loss, "val_accuracy": accuracy}
         if accuracy is not None:
             prediction = torch.cat(predicted)
-            row |= group_accuracies(
-                prediction == self.val.labels,
-                self.val.labels,
-                self.val.cues,
-                self.val.environment,
-                len(self.data.environments),
-            )
+            row |= self._group_accuracies(prediction)
             row |= cue_preferences(prediction, self.val.followed)
         return row
+
+    def _group_accuracies(self, prediction: Tensor) -> dict[str, float]:
+        val = self.val
+        correct, environments = prediction == val.labels, len(self.data.environments)
+        return group_accuracies(correct, val.labels, val.cues, val.environment, environments)
 
     def _select(self, row: dict) -> None:
         """Keep the weights if this epoch is better than all before in its phase. Ties, which are
@@ -376,7 +371,7 @@ class Trainer:
             "val_loss",
             "val_accuracy",
             "last",
-            *group_columns(self.val.cues.shape[1], len(self.data.environments)),
+            *self._group_accuracies(self.val.labels),
         ]
 
     @property

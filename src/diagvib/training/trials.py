@@ -31,6 +31,7 @@ from diagvib.training.run import (
     dataset_metadata,
     fit,
     load,
+    what_makes_it,
 )
 
 # Keys of an entry in config/baselines, in the order in which they are written.
@@ -142,7 +143,8 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
             for trial in trials:
                 count += 1
                 own = replace(job, settings=trial.applied(settings))
-                checkpoint = checkpoint_of(own, run, metadata, folder / f"{trial.file}.pt")
+                asked = what_makes_it(own, run, metadata)
+                checkpoint = checkpoint_of(own, asked, folder / f"{trial.file}.pt")
                 result = folder / f"{trial.file}.json"
                 outcome = read_json(result) if result.exists() else {}
                 if outcome.get("digest") != checkpoint.digest:
