@@ -65,7 +65,7 @@ CHANGES = {
     "src/diagvib/results/metrics.py": ENDS,
     "src/diagvib/report/page.py": {"plot": 1},
     "src/diagvib/report/page.html.j2": {"plot": 1},
-    "src/diagvib/report/gaps.js": {"plot": 1},  # which page.html.j2 includes
+    "src/diagvib/report/page.js": {"plot": 1},  # which page.html.j2 includes
     "config/papers/diagvib6.csv": ENDS,
     "mine.yaml": ENDS,
     "scenery/own.py": OWN,

@@ -84,8 +84,7 @@ def study_curves(
         _draw_baselines(axes, rows[rows["target"] == target], studies, looks)
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
         axes.set_title(_panel_title(metrics, target))
-        if axes.get_subplotspec().is_first_col():
-            axes.set_ylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric])
+    figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure)
     return figure
 

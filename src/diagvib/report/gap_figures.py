@@ -34,21 +34,14 @@ from diagvib.results.gaps import CUE_GAPS, GAPS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.paper import interval
 
-# The look of a bar by its verdict; an ERM has none.
+# The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
 _LOOKS = {
-    "": {"facecolor": MUTED},
-    "better": {"facecolor": TRAINED},
-    "worse": {"facecolor": HELD_OUT},
-    "cannot tell": _HOLLOW,
-    "no verdict": _HOLLOW | {"linestyle": (0, (2, 2))},
-}
-_LEGEND = {
-    "": "ERM",
-    "better": "better than ERM",
-    "worse": "worse than ERM, by how much",
-    "cannot tell": "cannot tell",
-    "no verdict": "not judged",
+    "": {"label": "ERM", "facecolor": MUTED},
+    "better": {"label": "better than ERM", "facecolor": TRAINED},
+    "worse": {"label": "worse than ERM, by how much", "facecolor": HELD_OUT},
+    "cannot tell": {"label": "cannot tell", **_HOLLOW},
+    "no verdict": {"label": "not judged", **_HOLLOW, "linestyle": (0, (2, 2))},
 }
 _JOINT = {"facecolor": MUTED, "alpha": 0.45}
 _CAPTION = (
@@ -116,7 +109,7 @@ def gap_bars(
     about = "gap: points of accuracy lost relative to in-distribution images"
     panels[0].set_xlabel(about, fontsize=8, loc="left")
     shown = {one.verdict(cue) for one in methods for cue in CUE_GAPS if one.ran}
-    handles = [Patch(**_LOOKS[name], label=_LEGEND[name]) for name in _LOOKS if name in shown]
+    handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in shown]
     opens = any(one.opens_another for one in methods)
     effect = (
         "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"

@@ -74,13 +74,12 @@ def judged_methods(
     worse of the two gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
     own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
     whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-    verdicts = {name: rows.set_index("cue", drop=False) for name, rows in whac.groupby("baseline")}
     found = [
         Judged(
             *names[:4],
             rows={row.metric: row for row in rows.itertuples(index=False)},
             verdicts={
-                row.cue: row for row in verdicts.get(names[0], whac[:0]).itertuples(index=False)
+                row.cue: row for row in whac.itertuples(index=False) if row.baseline == names[0]
             },
         )
         for names, rows in own.groupby(BASELINE, sort=False)
@@ -90,7 +89,8 @@ def judged_methods(
     def rank(one: Judged) -> tuple:
         known = one.supervision in _SUPERVISION
         supervision = _SUPERVISION.index(one.supervision) if known else len(_SUPERVISION)
-        return models.index(one.model), not one.is_reference, supervision, one.worst_gap
+        worst = one.worst_gap if one.ran else 1
+        return models.index(one.model), not one.is_reference, supervision, worst
 
     return sorted(found, key=rank)
 

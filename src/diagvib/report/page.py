@@ -20,7 +20,7 @@ from diagvib.report.headlines import headlines
 from diagvib.report.judged import bindings_of, gap_sentences, judged_methods
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES
-from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_colours
+from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_stops
 from diagvib.report.training import TRAINING
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.results.accuracy import ACCURACY_TITLE
@@ -117,12 +117,7 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
         "studies": studies,
         "first_study": next((study for study in studies if known.studies[study].cues), ""),
         "matrix": matrix_data(material),
-        "scales": {
-            chance: [
-                (f"{100 * i / 30:.3g}%", accuracy_colours(i / 30, chance)[0]) for i in range(31)
-            ]
-            for chance in map(known.chance, studies)
-        },
+        "scales": {chance: accuracy_stops(chance) for chance in map(known.chance, studies)},
         "margin": round(100 * MARGIN),
         "least_samples": LEAST_SAMPLES,
         "missing": describe_missing(runs),

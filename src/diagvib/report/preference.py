@@ -90,9 +90,9 @@ def preference_curves(
             _draw_curve(axes, rows, column, roles[at], *_LOOKS[at % len(_LOOKS)])
         draw_chance(axes, known.chance(study))
         axes.set_title(baseline, fontsize=9)
+    for axes in panels[-4:]:
         axes.set_xlabel("epoch", fontsize=8)
-        if axes.get_subplotspec().is_first_col():
-            axes.set_ylabel("share of predictions", fontsize=8)
+    figure.supylabel("share of predictions", fontsize=8)
     add_legend(
         figure, title=f"{known.title(study)}, validation images: predictions that agree with"
     )

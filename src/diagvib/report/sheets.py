@@ -92,7 +92,8 @@ def contact_sheet(
         for axes, name in zip(grid[:, 0], rows, strict=True):
             axes.set_ylabel(name, fontsize=8)
     of_group = share.groupby([group.get(cell, "") for cell in share.index]).sum()
-    words = _group_words(first, second)
+    misled = ("both cues agree with the target", *(f"{name} misleads" for name in (first, second)))
+    words = dict(zip(GAP_GROUPS.values(), (*misled, "both mislead"), strict=True))
     handles = [
         Patch(
             facecolor="none",
@@ -112,16 +113,6 @@ def contact_sheet(
         alignment="left",
     )
     return figure
-
-
-def _group_words(first: str, second: str) -> dict[str, str]:
-    misleads = {
-        (True, True): "both cues agree with the target",
-        (False, True): f"{first} misleads",
-        (True, False): f"{second} misleads",
-        (False, False): "both mislead",
-    }
-    return {name: misleads[agree] for agree, name in GAP_GROUPS.items()}
 
 
 def shown_classes(
@@ -178,4 +169,4 @@ def _draw_cell(axes: Axes, image: np.ndarray | None, share: float, colour: str) 
         axes.imshow(image, interpolation="none")
     axes.spines[:].set(visible=True, edgecolor=colour, linewidth=2.2)
     text = f"{100 * share:.3g} %" if share else "never"
-    axes.set_xlabel(text, fontsize=8, color=colour, labelpad=2)
+    axes.set_xlabel(text, fontsize=8, labelpad=2)

@@ -3,6 +3,7 @@ reproducible."""
 
 from collections.abc import Iterable
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -119,20 +120,18 @@ def save_figure(figure: Drawing, path: Path) -> None:
             figure.savefig(temporary, format=kind, metadata=metadata)
 
 
+def accuracy_stops(chance: float = CHANCE) -> list[tuple[float, str]]:
+    """The colours of accuracies, fixed from 0 to 1, pale at chance: below it (vermilion) a model
+    follows the cue, above it (blue) it recognises the target."""
+    above = chance + 0.43 * (1 - chance)
+    places = [0, chance / 2, chance, above, 1]
+    colours = ["#b1420c", "#e89a68", "#f8efda", "#8ab8dc", "#0c4a80"]
+    return list(zip(places, colours, strict=True))
+
+
 @cache
 def accuracy_scale(chance: float = CHANCE) -> LinearSegmentedColormap:
-    """Fixed from 0 to 1, pale at chance: below it (vermilion) a model follows the cue, above it
-    (blue) it recognises the target."""
-    return LinearSegmentedColormap.from_list(
-        "accuracy",
-        [
-            (0, "#b1420c"),
-            (chance / 2, "#e89a68"),
-            (chance, "#f8efda"),
-            (chance + 0.43 * (1 - chance), "#8ab8dc"),
-            (1, "#0c4a80"),
-        ],
-    )
+    return LinearSegmentedColormap.from_list("accuracy", accuracy_stops(chance))
 
 
 def accuracy_colours(value: float, chance: float = CHANCE) -> tuple[str, str]:
@@ -144,10 +143,5 @@ def accuracy_colours(value: float, chance: float = CHANCE) -> tuple[str, str]:
 
 def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of every baseline, by its position in the configuration."""
-    return {
-        name: (
-            BASELINE_COLOURS[i % len(BASELINE_COLOURS)],
-            BASELINE_MARKERS[i % len(BASELINE_MARKERS)],
-        )
-        for i, name in enumerate(baselines)
-    }
+    looks = zip(cycle(BASELINE_COLOURS), cycle(BASELINE_MARKERS), strict=False)
+    return dict(zip(baselines, looks, strict=False))
