@@ -23,7 +23,6 @@ from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
 from diagvib.results.known_studies import SHIPPED, KnownStudies, sample_of
 from diagvib.results.read_runs import run_folder
 from diagvib.results.tables import tabulate
-from diagvib.studies.binding import Binding
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study
 from reports import drawn_in, make_report
@@ -263,7 +262,7 @@ def write_images(folder) -> dict:
 
 def test_the_contact_sheet_shows_every_cell_with_its_share_and_group(tmp_path):
     chosen = write_images(tmp_path)
-    figure = contact_sheet(tmp_path, STUDY, Binding(tuple(BINDING.split("-"))))
+    figure = contact_sheet(tmp_path, STUDY, BINDING.split("-"))
     blocks = [part.get_suptitle() for part in figure.subfigs]
     assert blocks == [f"shape: {name}" for name in chosen["shape"]]
     weights = {"common": 0.9025 / 3, "no-cue-1": 0.0475 / 6, "no-cue-2": 0.0475 / 6}

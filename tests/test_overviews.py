@@ -17,7 +17,6 @@ from diagvib.results.known_studies import SHIPPED
 from diagvib.results.selection import HISTORY
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
-from diagvib.studies.binding import Binding
 
 
 def test_the_scatter_shows_compared_cells_only():
@@ -78,8 +77,7 @@ def test_every_class_of_every_factor_looks_different_and_is_shown_under_its_name
 
 def test_the_examples_of_a_binding_are_its_nine_combinations(prepared):
     shown = [
-        shown_classes("zgo", Binding(factors), SHIPPED)
-        for factors in (("shape", "hue"), ("hue", "shape"))
+        shown_classes("zgo", factors, SHIPPED) for factors in (["shape", "hue"], ["hue", "shape"])
     ]
     found = _pictures("digits", prepared, shown)
     assert list(found) == ["digits-shape-hue-3x3", "digits-hue-shape-3x3"]

@@ -16,7 +16,6 @@ from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import shown_classes
 from diagvib.results.tables import tabulate
 from diagvib.scenes import load_scene
-from diagvib.studies.binding import Binding
 from reports import make_report
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
@@ -148,11 +147,11 @@ studies:
 def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path):
     """Each picture looks most like the example of the cell that its label names."""
     (tmp_path / "five.yaml").write_text(FIVE)
-    digits, binding = load_scene("digits"), Binding(("position", "hue"))
+    digits, binding = load_scene("digits"), ["position", "hue"]
     digits.prepare(tmp_path, tmp_path, "embedded")
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [
-        {"baseline": "x", "study": study, "binding": binding.name, "sample": 0}
+        {"baseline": "x", "study": study, "binding": "position-hue", "sample": 0}
         | {"target": "position", "cue": "hue"}
         for study in ("zgo", "five")
     ]

@@ -7,11 +7,9 @@ import pytest
 from diagvib.report.visualisation_sheets import read_visualisations, visualisation_sheet
 from diagvib.results.tables import tabulate
 from diagvib.scenes.digits.factors import classes
-from diagvib.studies.binding import Binding
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_pictures, write_run
 
-BINDING = Binding(("shape", "hue"))
 EXPECTED = expected_runs(
     ["vae", "small_cnn"], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=1
 )
@@ -36,7 +34,7 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results):
     rows = read_visualisations(results / "runs/vae/zgo/shape-hue/0/exhibits.parquet")
     assert all(picture.shape == (16, 16, 3) for picture in rows["picture"])
     rows["prediction"] = rows["prediction"].replace({"first": classes("shape")[0]})
-    (axes,) = visualisation_sheet(rows, BINDING, "a title").axes
+    (axes,) = visualisation_sheet(rows, ["shape", "hue"], "a title").axes
     texts = [text.get_text() for text in axes.texts]
     assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
     assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)

@@ -16,7 +16,6 @@ from diagvib.report.style import Drawing, new_figure, styled
 from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
 from diagvib.settings.grid import folder_name
-from diagvib.studies.binding import Binding
 
 _SIDE = 96  # pixels of one combination on the page
 
@@ -66,16 +65,15 @@ def factor_sheet(scene: str, prepared: Path) -> Drawing:
 def example_pictures(material: Material) -> dict[str, str]:
     """For each pair of target and cue, a data address with all combinations of its classes: rows
     target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
-    known, runs = material.known, material.frames["runs"]
-    pairs = [
-        (study, Binding(tuple(name.split("-"))))
-        for study, name in runs.groupby(["study", "binding"], sort=False).groups
-        if name.count("-") == 1
-    ]
-    found = {}
+    known, pairs, found = material.known, material.frames["runs"][["study", "binding"]], {}
+    pairs = pairs[pairs["binding"].str.count("-") == 1].drop_duplicates().to_numpy()
     for scene, folder in _prepared_scenes(material).items():
-        own = [pair for pair in pairs if known.studies[pair[0]].scene == scene]
-        found |= _pictures(scene, folder, [shown_classes(*pair, known) for pair in own])
+        shown = [
+            shown_classes(study, binding.split("-"), known)
+            for study, binding in pairs
+            if known.studies[study].scene == scene
+        ]
+        found |= _pictures(scene, folder, shown)
     return found
 
 

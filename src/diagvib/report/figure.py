@@ -11,7 +11,6 @@ from diagvib.report.style import Drawing
 from diagvib.results.known_studies import KnownStudies, known_studies
 from diagvib.results.shortcut import telling_bindings
 from diagvib.results.tables import read_tables
-from diagvib.studies.binding import Binding
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Material:
         return list(self.frames["runs"]["study"].unique())
 
     @cached_property
-    def binding(self) -> Binding | None:
-        """The binding that shows a shortcut best."""
+    def binding(self) -> str:
+        """The binding that shows a shortcut best; empty if there is none."""
         found = telling_bindings(self.frames["p_matrix"], self.known)
-        return Binding((found["target"][0], *found["cue"][0].split("-"))) if len(found) else None
+        return f"{found['target'][0]}-{found['cue'][0]}" if len(found) else ""

@@ -17,7 +17,7 @@ from diagvib.report.style import (
     new_figure,
     styled,
 )
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.known_studies import SHIPPED
 from diagvib.results.shown import VERDICT
 from diagvib.results.verdicts import COMPARED, DECIDED
 
@@ -47,7 +47,10 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Drawing | N
     kinds = {
         "faavg": "FAAvg (Tables A2-A9)",
         "famin": "FAMin (Tables A3-A9)",
-        **{metric: f"{contrast_name(metric)} (Table 2)" for metric in SHIPPED.contrasts},
+        **{
+            metric: f"{contrast.title.partition(':')[0]} (Table 2)"
+            for metric, contrast in SHIPPED.contrasts.items()
+        },
     }
     shown = [metric for metric in kinds if (rows["metric"] == metric).any()]
     if not shown:
@@ -63,12 +66,6 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Drawing | N
     panels[0].set_ylabel("ours")
     add_legend(figure, fontsize=8)
     return figure
-
-
-def contrast_name(metric: str, known: KnownStudies = SHIPPED) -> str:
-    """`CHGO minus ZGO`."""
-    contrast = known.contrasts[metric]
-    return f"{known.title(contrast.study)} minus {known.title(contrast.reference)}"
 
 
 def _draw_cells(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, str]]) -> None:

@@ -25,7 +25,6 @@ from diagvib.report.style import (
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies, sample_of
 from diagvib.scenes import load_scene
-from diagvib.studies.binding import Binding
 from diagvib.studies.needs import GAP_GROUPS
 
 PICTURES = "In pictures"
@@ -40,28 +39,22 @@ def sheet_figures(material: Material) -> Iterator[Figure]:
     """A sheet of dataset sample 0 for each study with images: of the binding that shows a shortcut
     best or, for a study whose metrics name none, of its first binding."""
     known, runs = material.known, material.frames["runs"]
-    for study in material.studies if material.images else ():
+    for study, bindings in runs.groupby("study", sort=False)["binding"].unique().items():
         own = known.studies[study]
-        bindings = list(map(_parse, runs.loc[runs["study"] == study, "binding"].unique()))
-        if own.metrics == "shortcut":
-            bindings = [material.binding] if material.binding else []
-        for binding in bindings:
-            folder = material.images / study / "-".join(binding.factors[: len(own.bound)]) / "0"
-            if len(own.bound) <= len(binding.factors) in (2, 3) and folder.exists():
-                title = f"{known.title(study)}: an image of every combination of {binding.name}"
-                draw = partial(contact_sheet, folder, study, binding, known)
-                name = f"sheets/{study}_{binding.name}"
-                yield Figure(name, title, draw, PICTURES, own.meaning)
+        for binding in [material.binding] if own.metrics == "shortcut" else bindings:
+            factors = binding.split("-")
+            folder = f"{study}/{'-'.join(factors[: len(own.bound)])}/0"
+            fits = len(own.bound) <= len(factors) in (2, 3)
+            if fits and material.images and (material.images / folder).exists():
+                title = f"{known.title(study)}: an image of every combination of {binding}"
+                draw = partial(contact_sheet, material.images / folder, study, factors, known)
+                yield Figure(f"sheets/{study}_{binding}", title, draw, PICTURES, own.meaning)
                 break
-
-
-def _parse(name: str) -> Binding:
-    return Binding(tuple(name.split("-")))
 
 
 @styled()
 def contact_sheet(
-    folder: Path, study: str, binding: Binding, known: KnownStudies = SHIPPED
+    folder: Path, study: str, factors: list[str], known: KnownStudies = SHIPPED
 ) -> Drawing:
     """An image of each cell: rows and columns are the last two factors' classes; with two cues, a
     block for each target class.
@@ -70,12 +63,12 @@ def contact_sheet(
     images; the colour of the frame is that of the test group. DiagvibError for missing or damaged
     files.
     """
-    *target, (first, rows), (second, columns) = shown_classes(study, binding, known)
+    *target, (first, rows), (second, columns) = shown_classes(study, factors, known)
     blocks = [(name,) for name in target[0][1]] if target else [()]
     train, test = folder / "train.parquet", folder / "test.parquet"
-    share, group = cell_shares(train, binding), tested_groups(test, binding, known.groups([study]))
-    images = example_images(test, binding, set(group) - set(share.index))
-    images |= example_images(train, binding, set(share.index))
+    share, group = cell_shares(train, factors), tested_groups(test, factors, known.groups([study]))
+    images = example_images(test, factors, set(group) - set(share.index))
+    images |= example_images(train, factors, set(share.index))
     colours = dict(zip(known.groups([study]), _COLOURS, strict=False))
     width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
     figure = new_figure(width, (_SIDE + _TEXT) * len(rows) + 0.6 + 0.2 * bool(target))
@@ -116,41 +109,41 @@ def contact_sheet(
 
 
 def shown_classes(
-    study: str, binding: Binding, known: KnownStudies
+    study: str, bound: list[str], known: KnownStudies
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """For target and cues: the factor, and its classes in dataset sample 0.
+    """For each of the factors of target and cues: its name, and its classes in dataset sample 0.
 
     For a study without a role for the cue, the classes that the sample has selected.
     """
     own = known.studies[study]
     chosen, factors = sample_of(own.scene, 0), load_scene(own.scene).factors
-    counts = [*(own.roles[role] for role in own.bound), *[None] * len(binding.factors)]
+    counts = [*(own.roles[role] for role in own.bound), *[None] * len(bound)]
     return [
         (factor, chosen.chosen(factor, count, factors[factor]) if count else chosen.classes[factor])
-        for factor, count in zip(binding.factors, counts, strict=False)
+        for factor, count in zip(bound, counts, strict=False)
     ]
 
 
-def cell_shares(train: Path, binding: Binding) -> pd.Series:
+def cell_shares(train: Path, factors: list[str]) -> pd.Series:
     """Share of the training images in each drawn cell, indexed by (target class, cue classes)."""
-    return read_table(train, list(binding.factors)).to_pandas().value_counts(normalize=True)
+    return read_table(train, factors).to_pandas().value_counts(normalize=True)
 
 
-def tested_groups(test: Path, binding: Binding, groups: list[str]) -> dict[Cell, str]:
+def tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Cell, str]:
     """The test group of each drawn cell; the last of these groups, if it is in several."""
-    table = read_table(test, ["group", *binding.factors]).to_pandas().drop_duplicates()
+    table = read_table(test, ["group", *factors]).to_pandas().drop_duplicates()
     rows = sorted(table.itertuples(index=False, name=None), key=lambda row: groups.index(row[0]))
     return {tuple(cell): group for group, *cell in rows}
 
 
-def example_images(path: Path, binding: Binding, cells: set[Cell]) -> dict[Cell, np.ndarray]:
+def example_images(path: Path, factors: list[str], cells: set[Cell]) -> dict[Cell, np.ndarray]:
     """The first image uint8[H, W, 3] of each requested cell in an image file; reads no further than
     necessary."""
     found: dict[Cell, np.ndarray] = {}
     with open_parquet(path) as file:
         shape = file_metadata(file, path)["image_shape"]
-        for batch in file.iter_batches(batch_size=256, columns=[*binding.factors, "image"]):
-            names = (batch.column(factor).to_pylist() for factor in binding.factors)
+        for batch in file.iter_batches(batch_size=256, columns=[*factors, "image"]):
+            names = (batch.column(factor).to_pylist() for factor in factors)
             for row, cell in enumerate(zip(*names, strict=True)):
                 if cell in cells and cell not in found:
                     pixels = batch.column("image")[row].as_py()

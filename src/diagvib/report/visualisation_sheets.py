@@ -15,7 +15,6 @@ from diagvib.foundation.files import read_table
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import HELD_OUT, MUTED, TRAINED, Drawing, new_figure, styled
 from diagvib.results.read_runs import run_folder
-from diagvib.studies.binding import Binding
 
 INSIDE = "What some models see in an image"
 # Inches per picture: 128 pixels at the resolution of the PNG files. The gap between pictures, as a
@@ -32,7 +31,7 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
     bindings = runs.groupby("study", sort=False)["binding"].unique()
     wanted = {}
     if headline := known.headline(material.studies):
-        wanted[headline.shortcut] = [material.binding.name] if material.binding else []
+        wanted[headline.shortcut] = [material.binding]
         wanted[headline.without] = bindings.get(headline.without, [])
     wanted |= {name: bindings[name][:1] for name in known.judged_by("accuracy", material.studies)}
     there = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
@@ -48,15 +47,15 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
             yield Figure(
                 f"exhibits/{baseline}_{run['study']}_{binding}",
                 f"{baseline}, {title}: what the model sees in test images",
-                partial(_draw, folder, Binding(tuple(binding.split("-"))), f"{title}, {baseline}"),
+                partial(_draw, folder, binding, f"{title}, {baseline}"),
                 INSIDE,
                 folded=place > 0,
             )
 
 
-def _draw(folder: Path, binding: Binding, title: str) -> Drawing | None:
+def _draw(folder: Path, binding: str, title: str) -> Drawing | None:
     rows = read_visualisations(folder / "exhibits.parquet")
-    return visualisation_sheet(rows, binding, title) if len(rows) else None
+    return visualisation_sheet(rows, binding.split("-"), title) if len(rows) else None
 
 
 def read_visualisations(path: Path) -> pd.DataFrame:
@@ -70,24 +69,25 @@ def read_visualisations(path: Path) -> pd.DataFrame:
 
 
 @styled()
-def visualisation_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Drawing:
+def visualisation_sheet(rows: pd.DataFrame, factors: list[str], title: str) -> Drawing:
     """A strip of pictures for each kind, a column per image; below them, a column per latent
     dimension's traversal.
 
-    rows: from `read_visualisations`. Below each picture is the classifier's prediction.
+    rows: from `read_visualisations`; factors: of the target, then the cues. Below each picture is
+    the classifier's prediction.
     """
     strips = [strip for _, strip in rows[rows["dimension"].isna()].groupby("what", sort=False)]
     latent = rows[rows["dimension"].notna()]
     columns = max(len(strips[0]), latent["dimension"].nunique())
-    head = 0.8 + 0.25 * len(binding.cues) if binding.cues else 0.5
+    head = 0.55 + 0.25 * len(factors) if factors[1:] else 0.5
     heights = [1.4 if (strip["prediction"] != "").any() else 1.12 for strip in strips]
     below = sum(heights) + (latent["value"].nunique() + 0.7 if len(latent) else 0)
     figure = new_figure(_SIDE * (columns + 1.6), _SIDE * (head + below + 0.4))
     axes = figure.add_subplot()
-    _draw_heads(axes, strips[0], binding)
+    _draw_heads(axes, strips[0], factors)
     top = 0.0
     for strip, height in zip(strips, heights, strict=True):
-        _draw_strip(axes, strip, binding, top)
+        _draw_strip(axes, strip, factors[0], top)
         top += height
     if len(latent):
         _draw_traversals(axes, latent, top + 0.6)
@@ -97,13 +97,13 @@ def visualisation_sheet(rows: pd.DataFrame, binding: Binding, title: str) -> Dra
     return figure
 
 
-def _draw_heads(axes: Axes, strip: pd.DataFrame, binding: Binding) -> None:
+def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
     """The images' classes above the first strip, and the groups above these."""
     for column, image in enumerate(strip.to_dict("records")):
-        names = "\n".join(image[factor] for factor in binding.factors)
+        names = "\n".join(image[factor] for factor in factors)
         _write(axes, column + 0.5, -0.06, names, va="bottom")
-    if binding.cues:
-        line = -0.35 - 0.25 * len(binding.cues)
+    if factors[1:]:
+        line = -0.1 - 0.25 * len(factors)
         for group, columns in strip.groupby(np.asarray(strip["group"])).indices.items():
             left, right = columns.min() + _GAP, columns.max() + 1 - _GAP
             axes.hlines(line, left, right, color=MUTED, linewidth=0.8)
@@ -111,10 +111,10 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, binding: Binding) -> None:
             _write(axes, left, line - 0.06, _GROUPS.get(group, group), **look)
 
 
-def _draw_strip(axes: Axes, strip: pd.DataFrame, binding: Binding, top: float) -> None:
+def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> None:
     _show(axes, [list(strip["picture"])], top)
     _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
-    both = zip(strip["prediction"], strip[binding.target], strict=True)
+    both = zip(strip["prediction"], strip[target], strict=True)
     for column, (predicted, truth) in enumerate(both):
         if predicted:
             mark, colour = ("✓", TRAINED) if predicted == truth else ("✗", HELD_OUT)
