@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from browser import Browser, find_browser
+from diagvib.foundation.files import write_digests
 from diagvib.report.figure import Material
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import shown_classes
@@ -148,7 +149,9 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     """Each picture looks most like the example of the cell that its label names."""
     (tmp_path / "five.yaml").write_text(FIVE)
     digits, binding = load_scene("digits"), ["position", "hue"]
-    digits.prepare(tmp_path, tmp_path, "embedded")
+    prepared = tmp_path / "prepared"
+    digits.make(tmp_path / "raw", prepared, "embedded")
+    write_digests(prepared, digits.prepared_files(prepared))
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
     expected = [
         {"baseline": "x", "study": study, "binding": "position-hue", "sample": 0}
@@ -156,7 +159,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
         for study in ("zgo", "five")
     ]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
-    material = Material(tmp_path / "tables", settings, prepared=lambda scene: tmp_path)
+    material = Material(tmp_path / "tables", settings, prepared=lambda scene: prepared)
     data, known = matrix_data(material), material.known
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
@@ -175,7 +178,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     for target in shown_classes("five", binding, known)[0][1]:
         for cue in shown_classes("five", binding, known)[1][1]:
             cells[f"position {target}, hue {cue}"] = {"position": target, "hue": cue}
-    examples = list(digits.examples(tmp_path, list(cells.values())))
+    examples = list(digits.examples(prepared, list(cells.values())))
     assert len(shown) == len(cells) == 20 and chromium.errors == []
     for words, label, *box in shown:
         found = np.asarray(screen.crop(tuple(map(round, box))).resize((32, 32)), float)
