@@ -14,7 +14,7 @@ from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
-from diagvib.scenes import load_scene, source_state
+from diagvib.scenes import load_scene
 from diagvib.scenes.cars.catalogue import CarCatalogue
 from diagvib.scenes.cars.geometry import CLASSES, FACTORS, tile_corner, tile_side
 from diagvib.scenes.cars.prepare import Photo, assign_splits
@@ -266,13 +266,13 @@ def test_what_cuts_nothing_out_is_left_out_with_a_line(mirror, tmp_path, capsys)
 
 def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_path, capsys):
     own = copied(mirror, tmp_path)
-    state = source_state("cars", str(own))
+    state = CARS.state(own)
     CARS.fetch(tmp_path / "raw", own)
     assert (tmp_path / "raw" / "files.parquet").read_bytes() == (
         prepared.parent / "raw" / "files.parquet"
     ).read_bytes()
     (own / "cars" / "objects" / "country" / "002.png").unlink()
-    assert source_state("cars", str(own)) != state
+    assert CARS.state(own) != state
     with pytest.raises(
         DiagvibError, match=r"objects/country/002.png: No such file.* run `diagvib fetch` again"
     ):
@@ -311,8 +311,8 @@ def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):
         match="mirror: the photos of cars are your own; .*cars/objects/country .docs/urb",
     ):
         CARS.fetch(tmp_path, None)
-    assert source_state("cars", None) == source_state("cars", str(tmp_path / "absent"))
-    assert source_state("digits", str(tmp_path)) == ""
+    assert CARS.state(None) == CARS.state(tmp_path / "absent") == ""
+    assert load_scene("digits").state(tmp_path) == ""
 
 
 def test_damaged_packs_are_refused(prepared, tmp_path):

@@ -46,7 +46,7 @@ def batches(tmp_path_factory):
 def method(batches, request):
     settings = settings_of(method=request.param)
     made = make_baseline(settings, 10, SIZE, 1)
-    made.phases(batches.training_data())
+    made.setup(batches.training_data())
     return made
 
 

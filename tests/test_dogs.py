@@ -19,7 +19,7 @@ from diagvib.foundation.files import definition_path, read_table, write_table
 from diagvib.foundation.seeding import named_generator
 from diagvib.results.average_methods import average_methods, read_spawrious_tables
 from diagvib.results.known_studies import SHIPPED
-from diagvib.scenes import load_scene, source_state
+from diagvib.scenes import load_scene
 from diagvib.scenes.photos.listing import write_listing
 from diagvib.scenes.photos.scene import CATALOGUE, PhotoCatalogue
 from diagvib.scenes.photos.shares import LEAST_IMAGES
@@ -171,12 +171,12 @@ def test_photos_of_ones_own_are_listed_prepared_and_read(mirror, tmp_path, capsy
 
 
 def test_a_photo_that_goes_is_noticed(mirror, tmp_path):
-    raw, prepared, first = tmp_path / "raw", tmp_path / "prepared", source_state("dogs", mirror)
+    raw, prepared, first = tmp_path / "raw", tmp_path / "prepared", DOGS.state(mirror)
     DOGS.fetch(raw, mirror)
     DOGS.make(raw, prepared, "official")
     digest, photo = DOGS.catalogue(prepared).digest, mirror / "dogs/1/beach/bulldog/a.png"
     photo.unlink()  # as in the archive of a study that does not read it
-    assert source_state("dogs", mirror) != first
+    assert DOGS.state(mirror) != first
     DOGS.fetch(raw, mirror)
     DOGS.make(raw, prepared, "official")
     assert DOGS.catalogue(prepared).digest != digest

@@ -14,7 +14,7 @@ from diagvib.cli import app
 from diagvib.foundation.code import code_of, imported_in
 from diagvib.methods.registry import METHODS
 from diagvib.models.registry import MODELS
-from diagvib.scenes import known_scenes, scene_entries
+from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import JOBS
 from diagvib.studies.study import load_studies, study_files
@@ -45,7 +45,7 @@ PUBLIC = ("__init__", "renderer", "digits", "metrics")
 STAGES = tuple(JOBS)
 # Have no stage in dvc.yaml: tuning has its own target, and features can be made again at any time.
 NOT_RECORDED = ("tune", "encode")
-SCENE_ENTRIES = [entry for name in known_scenes() for entry in scene_entries(name)]
+SCENE_ENTRIES = [entry for name in known_scenes() for entry in load_scene(name).entries]
 PLUG_INS = sorted({where.partition(":")[0] for where in (*METHODS.values(), *MODELS.values())})
 
 

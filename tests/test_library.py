@@ -239,8 +239,11 @@ def write_scene(folder: Path, name: str, red: str) -> None:
 
 PHOTOS = """
 
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import write_json
+
+
 class Photos(Squares):
-    name = "Photos"
 
     def raw_files(self, sources):
         return ["photo"] if sources == "official" else []
@@ -267,7 +270,8 @@ print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=counts,
 
 def prepared(scene: str, sources: str = "embedded", mirror: Path | None = None) -> str:
     """The digest of the data that a scene's images are rendered from."""
-    return load_scene(scene).catalogue(library._prepared(scene, sources, mirror)).digest
+    loaded = load_scene(scene)
+    return loaded.catalogue(library._prepared(loaded, sources, mirror)).digest
 
 
 def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):

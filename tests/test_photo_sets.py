@@ -239,12 +239,12 @@ def test_a_photo_that_changes_is_noticed(tmp_path):
 
 def test_the_workflow_runs_it(tmp_path):
     folder = copy_of_the_repository(tmp_path)
-    made(folder, rows(), split={})
+    made(folder, rows(60), split={})
     (folder / "birds_studies.yaml").write_text(STUDIES)
     (folder / "mine.yaml").write_text(
         "root: out\nstudies: [birds]\nstudies_from: [birds_studies.yaml]\n"
         "bindings: [bird-place]\nsamples: 1\nimage_size: 64\n"
-        f"counts: {COUNTS}\nbaselines: [small_cnn]\ntraining: {{max_epochs: 1}}\n"
+        f"counts: {COUNTS | {'train': 40}}\nbaselines: [small_cnn]\ntraining: {{max_epochs: 1}}\n"
     )
     snakemake(folder, "--configfile", "mine.yaml")
     runs = pd.read_csv(folder / "out/results/tables/runs.csv")

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import DIGESTS_FILE, read_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.images.files import BATCH, render_batches
 from diagvib.scenes import known_scenes, load_scene
@@ -89,10 +90,13 @@ def test_published_samples_are_of_its_classes(scene):
 
 def test_embedded_sources_need_no_files_and_make_the_same(scene, prepared, tmp_path):
     assert scene.raw_files("embedded") == []
-    files = {path for path in prepared.rglob("*") if path.is_file()}
-    assert {prepared / name for name in scene.prepared_files(prepared)} == files
+    assert set(read_json(prepared / DIGESTS_FILE)) == {
+        str(path.relative_to(prepared))
+        for path in prepared.rglob("*")
+        if path.is_file() and path.name != DIGESTS_FILE
+    }
     scene.make(tmp_path / "raw", tmp_path / "again", "embedded")
-    for file in scene.prepared_files(prepared):
+    for file in read_json(prepared / DIGESTS_FILE):
         assert (tmp_path / "again" / file).read_bytes() == (prepared / file).read_bytes()
     catalogue = scene.catalogue(prepared)
     assert (catalogue.sources, catalogue.comparable) == ("embedded", False)
@@ -113,7 +117,7 @@ def test_what_is_absent_is_refused(scene, tmp_path):
 
 
 def test_a_preparation_that_lacks_a_file_is_refused(scene, prepared, tmp_path):
-    for file in scene.prepared_files(prepared):
+    for file in read_json(prepared / DIGESTS_FILE):
         folder = Path(shutil.copytree(prepared, tmp_path / file.replace("/", "-")))
         (folder / file).unlink()
         with pytest.raises(DiagvibError, match=file.rpartition("/")[2]):

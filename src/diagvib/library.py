@@ -21,7 +21,6 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from diagvib import stages
 from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
@@ -32,13 +31,12 @@ from diagvib.images.datasets import ImageFiles, study_as_drawn
 from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
-from diagvib.scenes import load_scene, scene_entries, source_state
+from diagvib.scenes import load_scene
 from diagvib.scenes.prepared import is_prepared
-from diagvib.scenes.scene import replicates
+from diagvib.scenes.scene import Scene
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
-from diagvib.settings.jobs import Fetch, Prepare
 from diagvib.studies.binding import Binding, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -239,7 +237,7 @@ def load(
     """
     definition = load_study(study, studies_from)
     scene = load_scene(definition.scene)
-    if sample and replicates(scene) == "seeds":
+    if sample and scene.replicates == "seeds":
         raise DiagvibError(
             f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
             "is one set of photos; repetitions differ in their training seeds alone"
@@ -264,10 +262,10 @@ def load(
     if root is not None:
         definition, images = _from_files(root, definition, bound, splits, sample)
     else:
-        few = sources == "embedded" and replicates(scene) == "seeds"
+        few = sources == "embedded" and scene.replicates == "seeds"
         usual = _STAND_INS if few else read_yaml(default_path())["counts"]
         numbers = _counts(definition, counts or {}, usual, load_studies(studies_from))
-        prepared = _prepared(definition.scene, sources or "official", mirror)
+        prepared = _prepared(scene, sources or "official", mirror)
         catalogue = scene.catalogue(prepared)
         chosen = dataset_sample(sample, scene.factors, scene.published_samples)
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
@@ -327,27 +325,28 @@ def _from_files(
 _loaded: dict[str, str] = {}
 
 
-def _prepared(scene: str, sources: str, mirror: Path | None) -> Path:
+def _prepared(scene: Scene, sources: str, mirror: Path | None) -> Path:
     """The folder of prepared data that a scene renders from, made if missing: one for each version
     of the scene's code and of the user's photos."""
-    code = code_of(scene_entries(scene)).digest
-    if _loaded.setdefault(scene, code) != code:
+    module, mirror = type(scene).__module__, mirror and mirror.absolute()
+    code = code_of([module]).digest
+    if _loaded.setdefault(module, code) != code:
         raise DiagvibError(
-            f"scene {scene}: its code, or diagvib's, has changed since it was first used here; restart "
-            "Python to use the new code"
+            f"scene {scene.name}: its code, or diagvib's, has changed since it was first used here; "
+            "restart Python to use the new code"
         )
-    photos = source_state(scene, mirror) if sources == "official" else ""
-    made_from = repr([scene, photos, code])
+    photos = scene.state(mirror) if sources == "official" else ""
+    made_from = repr([scene.name, photos, code_of(scene.entries).digest])
     layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
-    made = layout.prepared(scene)
-    if not is_prepared(made):
+    raw, prepared = layout.raw(scene.name), layout.prepared(scene.name)
+    if not is_prepared(prepared):
         with _locked(
             layout.root
         ):  # of several processes, one makes it; free again when that is killed
-            if not is_prepared(made):
-                stages.fetch(layout, Fetch(sources=sources), scene, mirror)
-                stages.prepare(layout, Prepare(sources=sources), scene)
-    return made
+            if not is_prepared(prepared):
+                scene.fetched(raw, sources, mirror)
+                scene.make(raw, prepared, sources)
+    return prepared
 
 
 def _locked(folder: Path) -> AcquireReturnProxy:

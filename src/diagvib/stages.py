@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, write_digests, write_json
+from diagvib.foundation.files import write_digests
 from diagvib.foundation.progress import Counter
-from diagvib.scenes import load_scene, source_state
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import network_name
 from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.tuning import tuning_bindings
@@ -33,21 +33,12 @@ if TYPE_CHECKING:
 
 def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Path | None) -> None:
     """Fetch a scene's source files to data/raw and check their hashes; then write the digests."""
-    known = load_scene(scene)
-    if files := known.raw_files(job.sources):
-        known.fetch(layout.raw(scene), mirror)
-        write_json(layout.source_state(scene), {"state": source_state(scene, mirror)})
-        write_digests(layout.raw(scene), files)
+    load_scene(scene).fetched(layout.raw(scene), job.sources, mirror)
 
 
 def prepare(layout: Layout, job: jobs.Prepare, scene: str) -> None:
     """Prepare the data that a scene renders from, from its source files; then write the digests."""
-    known = load_scene(scene)
-    (layout.prepared(scene) / DIGESTS_FILE).unlink(
-        missing_ok=True
-    )  # the old one must not vouch for new files
-    known.make(layout.raw(scene), layout.prepared(scene), job.sources)
-    write_digests(layout.prepared(scene), known.prepared_files(layout.prepared(scene)))
+    load_scene(scene).make(layout.raw(scene), layout.prepared(scene), job.sources)
 
 
 def draw(layout: Layout, job: jobs.Draw, study: str, binding: str) -> None:

@@ -10,7 +10,7 @@ import yaml
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.scenes.scene import Scene, replicates
+from diagvib.scenes.scene import Scene
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import study_of
 
@@ -88,7 +88,7 @@ def write_card(
         scene=scene,
         licences=licences,
         photos=photos,
-        replicates=replicates(scene),
+        replicates=scene.replicates,
         config=config,
         version=__version__,
         images=sum(sum(one.images.values()) for one in exported),

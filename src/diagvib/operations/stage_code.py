@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from diagvib.foundation.code import Code, code_of, imported_in
-from diagvib.scenes import scene_entries
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import load_settings, network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import scenes, study_of
@@ -34,7 +34,7 @@ def stage_code(
         chosen = [scene] if scene else [study_of(config, study).scene] if study else scenes(config)
     if stage == "encode" and config.images == "parquet":
         chosen = []
-    entries = [entry for name in chosen for entry in scene_entries(name)]
+    entries = [entry for name in chosen for entry in load_scene(name).entries]
     if baseline:
         job = stage_settings(config, stage, study, baseline)
         if stage == "encode":

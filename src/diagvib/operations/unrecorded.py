@@ -18,7 +18,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata
 from diagvib.images import FEATURES_FILE, made_from
 from diagvib.operations.asked import asked_for
-from diagvib.scenes import source_state
+from diagvib.scenes import load_scene
+from diagvib.scenes.scene import STATE
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import WEIGHTS_FILE, Layout
 from diagvib.settings.jobs import read_settings
@@ -78,10 +79,10 @@ def _asked_for(config: Configuration, job) -> Iterator[tuple[Path, dict]]:
     """The files of a job that say what they were made with, and what they should say."""
     layout, names = Layout(Path(config.root)), job.wildcards
     if job.rule.name == "fetch":
-        scene = job.params.scene
+        scene, mirror = job.params.scene, config.mirror
         # Empty in a clone that has pulled the rest, where the user's photos are not.
-        if state := source_state(scene, config.mirror):
-            yield layout.source_state(scene), {"state": state}
+        if state := load_scene(scene).state(mirror and Path(mirror)):
+            yield layout.raw(scene) / STATE, {"state": state}
     if job.rule.name not in ("draw", "render", "train"):
         return
     settings = read_settings(job.params.settings, job.rule.name)

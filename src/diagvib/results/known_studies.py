@@ -7,7 +7,6 @@ from functools import cache, cached_property
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
 from diagvib.studies.dataset_sample import DatasetSample, dataset_sample
 from diagvib.studies.preference import spoken_for, spoken_for_among
 from diagvib.studies.study import (
@@ -115,7 +114,7 @@ class KnownStudies:
         """A text that says `dataset samples`, adapted to these studies: their repetitions may
         differ in their seeds alone."""
         own = {
-            replicates(load_scene(self.studies[study].scene))
+            load_scene(self.studies[study].scene).replicates
             for study in set(studies) & set(self.studies)
         }
         if own != {"seeds"}:
@@ -169,7 +168,7 @@ def sample_of(scene: str, number: int) -> DatasetSample:
     seeds."""
     found = load_scene(scene)
     return dataset_sample(
-        0 if replicates(found) == "seeds" else number, found.factors, found.published_samples
+        0 if found.replicates == "seeds" else number, found.factors, found.published_samples
     )
 
 

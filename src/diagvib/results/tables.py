@@ -27,7 +27,6 @@ from diagvib.results.shortcut import is_comparable
 from diagvib.results.shown import latex_page, markdown_page, matrix_tables, shown_tables
 from diagvib.results.verdicts import comparison_table, summary_table
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
 
 # Text columns, in which empty fields may occur; otherwise CSV readers would take these for missing
 # numbers.
@@ -71,7 +70,7 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     photos = {
         name
         for name in frame["study"].unique()
-        if name in studies and replicates(load_scene(studies[name].scene)) == "seeds"
+        if name in studies and load_scene(studies[name].scene).replicates == "seeds"
     }
     own = frame[frame["study"].isin(photos)]
     models = {

@@ -52,14 +52,3 @@ def _of_class(name: str) -> Scene:
                 f"other than {', '.join((*RESERVED, *scene.factors))}"
             )
     return scene
-
-
-def scene_entries(name: str) -> list[str | Path]:
-    """The module of a scene, and the files that the scene `depends` on, for `foundation.code`."""
-    scene = load_scene(name)
-    return [type(scene).__module__, *map(Path, scene.depends)]
-
-
-def source_state(name: str, mirror: str | None) -> str:
-    """A digest of the user's own files that a scene is made from; empty if there are none."""
-    return load_scene(name).state(mirror and Path(mirror))

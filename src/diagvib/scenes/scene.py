@@ -4,6 +4,7 @@ outside a scene's folder knows its factors."""
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 import pyarrow as pa
 
+from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_json
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_digests, write_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.fetch import fetch
 from diagvib.scenes.prepared import DESCRIPTION, read_description
@@ -31,6 +33,8 @@ ABILITIES = {
     "object_boxes": "say where an image's object is",
 }
 
+# Notes the state of the user's own files when they were fetched (`Scene.state`).
+STATE = "state.json"
 _EXAMPLE_SIZE = 128
 
 
@@ -167,25 +171,41 @@ class Scene:
         recipes = pa.concat_tables(pa.table(part, schema=pa.schema(fields)) for part in parts)
         return self.rendering(prepared, _EXAMPLE_SIZE, torch.device("cpu"))(recipes).numpy()
 
+    @property
+    def entries(self) -> list[str | Path]:
+        """The scene's module and the files that it `depends` on, for `foundation.code`."""
+        return [type(self).__module__, *map(Path, self.depends)]
+
+    def fetched(self, raw: Path, sources: str, mirror: Path | None) -> None:
+        """Fetch the source files, if there are any; then write what they were made from and their
+        digests."""
+        if files := self.raw_files(sources):
+            self.fetch(raw, mirror)
+            write_json(raw / STATE, {"state": self.state(mirror)})
+            write_digests(raw, files)
+
     def make(self, raw: Path, prepared: Path, sources: str) -> None:
-        """Prepare, and describe what is prepared unless `prepare` has done so."""
+        """Prepare; then describe what is prepared, unless `prepare` has done so, and write the
+        digests."""
         if sources == "official" and not self.raw_files(sources):
             raise DiagvibError(
                 f"scene {self.name}: has no official sources; set `sources: embedded`"
             )
-        (prepared / DESCRIPTION).unlink(missing_ok=True)  # the old one must not vouch for new files
+        for old in (DESCRIPTION, DIGESTS_FILE):  # they must not vouch for new files
+            (prepared / old).unlink(missing_ok=True)
         self.prepare(raw, prepared, sources)
         if not (prepared / DESCRIPTION).exists():
             made = [(name, file_sha256(prepared / name)) for name in self.prepared_files(prepared)]
-            digest = hashlib.sha256(repr((self.name, made)).encode()).hexdigest()
+            code = program_digest(Path(inspect.getfile(type(self))))
+            digest = hashlib.sha256(repr((code, made)).encode()).hexdigest()
             described = {"sources": sources, "comparable": False, "digest": digest}
             write_json(prepared / DESCRIPTION, described)
+        write_digests(prepared, self.prepared_files(prepared))
 
     def prepared_files(self, prepared: Path) -> list[str]:
-        """What is prepared in a folder, relative to it."""
+        """The files that images depend on, relative to the folder that they are in."""
         files = (path for path in prepared.rglob("*") if path.is_file())
-        names = sorted(str(path.relative_to(prepared)) for path in files)
-        return [name for name in names if name != DIGESTS_FILE]
+        return sorted(str(path.relative_to(prepared)) for path in files)
 
     def rendering(self, prepared: Path, size: int, device: torch.device) -> Renderer:
         """`renderer`, with a check of the images that it gives."""
@@ -233,8 +253,3 @@ class Scene:
             at = recipes.column_names.index(name)
             recipes = recipes.set_column(at, recipes.schema.field(name), donors[name])
         return recipes
-
-
-def replicates(scene: Scene) -> Literal["samples", "seeds"]:
-    """What differs between replicates, see `Scene`."""
-    return scene.replicates

@@ -9,7 +9,6 @@ from diagvib.foundation.files import file_sha256
 from diagvib.foundation.seeding import name_digest
 from diagvib.images import DIGESTS_FILE
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
 from diagvib.settings.baselines import network_name
 from diagvib.settings.configuration import Experiment
 from diagvib.studies.binding import Binding, chosen_bindings
@@ -69,7 +68,7 @@ def dataset_count(config: Experiment) -> int:
 
     DiagvibError if the studies' scenes differ in that.
     """
-    kinds = {replicates(load_scene(scene)): scene for scene in scenes(config)}
+    kinds = {load_scene(scene).replicates: scene for scene in scenes(config)}
     if len(kinds) > 1:
         raise DiagvibError(
             f"studies: a replicate of {kinds['samples']} is a dataset sample, one of "
@@ -144,11 +143,6 @@ class Layout:
 
     def raw(self, scene: str) -> Path:
         return self.root / "data" / "raw" / folder_name(scene)
-
-    def source_state(self, scene: str) -> Path:
-        """Notes the state of the user's own source files (`scenes.source_state`) when they were
-        fetched."""
-        return self.raw(scene) / "state.json"
 
     def prepared(self, scene: str) -> Path:
         return self.root / "data" / "prepared" / folder_name(scene)

@@ -11,7 +11,6 @@ from pydantic import JsonValue
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name, within
 from diagvib.foundation.validation import Strict, validated
 from diagvib.scenes import load_scene
-from diagvib.scenes.scene import replicates
 from diagvib.settings.baselines import (
     BaselineSettings,
     EncoderSettings,
@@ -104,7 +103,7 @@ class Train(_OfBaseline):
 
     def runs(self, baseline: str, study: str, binding: str) -> list[Run]:
         """The runs of the job with these names."""
-        shared = replicates(load_scene(self.scene)) == "seeds"
+        shared = load_scene(self.scene).replicates == "seeds"
         return [
             make_run(baseline, study, binding, sample, shared) for sample in range(self.samples)
         ]

@@ -10,7 +10,7 @@ from diagvib.foundation.code import code_of
 from diagvib.foundation.files import checkout_path
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.registry import MODELS, family
-from diagvib.scenes import scene_entries
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
 
 _ALWAYS = ("torch", "torchvision", "numpy", "pyarrow")
@@ -24,7 +24,7 @@ def code_digest(
 
     The scene's code counts only if training renders images: of image files, the digests count.
     """
-    rendered = scene_entries(scene) if scene and renders(images, settings) else []
+    rendered = load_scene(scene).entries if scene and renders(images, settings) else []
     return code_of([*baseline_entries(settings), stage, *rendered]).digest
 
 
