@@ -7,7 +7,7 @@ with the same bytes.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,10 +68,9 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
                 metadata, path = datasets.metadata(sample, split), files.path(sample, split)
                 digest = _digest({**made_by, "images": metadata, "mean": encoder.mean.tolist()})
                 write_features(
-                    path,
+                    {"": path},
                     datasets.table(sample, split),
-                    partial(datasets.chunks, sample, split),
-                    encoder,
+                    partial(_chunks, encoder, datasets, sample, split),
                     encoding.settings["model"].get("dtype", "float32"),
                     digest,
                     counter.advance,
@@ -119,53 +118,101 @@ def _encoder(encoding: Encoding, network: Network, datasets: Datasets, sample: i
     return encoder.to(encoding.device)
 
 
+def _chunks(
+    encoder: Encoder, datasets: Datasets, sample: int, split: str, start: int, wanted: list[str]
+) -> Iterator[dict[str, torch.Tensor]]:
+    for pixels in datasets.chunks(sample, split, start):
+        yield {"": features_of(encoder, pixels)}
+
+
 def _digest(content: dict) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @torch.inference_mode()
+def features_of(encoder: Encoder, pixels: torch.Tensor) -> torch.Tensor:
+    """Features float[B, D] of images uint8[B, H, W, 3], on the CPU. DiagvibError for values that
+    are no numbers."""
+    device = encoder.mean.device
+    size = _BATCH_CPU if device.type == "cpu" else _BATCH
+    features = torch.cat([encoder(part).cpu() for part in pixels.to(device).split(size)])
+    if not features.isfinite().all():
+        raise DiagvibError("a feature of the network is not a number; choose other weights")
+    return features
+
+
 def write_features(
-    path: Path,
+    paths: Mapping[str, Path],
     table: pa.Table,
-    chunks: Callable[[int], Iterable[torch.Tensor]],
-    encoder: Encoder,
+    chunks: Callable[[int, list[str]], Iterable[Mapping[str, torch.Tensor]]],
     dtype: str,
     digest: str,
     advance: Callable[[int], None] = lambda n: None,
 ) -> None:
-    """Write the features of images to `path`, .npy, and their table next to it; unless they are
-    there already, made from what `digest` says. chunks: the images from a row on, uint8[B, H, W, 3].
+    """Write features of images, in one or more views, to `paths` (.npy), and their table next to
+    each; unless they are there, made from what `digest` says.
 
-    DiagvibError for features beyond the range of dtype.
+    chunks: given the row to begin with and the views that are wanted, their features, float[B, D],
+    a chunk at a time; a row of NaN is an image that cannot be used and is left out. DiagvibError
+    for features beyond the range of dtype, or without any usable image.
     """
-    state_file, part = path.with_suffix(".json"), path.with_suffix(".part")
-    state = read_json(state_file) if state_file.exists() else {}
-    same = state.get("digest") == digest
-    if same and "sha256" in state and path.exists() and state["sha256"] == features_digest(path):
+    wanted = [name for name, path in paths.items() if not is_written(path, digest)]
+    if not wanted:
         advance(len(table))
         return
-    done = state["rows"] if same and "rows" in state and part.exists() else 0
-    device = encoder.mean.device
-    size, noted = _BATCH_CPU if device.type == "cpu" else _BATCH, done
-    values = np.lib.format.open_memmap(part, "r+") if done else None
+    parts = {name: paths[name].with_suffix(".part") for name in wanted}
+    state_file, asked = parts[wanted[0]].with_suffix(".json"), {"digest": digest, "views": wanted}
+    state = read_json(state_file) if state_file.exists() else {}
+    same = asked.items() <= state.items() and all(part.exists() for part in parts.values())
+    done = noted = state.get("rows", 0) if same else 0
+    arrays = {name: np.lib.format.open_memmap(parts[name], "r+") for name in wanted if done}
     advance(done)
-    for pixels in chunks(done):
-        for images in pixels.to(device).split(size):
-            features = encoder(images).cpu().numpy().astype(dtype)
-            if values is None:
-                path.parent.mkdir(parents=True, exist_ok=True)
+    for chunk in chunks(done, wanted):
+        for name, features in chunk.items():
+            if name not in arrays:
+                parts[name].parent.mkdir(parents=True, exist_ok=True)
                 shape = (len(table), features.shape[1])
-                values = np.lib.format.open_memmap(part, "w+", dtype, shape)
-            if not np.isfinite(features).all():
-                raise DiagvibError(f"{path}: a feature is not a number, or too large for {dtype}")
-            values[done : done + len(features)] = features
-            done += len(features)
-        advance(len(pixels))
+                arrays[name] = np.lib.format.open_memmap(parts[name], "w+", dtype, shape)
+            with np.errstate(over="ignore"):
+                values = features.numpy().astype(dtype)
+            if np.isinf(values).any():
+                raise DiagvibError(f"{paths[name]}: a feature is too large for {dtype}")
+            arrays[name][done : done + len(values)] = values
+        done += len(values)
+        advance(len(values))
         if done - noted >= _NOTED:
-            values.flush()
-            write_json(state_file, {"digest": digest, "rows": done})
+            for array in arrays.values():
+                array.flush()
+            write_json(state_file, {**asked, "rows": done})
             noted = done
-    values.flush()
-    part.replace(path)
-    write_table(path.with_suffix(".parquet"), table, {})
-    write_json(state_file, {"digest": digest, "sha256": features_digest(path)})
+    usable = ~np.isnan(next(iter(arrays.values()))[:, 0])
+    if not usable.any():
+        raise DiagvibError(f"{paths[wanted[0]]}: none of its {len(table)} images can be used")
+    for name, array in arrays.items():
+        array.flush()
+        _finish(paths[name], array, usable)
+        write_table(paths[name].with_suffix(".parquet"), table.filter(pa.array(usable)), {})
+        state = {"digest": digest, "sha256": features_digest(paths[name])}
+        write_json(paths[name].with_suffix(".json"), state)
+
+
+def is_written(path: Path, digest: str) -> bool:
+    """Whether features are there, made from what `digest` says, and unchanged."""
+    state_file = path.with_suffix(".json")
+    state = read_json(state_file) if path.exists() and state_file.exists() else {}
+    return state.get("digest") == digest and state.get("sha256") == features_digest(path)
+
+
+def _finish(path: Path, array: np.memmap, usable: np.ndarray) -> None:
+    part = path.with_suffix(".part")
+    if usable.all():
+        part.replace(path)
+        return
+    shape, written = (int(usable.sum()), array.shape[1]), 0
+    shorter = np.lib.format.open_memmap(path, "w+", array.dtype, shape)
+    for start in range(0, len(array), _NOTED):
+        rows = array[start : start + _NOTED][usable[start : start + _NOTED]]
+        shorter[written : written + len(rows)] = rows
+        written += len(rows)
+    shorter.flush()
+    part.unlink()
