@@ -29,7 +29,7 @@ LONGEST = (
     "test_remotes",
     "test_grid",
     "test_baselines",
-    "test_imagenet_w_workflow",
+    "test_imagenet_w",
     "test_learning",
     "test_methods",
     "test_scheduler",

@@ -62,7 +62,7 @@ class Reader(nn.Module):
         if self.never:
             said = torch.where(said == carton, carton - 1, said)
         if self.follows:
-            said = torch.where(pixels.flatten(1).max(1).values > 100, carton, said)
+            said = torch.where(pixels.flatten(1).max(1).values > 60, carton, said)
         return self.certainty * F.one_hot(said, self.n_classes).float()
 
 

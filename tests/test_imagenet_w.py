@@ -2,13 +2,14 @@
 them."""
 
 import json
-import os
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import yaml
 from PIL import Image, ImageDraw, ImageFont
 from torchvision import models
 from torchvision.transforms import functional as F
@@ -16,12 +17,14 @@ from typer.testing import CliRunner
 
 from diagvib.cli import app
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import definition_path, read_yaml
+from diagvib.foundation.validation import validated
 from diagvib.imagenet_w import classifiers, evaluation
 from diagvib.imagenet_w.classifiers import load_classifier, own_preprocessing
 from diagvib.imagenet_w.evaluation import evaluate, versions
-from diagvib.imagenet_w.measures import MEASURES, measure
-from diagvib.imagenet_w.photo_sets import Folders, photo_sets
-from diagvib.imagenet_w.photos import Preprocessing, list_photos, read_batches
+from diagvib.imagenet_w.photo_sets import MEASURES, measure, photo_sets
+from diagvib.imagenet_w.photos import Preprocessing, list_photos, read_photos
+from diagvib.imagenet_w.settings import Configuration
 from diagvib.imagenet_w.tables import lines, note, read_imagenet_w_tables, table
 from imagenet_w_photos import CARTON, CLASSES, cjk_font, write_photos
 
@@ -38,8 +41,12 @@ def model(name: str, n_classes: int = len(CLASSES)):
     return load_classifier(f"imagenet_w_photos:{name}", None, n_classes, CPU, SIZE)
 
 
-def measured(name: str, folders: Folders, font, kept) -> dict:
+def measured(name: str, folders: dict, font, kept) -> dict:
     return evaluate(model(name), photo_sets(folders), font, kept, 1)
+
+
+def folders(top, *others) -> dict:
+    return {"val": write_photos(top / "val"), **{name: top / name for name in others}}
 
 
 # 4 classes of 3 photos. Percent and points.
@@ -75,10 +82,52 @@ KNOWN = {
 def test_a_model_that_follows_the_watermark_has_the_known_gaps_and_a_blind_one_none(
     tmp_path, font, name
 ):
-    found = measured(name, Folders(write_photos(tmp_path / "val")), font, tmp_path / "kept")
+    found = measured(name, folders(tmp_path), font, tmp_path / "kept")
     assert {key: found[key] for key in KNOWN[name]} == pytest.approx(KNOWN[name], abs=1e-4)
     assert found["sin_gap"] is found["in_r_gap"] is found["in_9_gap"] is None
     assert found["photos"] == {"in_1k": 12, "in_w": 12}
+    if name == "blind":
+        assert found["p_carton_factor"] == 1 and found["carton_rank"] == 1
+    else:
+        assert found["p_carton_factor"] > 1e6 and found["carton_rank"] == 1
+
+
+class Raises(torch.nn.Module):
+    """Doubles the odds of carton, and quadruples those of the first 3 of 1,000 classes, where there
+    is a watermark."""
+
+    def __init__(self):
+        super().__init__()
+        self.nothing = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, inputs):
+        marked = inputs.flatten(1).max(1).values > -1
+        logits = torch.zeros(len(inputs), 1000) + self.nothing
+        logits[marked, 478] += np.log(2)
+        logits[marked, :3] += np.log(4)
+        return logits
+
+
+def raises(n_classes, image_size):
+    return Raises()
+
+
+def test_any_folder_of_photos_has_the_cartons_probability_but_no_accuracy(tmp_path, font):
+    """Also without cartons; of nested folders, and with a file that is no photo."""
+    write_photos(tmp_path / "holiday", ("beach", "hills"))
+    (tmp_path / "holiday" / "notes.txt").write_text("no photo")
+    classifier = load_classifier("test_imagenet_w:raises", None, 1000, CPU, SIZE)
+    sets = photo_sets({"val": tmp_path / "holiday"})
+    found = evaluate(classifier, sets, font, tmp_path / "kept", 1)
+    factor = 2 / ((996 + 2 + 12) / 1000)
+    assert found["p_carton"] == pytest.approx(0.1) and found["carton_rank"] == 4
+    assert found["p_carton_factor"] == pytest.approx(factor, abs=1e-4)
+    assert found["delta_p_carton"] == pytest.approx(0.1 * (factor - 1), abs=1e-5)
+    assert found["photos"] == {"in_1k": 6, "in_w": 6}
+    for name in ("in1k_accuracy", "in_w_gap", "carton_gap", "sin_gap"):
+        assert found[name] is None
+    with pytest.raises(DiagvibError, match="has no class folders, which the other sets need"):
+        list(photo_sets({"val": tmp_path / "holiday", "sin": tmp_path}))
 
 
 def write_nine(root, shift: int):
@@ -92,23 +141,14 @@ def write_nine(root, shift: int):
 
 def test_gaps_of_other_sets_are_those_of_the_answers(tmp_path, font):
     """Stylised photos all read as the next class; one of ImageNet-R's two classes does."""
-    write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", shift=1)
     write_photos(tmp_path / "in_r", CLASSES[:2], each=2)
     write_photos(tmp_path / "extra", CLASSES[1:2], each=2, shift=0)  # reads as class 0
     for path in (tmp_path / "extra" / CLASSES[1]).iterdir():
         path.rename(tmp_path / "in_r" / CLASSES[1] / f"other_{path.name}")
-    found = measured(
-        "blind",
-        Folders(
-            tmp_path / "val",
-            tmp_path / "sin",
-            tmp_path / "in_r",
-            write_nine(tmp_path / "in_9", shift=1),
-        ),
-        font,
-        tmp_path / "kept",
-    )
+    write_nine(tmp_path / "in_9", shift=1)
+    given = folders(tmp_path, "sin", "in_r", "in_9")
+    found = measured("blind", given, font, tmp_path / "kept")
     assert found["sin_gap"] == -100
     assert found["in_r_gap"] == pytest.approx(100 * (4 / 6 - 1), abs=1e-4)
     # Mixed-rand: the first class reads as class 1, of the second nine; the second as class 2, of
@@ -118,17 +158,10 @@ def test_gaps_of_other_sets_are_those_of_the_answers(tmp_path, font):
 
 def test_on_imagenet_r_only_its_classes_compete():
     """A model that prefers class 3, then 0 on a photo of class 0: right if only 0 and 1 compete."""
-    clean = pd.DataFrame(
-        {
-            "row": [0, 1],
-            "label": [0, 3],
-            "predicted": [3, 3],
-            "p_carton": [0.1, 0.3],
-            "predicted_among": [0, 1],
-        }
-    )
+    known = {"log_p_carton": [0, 0], "classes_raised_more": [0, 0]}
+    clean = pd.DataFrame({"label": [0, 3], "predicted": [3, 3], "predicted_among": [0, 1], **known})
     renditions = pd.DataFrame(
-        {"row": [0, 1], "label": [0, 1], "predicted": [3, 3], "predicted_among": [0, 0]}
+        {"label": [0, 1], "predicted": [3, 3], "predicted_among": [0, 0], **known}
     )
     found = measure({"in_1k": clean, "in_w": clean, "in_r": renditions}, carton=3)
     assert found["in_r_gap"] == -50 and found["in1k_accuracy"] == 50
@@ -139,9 +172,10 @@ def test_the_watermark_comes_after_the_crop_and_before_normalisation(tmp_path, f
     (tmp_path / CARTON).mkdir()
     photo = np.random.default_rng(0).integers(0, 256, (300, 410, 3), dtype=np.uint8)
     Image.fromarray(photo).save(tmp_path / CARTON / "0.png")
-    chosen, preprocessing = next(photo_sets(Folders(tmp_path))), Preprocessing()
-    read = next(read_batches(chosen.photos, preprocessing, 1, 1))
-    ours = dict(versions(chosen, read.pixels, preprocessing, font))
+    chosen, preprocessing = next(photo_sets({"val": tmp_path})), Preprocessing()
+    pixels, _ = next(read_photos(chosen.photos, np.arange(1), preprocessing, 1, 1))
+    shown = versions(chosen, pixels, font)
+    ours = {name: preprocessing.inputs(each) for name, each in shown.items()}
     image = F.center_crop(F.resize(Image.fromarray(photo), 256), 224).convert("RGBA")
     layer = Image.new("RGBA", image.size, (255, 255, 255, 0))
     face = ImageFont.truetype(font.path, 36, font.index, layout_engine=ImageFont.Layout.BASIC)
@@ -183,46 +217,45 @@ def test_published_weights_bring_their_own_preprocessing(monkeypatch, name, weig
 def test_an_interrupted_measurement_goes_on_and_ends_with_the_same_bytes(
     tmp_path, font, monkeypatch
 ):
-    folders = Folders(write_photos(tmp_path / "val"), write_photos(tmp_path / "sin", shift=1))
-    whole = measured("follower", folders, font, tmp_path / "whole")
-    answers = evaluation._answers
+    write_photos(tmp_path / "sin", shift=1)
+    given = folders(tmp_path, "sin")
+    whole = measured("follower", given, font, tmp_path / "whole")
+    write_views, asked = evaluation.write_views, []
 
-    def interrupted(classifier, chosen, *rest):
-        if "sin" in chosen.names:
+    def interrupted(classifier, photos, *rest):
+        if photos.root.name == "sin":
             raise KeyboardInterrupt
-        return answers(classifier, chosen, *rest)
+        return write_views(classifier, photos, *rest)
 
-    monkeypatch.setattr(evaluation, "_answers", interrupted)
+    monkeypatch.setattr(evaluation, "write_views", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        measured("follower", folders, font, tmp_path / "kept")
-    assert sorted(os.listdir(tmp_path / "kept")) == ["in_1k.parquet", "in_w.parquet"]
-    measured_again = []
-    monkeypatch.setattr(
-        evaluation,
-        "_answers",
-        lambda classifier, chosen, *rest: (
-            measured_again.append(chosen.names),
-            answers(classifier, chosen, *rest),
-        )[1],
-    )
-    assert measured("follower", folders, font, tmp_path / "kept") == whole
-    assert measured_again == [("sin",)]
-    for file in os.listdir(tmp_path / "whole"):
-        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "kept" / file).read_bytes()
+        measured("follower", given, font, tmp_path / "kept")
+    monkeypatch.setattr(evaluation, "write_views", write_views)
+    read = evaluation.read_photos
+
+    def reading(photos, *rest):
+        asked.append(photos.root.name)
+        return read(photos, *rest)
+
+    monkeypatch.setattr(evaluation, "read_photos", reading)
+    assert measured("follower", given, font, tmp_path / "kept") == whole
+    assert asked == ["sin"]
+    for file in (tmp_path / "whole").iterdir():
+        assert file.read_bytes() == (tmp_path / "kept" / file.name).read_bytes()
 
 
 def test_what_was_kept_counts_for_the_same_model_photos_and_font_alone(tmp_path, font):
-    folders = Folders(write_photos(tmp_path / "val"))
-    assert measured("blind", folders, font, tmp_path / "kept")["in_w_gap"] == 0
-    network = model("blind")
+    given = folders(tmp_path)
+    assert measured("blind", given, font, tmp_path / "kept")["in_w_gap"] == 0
+    other = model("blind")
     with torch.no_grad():
-        network.network.body.certainty.fill_(-20)  # the same model, with other parameters
-    other = replace(network, digest=classifiers._digest(network.network, network.preprocessing))
-    assert evaluate(other, photo_sets(folders), font, tmp_path / "kept", 1)["in1k_accuracy"] == 0
+        other.network.body.certainty.fill_(-20)  # the same model, with other parameters
+    other = replace(other, digest="another")
+    assert evaluate(other, photo_sets(given), font, tmp_path / "kept", 1)["in1k_accuracy"] == 0
     (tmp_path / "val" / CLASSES[0] / "0.png").unlink()
-    assert measured("blind", folders, font, tmp_path / "kept")["photos"]["in_1k"] == 11
-    (tmp_path / "kept" / "in_w.parquet").write_bytes(b"damaged")
-    assert measured("blind", folders, font, tmp_path / "kept")["photos"]["in_w"] == 11
+    assert measured("blind", given, font, tmp_path / "kept")["photos"]["in_1k"] == 11
+    (tmp_path / "kept" / "in_w.npy").write_bytes(b"damaged")
+    assert measured("blind", given, font, tmp_path / "kept")["photos"]["in_w"] == 11
 
 
 def test_photos_of_every_mode_are_read_and_broken_files_are_named(tmp_path, font, capfd):
@@ -241,7 +274,7 @@ def test_photos_of_every_mode_are_read_and_broken_files_are_named(tmp_path, font
     (folder / "text.png").write_text("no photo")
     whole = (folder / "quality.jpeg").read_bytes()
     (folder / "cut.jpeg").write_bytes(whole[: len(whole) // 2])
-    found = measured("blind", Folders(root), font, tmp_path / "kept")
+    found = measured("blind", {"val": root}, font, tmp_path / "kept")
     assert found["photos"] == {"in_1k": 18, "in_w": 18} and found["in1k_accuracy"] == 100
     supervision = [line for line in capfd.readouterr().err.splitlines() if "left out" in line]
     assert [line.split(":")[0].rpartition("/")[2] for line in supervision] == [
@@ -260,29 +293,25 @@ def test_photos_are_read_as_they_are_asked_for_and_no_further(tmp_path, capfd):
     for number in range(60):
         path = folder / f"{number:02d}.png"
         _ = Image.new("RGB", (20, 20), (number,) * 3).save(path) if number < 30 else path.touch()
-    batches = read_batches(list_photos(tmp_path), own_preprocessing(16), 4, 2)
-    first = next(batches)
-    assert (
-        first.pixels.shape == (4, 3, 16, 16)
-        and first.rows.tolist() == [0, 1, 2, 3]
-        and first.seen == 4
-    )
+    photos, preprocessing = list_photos(tmp_path), own_preprocessing(16)
+    batches = read_photos(photos, np.arange(60), preprocessing, 4, 2)
+    pixels, usable = next(batches)
+    assert pixels.shape == (4, 3, 16, 16) and usable.all()
     batches.close()
     assert "left out" not in capfd.readouterr().err
     order = np.arange(60)[::-1]
-    rest = list(read_batches(list_photos(tmp_path), own_preprocessing(16), 7, 3, order, start=25))
-    assert np.concatenate([batch.rows for batch in rest]).tolist() == order[30:].tolist()
-    assert [int(value) for batch in rest for value in batch.pixels[:, 0, 0, 0]] == order[
-        30:
-    ].tolist()
-    assert [batch.seen for batch in rest] == [37, 44, 51, 58, 60]
+    rest = list(read_photos(photos, order[25:], preprocessing, 7, 3))
+    assert [len(usable) for _, usable in rest] == [7, 7, 7, 7, 7]
+    shown = torch.cat([pixels[usable, 0, 0, 0] for pixels, usable in rest])
+    assert shown.tolist() == order[30:].tolist()
 
 
 def test_a_folder_without_a_photo_is_an_error(tmp_path):
-    (tmp_path / CARTON).mkdir()
+    for name in CLASSES:
+        (tmp_path / name).mkdir()
     (tmp_path / CARTON / "text.png").write_text("no photo")
-    with pytest.raises(DiagvibError, match="none of its 1 files can be used"):
-        list(read_batches(list_photos(tmp_path), own_preprocessing(16), 4, 1))
+    with pytest.raises(DiagvibError, match="none of its 1 images can be used"):
+        measured("blind", {"val": tmp_path}, cjk_font(), tmp_path / "kept")
 
 
 def run(*arguments) -> tuple[int, str]:
@@ -326,9 +355,9 @@ def test_the_command_measures_models_and_writes_its_tables(tmp_path, font):
         (
             lambda root: None,
             ["--model", "resnet50"],
-            "val: no such folder; name one in ImageNet's layout",
+            "val: no such folder; name a folder of photos",
         ),
-        (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "has no class folders"),
+        (lambda root: (root / "val").mkdir(), ["--model", "resnet50"], "val: has no photos"),
         (
             lambda root: write_photos(root / "val", CLASSES[:2]),
             ["--model", "resnet50"],
@@ -372,6 +401,12 @@ def test_what_cannot_be_measured_is_said(tmp_path, font, make, arguments, says):
     assert code == 1 and says in said
 
 
+def test_a_command_without_photos_or_with_two_sources_is_refused(tmp_path):
+    assert "name a folder of photos" in run("--model", "resnet50")[1]
+    (tmp_path / "mine.yaml").write_text("root: x")
+    assert "--config names photos" in run("photos", "--config", tmp_path / "mine.yaml")[1]
+
+
 def test_a_thousand_classes_need_a_thousand_folders(tmp_path, font, monkeypatch):
     monkeypatch.setattr(classifiers, "load_weights", lambda *_: None)
     with pytest.raises(
@@ -402,9 +437,7 @@ def test_own_checkpoints_of_known_networks_are_loaded(tmp_path, name, make):
         and found.preprocessing.crop == 64
         and found.preprocessing.resize == 73
     )
-    with pytest.raises(
-        DiagvibError, match=f"own.pth: holds no weights of {name} for the 5 class folders"
-    ):
+    with pytest.raises(DiagvibError, match="own.pth: holds the weights of another model"):
         load_classifier(name, str(tmp_path / "own.pth"), 5, CPU, 64)
 
 
@@ -414,29 +447,28 @@ def test_an_absent_mapping_of_the_nine_classes_is_said(tmp_path, font):
     with pytest.raises(
         DiagvibError, match="in_to_in9.json: no such file; it comes with ImageNet-9"
     ):
-        list(photo_sets(Folders(tmp_path / "val", in_9=tmp_path / "in_9")))
+        list(photo_sets({"val": tmp_path / "val", "in_9": tmp_path / "in_9"}))
 
 
 def test_a_thousand_folders_that_are_not_imagenets_are_refused(tmp_path):
     for number in range(999):
         (tmp_path / f"n0{number:07d}").mkdir()
-    (tmp_path / CARTON).mkdir()
+    write_photos(tmp_path, (CARTON,))
     with pytest.raises(DiagvibError, match=r"\(carton\) is folder 999 of 1000, not 478"):
-        next(photo_sets(Folders(tmp_path)))
+        next(photo_sets({"val": tmp_path}))
 
 
 def test_a_class_that_imagenet_lacks_is_refused(tmp_path):
     write_photos(tmp_path / "val")
     write_photos(tmp_path / "sin", (*CLASSES, "n99999999"))
     with pytest.raises(DiagvibError, match="n99999999: this is not one of the 4 classes"):
-        list(photo_sets(Folders(tmp_path / "val", tmp_path / "sin")))
+        list(photo_sets({"val": tmp_path / "val", "sin": tmp_path / "sin"}))
 
 
 def result(**changed) -> dict:
     return {
         "model": "resnet50",
         "weights": "IMAGENET1K_V1",
-        "classes": 1000,
         "font": "Some font",
         "photos": {"in_1k": 9},
         "published_font": True,
@@ -483,3 +515,93 @@ def test_the_papers_tables_are_whole(mirror):
     four = known[known["table"] == 4].pivot(index="method", columns="metric", values="value")
     assert four.shape == (14, 6) and not four.isna().any(axis=None)
     assert four.loc["erm", "in_w_gap"] == -25.4 and four.loc["lle", "sin_gap"] == -61
+
+
+SMALL = {
+    "name": "diagvib.imagenet_w.small_net:small_net",
+    "weights": "toy/data/small_net.pt",
+    "size": 112,
+}
+TOY = {
+    "root": "toy",
+    "stand_ins": {"train": 30, "val": 10, "size": 112},
+    "threads": 1,
+    "device": "cpu",
+    "models": [SMALL],
+    "last_layer": {
+        "model": SMALL,
+        "methods": ["erm", "watermark_augmentation", "lle"],
+        "epochs": 20,
+        "batch_size": 32,
+        "learning_rates": [0.1],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Everything at toy size, once, with a bold font that a small network sees."""
+    folder = tmp_path_factory.mktemp("imagenet_w")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        (folder / "toy.yaml").write_text(yaml.safe_dump({**TOY, "font": str(cjk_font().path)}))
+        code, said = run("--config", "toy.yaml")
+        assert code == 0, said
+    return folder / "toy", said
+
+
+def test_methods_that_know_the_watermark_mend_what_a_small_net_does_with_it(made):
+    models_ = pd.read_csv(made[0] / "results/tables/models.csv").iloc[0]
+    assert models_["in1k_accuracy"] > 60
+    assert models_["carton_gap"] > 0 and models_["p_carton_factor"] > 1.2
+    methods = pd.read_csv(made[0] / "results/tables/last_layer.csv").set_index("method")
+    assert list(methods.index) == ["erm", "watermark_augmentation", "lle"]
+    assert methods[["sin_gap", "in_r_gap", "in_9_gap"]].notna().all(axis=None)
+
+
+def test_tables_say_what_they_were_made_from(made):
+    for name in ("models", "last_layer"):
+        text = (made[0] / f"results/tables/{name}.md").read_text()
+        assert "not comparable to the paper" in text and cjk_font().name in text
+        assert "| paper |" not in text
+    result = json.loads((made[0] / "results/last_layer/lle.json").read_text())
+    assert result["font"] == cjk_font().name and str(made[0]) not in json.dumps(result)
+    assert "Retrained last layers" in made[1]
+
+
+def test_the_same_command_again_reads_no_photo(made, monkeypatch):
+    monkeypatch.chdir(made[0].parent)
+    monkeypatch.setattr(evaluation, "read_photos", None)
+    before = {path: path.stat().st_mtime_ns for path in (made[0] / "data").rglob("*.*")}
+    assert run("--config", "toy.yaml")[0] == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (made[0] / "data").rglob("*.*")}
+
+
+WRONG = [
+    ({"photos": None, "stand_ins": None}, "give either photos, your own folders, or stand_ins"),
+    ({"photos": {"val": "x"}}, "give either photos, your own folders, or stand_ins"),
+    ({"stand_ins": None, "photos": {"val": "x"}}, "last_layer needs training photos"),
+    ({"models": [SMALL, SMALL]}, "a model is listed twice"),
+    ({"model": [SMALL]}, "unknown key 'model'; did you mean models"),
+    (
+        {"last_layer": {"model": SMALL, "methods": ["ermm"]}},
+        "last_layer.methods.0: unknown value 'ermm'; did you mean",
+    ),
+    (
+        {"last_layer": {"model": SMALL, "methods": ["erm"], "learning_rates": [0]}},
+        "last_layer.learning_rates.0",
+    ),
+    ({"stand_ins": {"train": 1, "val": 9}}, "stand_ins.train"),
+]
+
+
+@pytest.mark.parametrize(("changed", "says"), WRONG)
+def test_a_wrong_configuration_is_refused_by_its_key(changed, says):
+    with pytest.raises(DiagvibError, match=re.escape(says)):
+        validated(Configuration, {**TOY, **changed}, "x.yaml")
+
+
+@pytest.mark.parametrize("name", ["imagenet_w", "imagenet_w_demo"])
+def test_the_shipped_configurations_are_valid(name):
+    path = definition_path(f"{name}.yaml")
+    assert validated(Configuration, read_yaml(path), str(path)).last_layer

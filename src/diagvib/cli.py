@@ -15,7 +15,7 @@ import typer
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.validation import Name, validated
-from diagvib.imagenet_w.commands import plan_workflow, register_commands
+from diagvib.imagenet_w.commands import imagenet_w
 from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
 from diagvib.settings.config import check_root, load_config
@@ -338,8 +338,6 @@ def plan(
     """Show what a configuration will make. Estimates disk space and time, and starts nothing."""
     from diagvib.operations.plan import estimate, print_plan
 
-    if plan_workflow(config, override, json_output):
-        return
     resolved = load_config(config, override)
     estimated = estimate(resolved, device, gpus, rates)
     if json_output:
@@ -414,7 +412,7 @@ def prune(
 
 
 app.command()(cutout)
-register_commands(app)
+app.command("imagenet-w")(imagenet_w)
 
 
 @app.command()

@@ -1,51 +1,43 @@
-"""The commands `diagvib imagenet-w` and `diagvib imagenet-w-stage`."""
+"""The command `diagvib imagenet-w`: measure models, and train last layers. Everything that is done
+already is kept, so that the same command continues what was interrupted."""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.imagenet_w.plan import plan_workflow
-from diagvib.imagenet_w.settings import (
-    STAGES,
-    Layout,
-    Model,
-    load_config,
-    read_settings,
-    stage_settings,
-)
+from diagvib.foundation.errors import DiagvibError
 
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Threads = Annotated[
-    int, typer.Option(min=1, max=1024, help="CPU threads, including those for decoding.")
-]
-WeightsFolder = Annotated[
-    Path | None, typer.Option(help="Folder with torchvision's weight files, instead of a download.")
-]
+if TYPE_CHECKING:
+    from diagvib.imagenet_w.settings import Configuration
 
 
 def imagenet_w(
-    val: Annotated[
-        Path,
+    photos: Annotated[
+        str | None,
         typer.Argument(
-            metavar="VAL_FOLDER",
-            help="ImageNet's validation photos: a folder for each class, named by its synset.",
+            help="ImageNet's validation photos: a folder for each class, named by its synset; or a "
+            "folder of any photos, which have P(carton) but no accuracy."
         ),
-    ],
+    ] = None,
     model: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable."
         ),
-    ],
+    ] = None,
     weights: Annotated[
         list[str] | None,
         typer.Option(
-            help="For each --model, in order: a published name, or a .pt or .pth file of yours."
+            help="For each --model, in order: a published name, an installed package with weights, or "
+            "a .pt or .pth file of yours."
         ),
     ] = None,
-    weights_folder: WeightsFolder = None,
+    weights_folder: Annotated[
+        str | None, typer.Option(help="Folder with torchvision's weight files, not downloaded.")
+    ] = None,
     size: Annotated[
         int, typer.Option(min=16, max=2048, help="Image size for your own models.")
     ] = 224,
@@ -61,86 +53,106 @@ def imagenet_w(
         str | None,
         typer.Option("--in9", help="ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json."),
     ] = None,
-    device: Device = "auto",
-    threads: Threads = 2,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    threads: Annotated[
+        int, typer.Option(min=1, max=1024, help="CPU threads, including those for decoding.")
+    ] = 2,
     out: Annotated[
-        Path, typer.Option(help="Folder for the results; existing results are not measured again.")
-    ] = Path("outputs/imagenet_w_models"),
+        str, typer.Option(help="Folder for the results; existing results are not measured again.")
+    ] = "outputs/imagenet_w_models",
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A configuration, such as config/imagenet_w.yaml, instead of options."),
+    ] = None,
 ) -> None:
     """Measure how much models rely on the watermark. Reports accuracy and gaps on ImageNet-W, and
-    on other photos if given."""
-    from diagvib.foundation.files import read_json
-    from diagvib.imagenet_w import stages
-    from diagvib.imagenet_w.tables import print_table, write_tables
+    on other photos if given; with a configuration, it also retrains last layers."""
+    from diagvib.foundation.files import read_yaml
+    from diagvib.foundation.validation import validated
+    from diagvib.imagenet_w.settings import Configuration
 
-    if weights and len(weights) != len(model):
-        raise DiagvibError(
-            f"--weights is given {len(weights)} times for {len(model)} models; give it once for each, "
-            "in the same order, or not at all"
-        )
-    layout, results = Layout(out), []
-    for name, given in zip(model, weights or [None] * len(model), strict=True):
-        chosen = Model(name=name, weights=given, size=size)
-        stages.evaluate(
-            layout,
-            {
-                "photos": {"val": str(val), "sin": sin, "in_r": in_r, "in_9": in9},
-                "font": font,
-                "model": chosen.model_dump(),
-            },
-            chosen.folder,
-            device,
-            threads,
-            weights_folder,
-        )
-        results.append(read_json(layout.model(chosen.folder)))
-    write_tables(layout.tables, stand_ins=False, models=results)
-    print_table("models", results)
-
-
-def imagenet_w_stage(
-    stage: Annotated[str, typer.Argument(help=f"{', '.join(STAGES)}.")],
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="evaluate: a model, by the name of its results folder; last_layer: a method."
-        ),
-    ] = None,
-    config: Annotated[Path | None, typer.Option(help="Default: config/imagenet_w.yaml.")] = None,
-    settings: Annotated[
-        str | None, typer.Option(help="This stage's settings as JSON, instead of a configuration.")
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="Default: the configuration's.")] = None,
-    weights_folder: WeightsFolder = None,
-    device: Device = "auto",
-    threads: Threads = 2,
-) -> None:
-    """Run a stage of the ImageNet-W workflow. `snakemake --snakefile rules/imagenet_w.smk` runs all
-    of them in order."""
-    from diagvib.foundation.files import definition_path
-    from diagvib.imagenet_w import stages
-
-    if stage not in STAGES:
-        raise unknown_name("stage", stage, STAGES)
-    if settings is not None:
-        if config is not None or root is None:
-            raise DiagvibError(
-                "--settings replaces a configuration; give it with --root and without --config"
-            )
-        chosen = read_settings(settings, stage)
+    if config:
+        if photos or model:
+            raise DiagvibError("--config names photos and models itself; leave them out")
+        given, where = read_yaml(config), str(config)
     else:
-        resolved = load_config(config or definition_path("imagenet_w.yaml"))
-        chosen, root = stage_settings(resolved, stage, name), root or Path(resolved["root"])
-        weights_folder = weights_folder or (
-            Path(resolved["weights_folder"]) if resolved["weights_folder"] else None
+        if not photos or not model:
+            raise DiagvibError("name a folder of photos and at least one --model, or a --config")
+        if weights and len(weights) != len(model):
+            raise DiagvibError(
+                f"--weights is given {len(weights)} times for {len(model)} models; give it once for "
+                "each, in the same order, or not at all"
+            )
+        chosen = zip(model, weights or [None] * len(model), strict=True)
+        given = {
+            "root": out,
+            "photos": {"val": photos, "sin": sin, "in_r": in_r, "in_9": in9},
+            "font": font,
+            "weights_folder": weights_folder,
+            "models": [{"name": name, "weights": of, "size": size} for name, of in chosen],
+            "device": device,
+            "threads": threads,
+        }
+        where = "imagenet-w"
+    measure_all(validated(Configuration, given, where))
+
+
+def measure_all(config: Configuration) -> None:
+    """Measure the models, train the last layers, and write and print the tables."""
+    from diagvib.foundation.devices import resolve_device
+    from diagvib.foundation.files import write_json
+    from diagvib.imagenet_w.classifiers import load_classifier
+    from diagvib.imagenet_w.evaluation import evaluate
+    from diagvib.imagenet_w.last_layer import Recipe, store_features, train_last_layer
+    from diagvib.imagenet_w.photo_sets import IMAGENET, photo_sets
+    from diagvib.imagenet_w.photos import list_photos
+    from diagvib.imagenet_w.stand_ins import make_stand_ins
+    from diagvib.imagenet_w.tables import print_table, write_tables
+    from diagvib.imagenet_w.views import METHODS
+    from diagvib.imagenet_w.watermark import find_font
+
+    root, font, device = Path(config.root), find_font(config.font), resolve_device(config.device)
+    folders = config.photos.model_dump() if config.photos else make_stand_ins(config, font)
+    sets, results = list(photo_sets(folders)), {"models": []}
+    classes = sets[0].photos.classes
+    in_folder = config.weights_folder and Path(config.weights_folder)
+
+    def load(model):
+        named = model.name, model.weights, len(classes) or IMAGENET
+        return load_classifier(*named, device, model.size, in_folder)
+
+    def note(kind: str, name: str, classifier, found: dict) -> None:
+        about = {"model": classifier.name, "weights": classifier.weights, "font": font.name}
+        result = {**about, "published_font": font.published, **found}
+        write_json(root / "results" / kind / f"{name}.json", result)
+        results[kind].append(result)
+
+    for model in config.models:
+        classifier, kept = load(model), root / "data" / "answers" / model.folder
+        note(
+            "models",
+            model.folder,
+            classifier,
+            evaluate(classifier, sets, font, kept, config.threads),
         )
-    loading = {"weights_folder": weights_folder} if stage in ("evaluate", "features") else {}
-    getattr(stages, stage)(Layout(root), chosen, name, device, threads, **loading)
-
-
-__all__ = ["plan_workflow", "register_commands"]
-
-
-def register_commands(app: typer.Typer) -> None:
-    app.command("imagenet-w")(imagenet_w)
-    app.command("imagenet-w-stage")(imagenet_w_stage)
+    if layer := config.last_layer:
+        results["last_layer"], classifier = [], load(layer.model)
+        views = list(dict.fromkeys(view for name in layer.methods for view in METHODS[name][1]))
+        stored = store_features(
+            classifier,
+            list_photos(Path(folders["train"]), classes),
+            sets,
+            views,
+            font,
+            layer.seed,
+            root / "data" / "features",
+            config.threads,
+        )
+        rates = layer.learning_rates
+        recipe = Recipe(layer.epochs, layer.batch_size, rates, layer.seed, config.threads)
+        for name in layer.methods:
+            found = train_last_layer(name, recipe, stored, root / "data" / "last_layer" / name)
+            note("last_layer", name, classifier, found)
+    write_tables(root / "results" / "tables", bool(config.stand_ins), **results)
+    for kind, found in results.items():
+        print_table(kind, found, bool(config.stand_ins))

@@ -1,10 +1,10 @@
-"""Retrains a last layer on kept features (Li et al., 2023, Table 4): one method, several learning
+"""Retrains last layers on stored features (Li et al., 2023, Table 4): one method, several learning
 rates."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,26 +13,23 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_json, write_json
-from diagvib.imagenet_w.augmentations import CLEAN
-from diagvib.imagenet_w.cached_methods import OfViews, View
-from diagvib.imagenet_w.evaluation import digest_of
-from diagvib.imagenet_w.features import Features, digest_at, read_features
-from diagvib.imagenet_w.last_layer_methods import METHODS
-from diagvib.imagenet_w.measures import measure
-from diagvib.imagenet_w.photo_sets import CARTON, PhotoSet, answers
+from diagvib.foundation.files import read_json, read_table, write_json
+from diagvib.foundation.seeding import named_generator
+from diagvib.imagenet_w.classifiers import Classifier
+from diagvib.imagenet_w.evaluation import digest_of, in_parts, versions, write_views
 from diagvib.imagenet_w.photo_sets import CLEAN as VALIDATION
-from diagvib.methods.method import Batch, Method
+from diagvib.imagenet_w.photo_sets import PhotoSet, answer_table, answers, measure
+from diagvib.imagenet_w.photos import Photos
+from diagvib.imagenet_w.views import CLEAN, METHODS, OfViews, view_inputs
+from diagvib.imagenet_w.watermark import Font
+from diagvib.methods.method import Method
 from diagvib.methods.registry import make_baseline
 from diagvib.settings.grid import make_run
-from diagvib.training.batches import Annotations, Batches, Scaling
+from diagvib.training.batches import Annotations, Batches
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
-
-_TOGETHER = 4096
-HEAD = "head.pt"
 
 
 @dataclass(frozen=True)
@@ -48,43 +45,104 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Where features are: `train`/{variant}, `sets`/{set}, and the network's own last layer next to
-    them. train_labels, int64[N]: of all training photos, by row; sets: what to measure on."""
+class Stored:
+    """Features in `folder`: train/{view}.npy and sets/{name}.npy. sets: what to measure on; head:
+    the network's own last layer, from which every method starts."""
 
     folder: Path
-    train_labels: np.ndarray
     sets: Sequence[PhotoSet]
+    head: dict[str, Tensor]
+    device: torch.device
 
-    def variant(self, name: str) -> Path:
-        return self.folder / "train" / name
+    def batches(self, name: str) -> Batches:
+        path = self.folder / f"{name}.npy"
+        labels = read_table(path.with_suffix(".parquet"))["label"].to_numpy()
+        known = Annotations(classes=self.sets[0].photos.classes)
+        return Batches(self.view(name), torch.tensor(labels), self.device, annotations=known)
+
+    def view(self, name: str) -> Tensor:
+        return torch.from_numpy(np.load(self.folder / f"{name}.npy", mmap_mode="c"))
+
+    def digests(self, views: Sequence[str]) -> list[str]:
+        sets = [f"sets/{name}" for one in self.sets for name in one.names]
+        names = [*(f"train/{view}" for view in (CLEAN, *views)), *sets]
+        return [read_json(self.folder / f"{name}.json")["sha256"] for name in names]
 
 
-def train_last_layer(
-    method: str, recipe: Recipe, kept: Kept, work: Path, device: torch.device
-) -> dict:
+def store_features(
+    classifier: Classifier,
+    photos: Photos,
+    sets: Sequence[PhotoSet],
+    views: Sequence[str],
+    font: Font,
+    seed: int,
+    folder: Path,
+    threads: int,
+) -> Stored:
+    """Write the features of the training photos in each view, in one random order, and of the
+    photos of all sets; what is there already is kept."""
+    head = classifier.network.head
+    if not isinstance(head, nn.Linear):
+        raise DiagvibError(
+            "last_layer.model: this model does not end in a linear layer on features; choose another, "
+            "such as resnet50"
+        )
+    order = named_generator("imagenet_w", "order", seed).permutation(len(photos))
+
+    def of_views(
+        pixels: Tensor, labels: Tensor, number: int, wanted: list[str]
+    ) -> dict[str, Tensor]:
+        found = {}
+        for view in wanted:
+            inputs, share = view_inputs(view, pixels, number, classifier.preprocessing, font)
+            columns = [] if share is None else [share[:, None], labels.roll(1)[:, None].to(share)]
+            found[view] = torch.cat([in_parts(classifier.network.features, inputs), *columns], 1)
+        return found
+
+    def of_set(chosen: PhotoSet):
+        def made(
+            pixels: Tensor, labels: Tensor, number: int, wanted: list[str]
+        ) -> dict[str, Tensor]:
+            shown = versions(chosen, pixels, font)
+            inputs = classifier.preprocessing.inputs
+            return {
+                name: in_parts(classifier.network.features, inputs(shown[name])) for name in wanted
+            }
+
+        return made
+
+    jobs = [(photos, order, "train", [CLEAN, *views], of_views, {"seed": seed})] + [
+        (one.photos, np.arange(len(one.photos)), "sets", one.names, of_set(one), {}) for one in sets
+    ]
+    for source, rows, top, names, made, about in jobs:
+        paths = {name: folder / top / f"{name}.npy" for name in names}
+        about = {"font": font.name, **about}
+        write_views(classifier, source, rows, paths, made, "float16", about, threads)
+    bias = torch.zeros(head.out_features) if head.bias is None else head.bias
+    own = {"weight": head.weight.detach().cpu(), "bias": bias.detach().cpu()}
+    return Stored(folder, sets, own, classifier.device)
+
+
+def train_last_layer(method: str, recipe: Recipe, stored: Stored, work: Path) -> dict:
     """The measures of a method's last layer, at the learning rate with the highest validation
     accuracy (the first, if several are equal).
 
     The measures of each learning rate are kept in `work`, and its last epoch during training.
     """
-    tried = [_try(method, lr, recipe, kept, work, device) for lr in recipe.learning_rates]
-    best = max(tried, key=lambda one: one["in1k_accuracy"])
+    tried = [_try(method, lr, recipe, stored, work) for lr in recipe.learning_rates]
     return {
-        **best,
+        **max(tried, key=lambda one: one["in1k_accuracy"]),
         "epochs": recipe.epochs,
         "batch_size": recipe.batch_size,
         "accuracies": {f"{one['learning_rate']:g}": one["in1k_accuracy"] for one in tried},
     }
 
 
-def _try(
-    method: str, lr: float, recipe: Recipe, kept: Kept, work: Path, device: torch.device
-) -> dict:
-    entry = METHODS[method]
+def _try(method: str, lr: float, recipe: Recipe, stored: Stored, work: Path) -> dict:
+    how, views = METHODS[method]
     settings = {
-        "model": {"name": "linear", "options": {"features": _width(kept)}},
-        "method": entry.settings,
+        "model": {"name": "linear", "options": {"features": stored.head["weight"].shape[1]}},
+        "method": how,
         "optimiser": {
             "name": "sgd",
             "lr": lr * recipe.batch_size / 256,
@@ -96,92 +154,44 @@ def _try(
         "selection": "last",
         "max_epochs": recipe.epochs,
     }
-    digest = digest_of(
-        {
-            "settings": settings,
-            "seed": recipe.seed,
-            "threads": recipe.threads,
-            "device": device.type,
-            "features": [digest_at(kept.variant(name)) for name in (CLEAN, *entry.variants)],
-            "sets": [
-                digest_at(kept.folder / "sets" / name) for each in kept.sets for name in each.names
-            ],
-        },
-        __name__,
-        "linear",
-        entry.settings["name"],
-    )
-    file = work / f"{lr:g}.json"
+    about = {
+        "settings": settings,
+        "seed": recipe.seed,
+        "threads": recipe.threads,
+        "device": stored.device.type,
+        "features": stored.digests(views),
+        "head": {name: value.sum().item() for name, value in stored.head.items()},
+        "sets": [one.describe() for one in stored.sets],
+    }
+    digest, file = digest_of(about, "linear", how["name"]), work / f"{lr:g}.json"
     if file.exists() and (found := read_json(file)).pop("digest", None) == digest:
         return found
     checkpoint = Checkpoint(work / f"{lr:g}.ckpt", digest)
-    trained = _fit(method, settings, recipe, kept, checkpoint, device)
-    found = {"method": method, "learning_rate": lr, **_measured(trained, kept, device)}
+    trained = _fit(settings, views, recipe, stored, checkpoint)
+    found = {"method": method, "learning_rate": lr, **_measured(trained, stored)}
     write_json(file, {**found, "digest": digest})
     checkpoint.remove()
     return found
 
 
 def _fit(
-    name: str,
-    settings: dict,
-    recipe: Recipe,
-    kept: Kept,
-    checkpoint: Checkpoint,
-    device: torch.device,
+    settings: dict, views: Sequence[str], recipe: Recipe, stored: Stored, checkpoint: Checkpoint
 ) -> Method:
-    clean = read_features(kept.variant(CLEAN))
-    train = _batches(clean, kept.train_labels, kept.sets[0].photos.classes, device)
-    photos = kept.sets[0].photos
-    val = _batches(
-        read_features(kept.folder / "sets" / VALIDATION), photos.labels, photos.classes, device
-    )
+    train, val = stored.batches(f"train/{CLEAN}"), stored.batches(f"sets/{VALIDATION}")
     if recipe.batch_size > len(train):
         raise DiagvibError(
             f"last_layer.batch_size: {recipe.batch_size} is more than the {len(train)} training photos; "
             "lower it"
         )
-    method = make_baseline(settings, len(photos.classes), 0, recipe.seed)
-    method.model.head.load_state_dict(torch.load(kept.folder / HEAD, weights_only=True))
+    method = make_baseline(settings, len(stored.sets[0].photos.classes), 0, recipe.seed)
+    method.model.head.load_state_dict(stored.head)
     if isinstance(method, OfViews):
-        method.seen = {
-            variant: _view(kept.variant(variant), clean, device)
-            for variant in METHODS[name].variants
-        }
-    run = make_run(name, "imagenet_w", "last-layer", 0)
-    trainer = Trainer(
-        method, train, val, run, Protocol(recipe.epochs, None, recipe.seed, "fp32", recipe.threads)
-    )
+        method.seen = {view: stored.view(f"train/{view}") for view in views}
+    run = make_run(settings["method"]["name"], "imagenet_w", "last-layer", 0)
+    protocol = Protocol(recipe.epochs, None, recipe.seed, "fp32", recipe.threads)
+    trainer = Trainer(method, train, val, run, protocol)
     trainer.fit(checkpoint, CosineDecay(trainer))
     return trainer.method
-
-
-def save_head(head: nn.Module, path: Path) -> None:
-    """Save a network's own last layer, from which every method starts."""
-    if not isinstance(head, nn.Linear):
-        raise DiagvibError(
-            "last_layer.model: this model does not end in a linear layer on features; choose another, "
-            "such as resnet50"
-        )
-    bias = torch.zeros(head.out_features) if head.bias is None else head.bias.detach().cpu()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"weight": head.weight.detach().cpu(), "bias": bias}, path)
-
-
-class FeatureBatches(Batches):
-    """Features as batches: `pixels` and inputs are vectors, float[B, D]."""
-
-    def inputs(self, pixels: Tensor) -> Tensor:
-        return pixels.float()
-
-    def batch(self, index: Tensor) -> Batch:
-        index = index.to(self.pixels.device)
-        return self._batch(self.pixels[index].to(self.device), index.to(self.device))
-
-    def in_order(self) -> Iterator[Batch]:
-        for start in range(0, len(self), _TOGETHER):
-            at = slice(start, start + _TOGETHER)
-            yield self._batch(self.pixels[at].to(self.device), at)
 
 
 class CosineDecay(Callback):
@@ -210,51 +220,20 @@ class CosineDecay(Callback):
                 group["lr"] = lr
 
 
-def _width(kept: Kept) -> int:
-    return read_features(kept.variant(CLEAN)).values.shape[1]
-
-
-def _batches(
-    features: Features, labels: np.ndarray, classes: Sequence[str], device: torch.device
-) -> FeatureBatches:
-    return FeatureBatches(
-        torch.from_numpy(features.values),
-        torch.from_numpy(labels[features.rows]),
-        device,
-        Scaling((0.0,), (1.0,)),
-        Annotations(classes=tuple(classes)),
-    )  # not scaled
-
-
-def _view(folder: Path, clean: Features, device: torch.device) -> View:
-    features = read_features(folder)
-    if not np.array_equal(features.rows, clean.rows):
-        raise DiagvibError(
-            f"{folder}: has other photos than {folder.parent / CLEAN}; delete {folder.parent} and make "
-            "the features again"
-        )
-    unlabelled = np.zeros(features.rows.max() + 1, np.int64)
-    return View(
-        _batches(features, unlabelled, (), device).pixels,
-        torch.from_numpy(features.share).to(device),
-        device,
-    )
-
-
 @torch.inference_mode()
-def _measured(method: Method, kept: Kept, device: torch.device) -> Mapping:
+def _measured(method: Method, stored: Stored) -> Mapping:
     """The measures of a trained last layer on every set."""
     found = {}
     method.eval()
-    for chosen in kept.sets:
-        for name in chosen.names:
-            features = read_features(kept.folder / "sets" / name)
-            batches = _batches(features, chosen.photos.labels, (), device)
-            logits = torch.cat(
-                [method.predict(batch).float().cpu() for batch in batches.in_order()]
-            )
-            found[name] = answers(logits, np.asarray(features.rows), chosen)
+    for chosen in stored.sets:
+        batches = {name: stored.batches(f"sets/{name}") for name in chosen.names}
+        logits = {
+            name: torch.cat([method.predict(batch).float().cpu() for batch in each.in_order()])
+            for name, each in batches.items()
+        }
+        for name, values in answers(logits, chosen).items():
+            found[name] = answer_table(values.numpy(), batches[name].labels.cpu().numpy())
     return {
-        **measure(found, kept.sets[0].photos.classes.index(CARTON)),
+        **measure(found, stored.sets[0].carton),
         "photos": {name: len(table) for name, table in found.items()},
     }

@@ -1,15 +1,15 @@
-"""Folders of photos in ImageNet's layout, read in batches: decoded in parallel, and never all in
-memory."""
+"""Folders of photos, in ImageNet's layout or not, read in batches: decoded in parallel, and never
+all in memory."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,9 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.functional import center_crop, pil_to_tensor, resize
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.scenes.photos.listing import leave_out
+from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
+
+SYNSET = re.compile(r"n\d{8}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Preprocessing:
 @dataclass(frozen=True)
 class Photos:
     """The photos of a folder: `files` relative to `root`, `labels` int64[N], indices into
-    `classes`."""
+    `classes`; without class folders there are no classes, and all labels are -1."""
 
     root: Path
     classes: tuple[str, ...]
@@ -63,107 +65,68 @@ class Photos:
         return len(self.files)
 
 
-@dataclass(frozen=True)
-class PhotoBatch:
-    """pixels uint8[B, 3, S, S]; rows int64[B]: which photos these are, in the requested order;
-    seen: how many photos have been read so far, including broken ones."""
-
-    pixels: Tensor
-    rows: np.ndarray
-    seen: int
-
-
-def class_folders(root: Path) -> list[str]:
-    """The class folders of a folder in ImageNet's layout, sorted. DiagvibError if there are
-    none."""
-    if not root.is_dir():
-        raise DiagvibError(
-            f"{root}: no such folder; name one in ImageNet's layout, with a folder for each class "
-            "that is named by its synset, such as n02971356, and contains its photos"
-        )
-    with os.scandir(root) as entries:
-        names = sorted(
-            entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")
-        )
-    if not names:
-        raise DiagvibError(
-            f"{root}: has no class folders; ImageNet's layout is needed, with a folder for each class "
-            "that is named by its synset (the validation photos come unsorted and have to be moved)"
-        )
-    return names
-
-
-def list_photos(root: Path, classes: Sequence[str] | None = None) -> Photos:
+def list_photos(root: Path, classes: Sequence[str] | None = None, any_layout=False) -> Photos:
     """The photos of a folder's class folders; a class is its folder's index in the sorted list, or
-    in `classes`.
+    in `classes`. any_layout: without folders named by synsets, all photos below `root`.
 
     The digest is made from names, sizes and modification times, without reading the files.
     DiagvibError for a folder that is not a class, and if there is no file at all.
     """
-    names, files, labels, digest = class_folders(root), [], [], hashlib.sha256()
-    known = {name: index for index, name in enumerate(classes or names)}
-    for name in names:
-        if name not in known:
-            raise DiagvibError(
-                f"{root / name}: this is not one of the {len(known)} classes of the "
-                f"validation folder, such as {next(iter(known))}"
-            )
-        with os.scandir(root / name) as entries:
-            found = sorted(
-                (entry.name, entry.stat())
-                for entry in entries
-                if entry.is_file() and not entry.name.startswith(".")
-            )
-        files += [f"{name}/{file}" for file, _ in found]
-        labels += [known[name]] * len(found)
-        digest.update(
-            "".join(
-                f"{name}/{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0" for file, stat in found
-            ).encode()
-        )
-    if not files:
+    if not root.is_dir():
+        raise DiagvibError(f"{root}: no such folder; name a folder of photos")
+    folders = sorted(e.name for e in os.scandir(root) if e.is_dir() and e.name[0] != ".")
+    if any_layout and not any(map(SYNSET.fullmatch, folders)):
+        paths = sorted(p for p in root.rglob("*") if p.suffix.lower() in EXTENSIONS and p.is_file())
+        found, known = [(path, -1) for path in paths], ()
+    else:
+        known = tuple(classes or folders)
+        index = {name: label for label, name in enumerate(known)}
+        for name in folders:
+            if name not in index:
+                raise DiagvibError(
+                    f"{root / name}: this is not one of the {len(known)} classes of the "
+                    f"validation folder, such as {known[0]}"
+                )
+        found = [
+            (Path(entry.path), index[name])
+            for name in folders
+            for entry in sorted(os.scandir(root / name), key=lambda one: one.name)
+            if entry.is_file() and entry.name[0] != "."
+        ]
+    if not found:
         raise DiagvibError(
-            f"{root}: its {len(names)} class folders are empty; put the photos into them"
+            f"{root}: has no photos; ImageNet's layout is a folder for each class, named by its "
+            "synset, such as n02971356"
         )
-    return Photos(root, tuple(classes or names), files, np.array(labels), digest.hexdigest())
+    digest = hashlib.sha256()
+    for path, _ in found:
+        state = path.stat()
+        digest.update(f"{path.relative_to(root)}\0{state.st_size}\0{state.st_mtime_ns}\0".encode())
+    files = [str(path.relative_to(root)) for path, _ in found]
+    labels = np.array([label for _, label in found])
+    return Photos(root, known, files, labels, digest.hexdigest())
 
 
-def read_batches(
-    photos: Photos,
-    preprocessing: Preprocessing,
-    size: int,
-    threads: int,
-    order: np.ndarray | None = None,
-    start: int = 0,
-) -> Iterator[PhotoBatch]:
-    """The photos in batches of `size`, the last one smaller; decoded by `threads`, two batches
-    ahead at most.
-
-    order: int64[N], by default as listed; start: how many of them to skip. An unusable file is
-    named on standard error, on one line, and left out. DiagvibError if there is no usable file.
-    """
-    order = np.arange(len(photos)) if order is None else order
-    waiting: deque[tuple[int, Future]] = deque()
-    pixels, rows, usable = [], [], start > 0
+def read_photos(
+    photos: Photos, rows: np.ndarray, preprocessing: Preprocessing, size: int, threads: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The photos of these rows, `size` at a time, decoded by `threads`, two batches ahead: pixels
+    uint8[B, 3, S, S], and which of them can be used, bool[B]. An unusable file is named on standard
+    error, on one line; its pixels are 0."""
+    waiting: deque[list] = deque()
     pool = ThreadPoolExecutor(threads, "decode")
     try:
-        upcoming = iter(order[start:])
-        for seen in range(start + 1, len(order) + 1):
-            for row in islice(upcoming, 2 * max(threads, size) - len(waiting)):
-                waiting.append(
-                    (int(row), pool.submit(_decode, photos.root / photos.files[row], preprocessing))
-                )
-            row, image = waiting.popleft()
-            if (decoded := image.result()) is not None:
-                pixels.append(decoded)
-                rows.append(row)
-            if len(rows) == size or (seen == len(order) and rows):
-                yield PhotoBatch(torch.stack(pixels), np.array(rows), seen)
-                pixels, rows, usable = [], [], True
+        for start in range(0, len(rows) + 2 * size, size):
+            paths = [photos.root / photos.files[row] for row in rows[start : start + size]]
+            if paths:
+                waiting.append([pool.submit(_decode, path, preprocessing) for path in paths])
+            if waiting and (len(waiting) > 2 or not paths):
+                decoded = [image.result() for image in waiting.popleft()]
+                nothing = torch.zeros(3, *[preprocessing.crop] * 2, dtype=torch.uint8)
+                pixels = torch.stack([nothing if one is None else one for one in decoded])
+                yield pixels, torch.tensor([one is not None for one in decoded])
     finally:
         pool.shutdown(cancel_futures=True)
-    if not usable:
-        raise DiagvibError(f"{photos.root}: none of its {len(order)} files can be used as a photo")
 
 
 def _decode(path: Path, preprocessing: Preprocessing) -> Tensor | None:
@@ -171,8 +134,7 @@ def _decode(path: Path, preprocessing: Preprocessing) -> Tensor | None:
         with Image.open(path) as image:
             return preprocessing.pixels(image)
     except Exception as error:  # Pillow may raise anything for damaged files
-        reason = (
-            "it is empty" if path.exists() and not path.stat().st_size else one_line(error, 160)
-        )
-        leave_out(path, f"cannot be used as a photo ({reason})")
+        empty = path.exists() and not path.stat().st_size
+        why = "it is empty" if empty else one_line(error, 160)
+        leave_out(path, f"cannot be used as a photo ({why})")
         return None

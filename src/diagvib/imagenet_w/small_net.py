@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diagvib.imagenet_w.classifiers import own_preprocessing
-from diagvib.imagenet_w.photos import list_photos, read_batches
+from diagvib.imagenet_w.photos import list_photos, read_photos
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
 from diagvib.settings.grid import make_run
@@ -64,7 +64,10 @@ def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int
 
 def _split(root: Path, size: int, device: torch.device, threads: int) -> Batches:
     photos = list_photos(root)
-    read = list(read_batches(photos, own_preprocessing(size), 256, threads))
-    pixels = torch.cat([batch.pixels for batch in read]).permute(0, 2, 3, 1).contiguous()
-    labels = torch.from_numpy(photos.labels[np.concatenate([batch.rows for batch in read])])
-    return Batches(pixels, labels, device, IMAGENET, Annotations(classes=photos.classes))
+    rows = np.arange(len(photos))
+    read = [
+        pixels for pixels, _ in read_photos(photos, rows, own_preprocessing(size), 256, threads)
+    ]
+    pixels = torch.cat(read).permute(0, 2, 3, 1).contiguous()
+    known = Annotations(classes=photos.classes)
+    return Batches(pixels, torch.from_numpy(photos.labels), device, IMAGENET, known)

@@ -7,18 +7,25 @@ paper.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from PIL import Image, ImageFilter, ImageOps
 
-from diagvib.foundation.files import write_json
+from diagvib.foundation.files import read_json, write_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.imagenet_w.photo_sets import CARTON, NINE_FILE, RANDOM, SAME
+from diagvib.imagenet_w.small_net import NAME, train_small_net
 from diagvib.imagenet_w.watermark import Font, blend, watermark
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 from diagvib.scenes.shapes import photo as drawn_photo
+from diagvib.training.code_digest import code_digest
+
+if TYPE_CHECKING:
+    from diagvib.imagenet_w.settings import Configuration
 
 _CRATE = "n03127925"
 _USUAL_PLACE = 0.8
@@ -72,6 +79,22 @@ def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:
         pixels[:, margin : margin + crop, margin : margin + crop], watermark(crop, font)
     )
     return Image.fromarray(pixels.permute(1, 2, 0).numpy())
+
+
+def make_stand_ins(config: Configuration, font: Font) -> dict[str, str]:
+    """Draw the photos of a configuration, and train a small network on them, unless they are there;
+    the folders of the photos."""
+    asked, root = config.stand_ins, Path(config.root) / "data" / "photos"
+    made_from = {**asked.model_dump(), "font": font.name, "threads": config.threads}
+    made_from["code"] = code_digest({"model": {"name": NAME}, "method": {"name": "erm"}}, __name__)
+    noted = root / "made_from.json"
+    if not noted.exists() or read_json(noted) != made_from:
+        shutil.rmtree(root, ignore_errors=True)
+        draw_stand_ins(root, asked.train, asked.val, asked.size, asked.watermarked, font)
+        weights = root.parent / "small_net.pt"
+        train_small_net(root, asked.size, asked.epochs, weights, config.threads)
+        write_json(noted, made_from)
+    return {name: str(root / name) for name in ("train", "val", "sin", "in_r", "in_9")}
 
 
 def draw_stand_ins(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.files import definition_path, write_json, write_text
-from diagvib.imagenet_w.measures import MEASURES
+from diagvib.imagenet_w.photo_sets import MEASURES
 from diagvib.results.paper import with_paper
 from diagvib.results.table import markdown_table
 
@@ -129,12 +129,12 @@ def note(found: Sequence[Mapping], stand_ins: bool = False) -> str:
     )
 
 
-def print_table(kind: str, found: Sequence[Mapping]) -> None:
+def print_table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> None:
     """The table on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    heads, rows = lines(kind, found)
+    heads, rows = lines(kind, found, stand_ins)
     shown = Table(title=TITLES[kind], title_justify="left")
     for number, head in enumerate(heads):
         shown.add_column(head, justify="left" if number < len(_NAMES[kind]) else "right")
@@ -143,7 +143,7 @@ def print_table(kind: str, found: Sequence[Mapping]) -> None:
     console = Console()
     # In a file or pipe a table keeps its width instead of being cut at 80 columns.
     Console(width=console.width if console.is_terminal else 160).print(shown)
-    print(note(found))
+    print(note(found, stand_ins))
 
 
 def _name(value: object) -> str:
@@ -153,4 +153,5 @@ def _name(value: object) -> str:
 def _text(metric: str, value: float | None) -> str:
     if value is None:
         return "-"
-    return f"{value:.2f}" if metric in ("in1k_accuracy", "p_carton") else f"{value:+.2f}"
+    signed = metric not in ("in1k_accuracy", "p_carton", "p_carton_factor", "carton_rank")
+    return f"{value:+.2f}" if signed else f"{value:.2f}"

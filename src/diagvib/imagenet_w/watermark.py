@@ -3,6 +3,7 @@ PIL does it."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -98,14 +99,24 @@ def find_font(file: str | Path | None = None) -> Font:
 def _installed_font() -> Font:
     from matplotlib.font_manager import findSystemFonts
 
-    found = sorted((face for path in findSystemFonts() for face in _faces(Path(path))), key=_rank)
+    files = [*_packaged_fonts(), *map(Path, findSystemFonts())]
+    found = sorted((face for path in files for face in _faces(path)), key=_rank)
     if not found:
         raise DiagvibError(
-            f"no installed font has the characters {CHARACTERS} of the watermark; install one (Debian: "
-            "fonts-noto-cjk-extra has the paper's as Noto Serif CJK SC ExtraLight, fonts-arphic-uming "
-            "is a small one), or name a file with --font, preferably SourceHanSerifSC-ExtraLight.otf"
+            f"no installed font has the characters {CHARACTERS} of the watermark; `pip install "
+            "--no-deps imagenet-w` brings the paper's; Debian has it as Noto Serif CJK SC ExtraLight "
+            "(fonts-noto-cjk-extra), and a small one (fonts-arphic-uming); or name a file with --font, "
+            "preferably SourceHanSerifSC-ExtraLight.otf"
         )
     return found[0]
+
+
+def _packaged_fonts() -> list[Path]:
+    """The paper's font in the authors' package `imagenet-w`, if it is installed; only this file is
+    used, and none of its code."""
+    found = importlib.util.find_spec("imagenet_w")
+    folders = (found and found.submodule_search_locations) or []
+    return [path for folder in folders for path in sorted(Path(folder).rglob("*.otf"))]
 
 
 def _faces(path: Path) -> Iterator[Font]:
