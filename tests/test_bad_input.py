@@ -245,7 +245,7 @@ BASELINES = [
     ("resnet18", {}, ("resnet18", "already taken")),
     ("x", {"model": "..os:system"}, "x.model"),
     ("x", {"model": None}, ("x.model", "missing")),
-    ("x", adam(name="adan"), ("x.optimiser.name", "did you mean adam")),
+    ("x", adam(name="adan"), ("x.optimiser", "adan", "sgd")),
     ("x", adam(bets=[0.9, 0.9]), ("unknown key 'x.optimiser.bets'", "x.optimiser.betas")),
     ("x", {"batch_size": 65537}, ("x.batch_size", "65536")),
     ("x", {"depends": ["none.csv"]}, ("x.depends", "none.csv: no such file")),

@@ -37,8 +37,8 @@ def batch():
     return Batches(pixels, labels, CPU).batch(torch.arange(6))
 
 
-# The methods of the others are tested in test_methods.py.
-DIAGVIB6 = list(yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text()))
+# One of each kind; other methods are tested in test_methods.py.
+KINDS = ["small_cnn", "alexnet", "resnet18", "resnet50_in", "asr", "vae", "factor_vae"]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def train(model, batch, steps):
     return losses
 
 
-@pytest.mark.parametrize("name", DIAGVIB6)
+@pytest.mark.parametrize("name", KINDS)
 def test_contract(name, batch, stand_ins):
     model = made(name, 0, stand_ins)
     initial = {key: value.clone() for key, value in model.state_dict().items()}
@@ -112,7 +112,7 @@ def test_contract(name, batch, stand_ins):
         assert torch.equal(other.eval().predict(batch), logits), "weights are all there is to save"
 
 
-@pytest.mark.parametrize("name", DIAGVIB6)
+@pytest.mark.parametrize("name", KINDS)
 def test_only_what_an_optimiser_holds_moves(name, batch, stand_ins):
     """Each optimiser's step alone moves what it holds and nothing else."""
     model = made(name, 0, stand_ins).train()
@@ -223,8 +223,7 @@ def test_small_cnn_keeps_the_position(batch):
 
 
 @pytest.mark.parametrize(
-    ("model", "options"),
-    [("alexnet", {}), ("densenet121", {}), ("googlenet", {"init_weights": False})],
+    ("model", "options"), [("densenet121", {}), ("googlenet", {"init_weights": False})]
 )  # googlenet: auxiliary logits too
 def test_any_torchvision_classifier_by_its_name(model, options, batch):
     net = make_baseline(settings_of({"name": model, "options": options}), 6, SIZE, 0).train()
@@ -234,15 +233,6 @@ def test_any_torchvision_classifier_by_its_name(model, options, batch):
 def test_options_reach_the_model(batch):
     settings = settings_of({"name": "vit_b_32", "options": {"image_size": SIZE}})
     assert make_baseline(settings, 6, SIZE, 0).eval().predict(batch).shape == (6, 6)
-    with pytest.raises(DiagvibError, match=r"options of model 'resnet18'.*image_sice"):
-        make_baseline(settings_of({"name": "resnet18", "options": {"image_sice": 64}}), 6, SIZE, 0)
-
-
-def test_unknown_torchvision_name_suggests_the_nearest():
-    with pytest.raises(
-        DiagvibError, match=r"unknown torchvision classifier 'resnet81'; did you mean resnet18"
-    ):
-        make_baseline(settings_of("resnet81"), 6, SIZE, 0)
 
 
 def test_timm_model_by_its_name(batch):
@@ -302,87 +292,7 @@ def test_own_function(own_module, batch):
     assert not torch.equal(next(model.parameters()), torch.zeros(()))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("my_nest:linear", "my_nest:linear cannot be found: there is no module my_nest"),
-        (
-            "my_nets:lineal",
-            r"my_nets:lineal cannot be found: .*: unknown function 'lineal'; did you mean linear\?",
-        ),
-        ("my_nets:nn", "is not a function"),
-        ("my_nets:nothing", "returned NoneType, not a torch.nn.Module"),
-        ("my_nets:too_few", r"\(2, 5\); logits of shape \(2, 6\) are needed"),
-    ],
-)
-def test_own_function_that_does_not_fit(own_module, name, message):
-    with pytest.raises(DiagvibError, match=message):
-        own(name)
-
-
 ADAM = "{name: adam, lr: 0.1}"
-SGD = "{name: sgd, lr: 0.1, momentum: 0.9}"
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("batchsize: 3", "unknown key 'mine.batchsize'; did you mean mine.batch_size"),
-        ("optimiser: {name: adam, lr: -1}", "mine.optimiser.lr"),
-        ("optimiser: {name: adam, lr: 1e-3}", "mine.optimiser.lr: .*write it with a dot"),
-        ("optimiser: {name: adam, lr: 0.1, betas: [0.9]}", "mine.optimiser.betas"),
-        (
-            "optimiser: {name: adam, lr: 0.1, momentum: 0.9}",
-            "unknown key 'mine.optimiser.momentum'",
-        ),
-        (
-            "optimiser: {name: sgd, lr: 0.1, momentun: 0.9}",
-            "'mine.optimiser.momentun'; did you mean mine.optimiser.momentum",
-        ),
-        (
-            "optimiser: {name: adan, lr: 0.1}",
-            "mine.optimiser.name: unknown value 'adan'; did you mean adam",
-        ),
-        ("optimiser: {lr: 0.1}", "the key mine.optimiser.name is missing"),
-        ("method: erl", "mine.method: unknown method 'erl'; did you mean erm"),
-        ("method: vae", "mine.model: method vae builds its own network; leave out this key"),
-        (
-            "model: {name: resnet18, option: {}}",
-            "'mine.model.option'; did you mean mine.model.options",
-        ),
-        ("model: {name: timm/resnet10t, options: 3}", "mine.model.options"),
-        (
-            "model: {name: small_cnn, weights: IMAGENET1K_V1}",
-            "mine.model.weights: small_cnn has no published weights",
-        ),
-        ("normalise: imagnet", "mine.normalise"),
-        ("selection: val_lost", "mine.selection"),
-    ],
-)
-def test_wrong_settings_name_file_and_key(tmp_path, line, message):
-    right, wrong = tmp_path / "baselines.yaml", tmp_path / "wrong.yaml"
-    fields = {
-        "model": "resnet18",
-        "method": "erm",
-        "optimiser": ADAM,
-        "batch_size": "4",
-        "origin": "test",
-    }
-
-    def entry(fields):
-        return "mine: {" + ", ".join(f"{key}: {value}" for key, value in fields.items()) + "}\n"
-
-    right.write_text(entry(fields))
-    assert load_settings("mine", [right])["batch_size"] == 4
-    right.with_stem("sgd").write_text(entry({**fields, "optimiser": SGD}))
-    assert load_settings("mine", [right.with_stem("sgd")])["optimiser"]["weight_decay"] == 0
-    key, value = line.split(": ", 1)
-    wrong.write_text(entry({**fields, key: value}))
-    with pytest.raises(DiagvibError, match=message) as caught:
-        load_settings("mine", [wrong])
-    assert str(wrong) in str(caught.value)
-
-
 ASR, VAE = "model: resnet18, method: {name: asr", "method: {name: vae"
 RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
 
@@ -393,34 +303,17 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
         (
             ASR,
             "base_widht: 3",
-            "mine.method.base_widht: unknown option 'base_widht'; did you mean base_width",
+            "mine.method.base_widht: unknown option .*; did you mean base_width",
         ),
-        (ASR, "levels: 0", "mine.method.levels"),
+        (ASR, "levels: 0", "mine.method.levels: 0 is less than the minimum"),
         (ASR, "supervision: cues", "mine.method.supervision: 'cues' is not one of"),
-        (VAE, "latent: twelve", "mine.method.latent"),
-        (VAE, "gamma: 20", "mine.method.gamma: unknown option 'gamma'"),
-        (
-            "method: {name: factor_vae",
-            "discriminator_betas: [0.5]",
-            "mine.method.discriminator_betas",
-        ),
-        (
-            "model: small_cnn, method: {name: group_dro",
-            "step_sise: 1.0",
-            "mine.method.step_sise: unknown option 'step_sise'; did you mean step_size",
-        ),
-        (
-            "model: small_cnn, method: {name: group_dro",
-            "step_size: 1e-2",
-            "mine.method.step_size: .*with a dot",
-        ),
+        (VAE, "latent: twelve", "mine.method.latent: 'twelve' is not of type"),
+        (VAE, "beta: 1e-2", "mine.method.beta: .*with a dot"),
         (RESNET50, "frozen: maybe", "mine.model.frozen"),
-        (
-            RESNET50,
-            "weights_sha256: 0676ba61",
-            "mine.model.weights_sha256: this needs the key weights_file",
-        ),
+        (RESNET50, "weights_sha256: 0676ba61", "mine.model.weights_sha256: this needs the key"),
         (RESNET50, "weights_sha256: xyz, weights_file: a.pth", "model.weights_sha256"),
+        (RESNET50, "head: linear", "mine.model.head: .*needs frozen: true"),
+        (RESNET50, "option: {}", "'mine.model.option'; did you mean mine.model.options"),
     ],
 )
 def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
@@ -433,7 +326,7 @@ def test_wrong_options_name_file_and_key(tmp_path, given, option, message):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize("size", [96, 160, 256])
+@pytest.mark.parametrize("size", [96, 256])
 @pytest.mark.parametrize("name", ["asr", "vae"])
 def test_other_image_sizes(name, size):
     model = make_baseline(load_settings(name), 6, size, 0)
@@ -468,9 +361,6 @@ def test_missing_setting_and_unknown_baseline(tmp_path):
     path.write_text(f"mine: {{method: erm, batch_size: 4, optimiser: {ADAM}, origin: test}}\n")
     with pytest.raises(DiagvibError, match="mine.model: the key is missing"):
         load_settings("mine", [path])
-    path.write_text("mine: {method: vae, batch_size: 4, optimiser: {name: adam}, origin: test}\n")
-    with pytest.raises(DiagvibError, match="the key mine.optimiser.lr is missing"):
-        load_settings("mine", [path])
     path.write_text("mine: {method: vae, batch_size: 4, origin: test}\n")
     with pytest.raises(DiagvibError, match="the key mine.optimiser is missing"):
         load_settings("mine", [path])
@@ -483,11 +373,8 @@ def test_missing_setting_and_unknown_baseline(tmp_path):
     [
         "small_cnn",
         "resnet18",
-        "alexnet",
         "vgg11",
-        "densenet121",
         "mobilenet_v3_small",
-        "shufflenet_v2_x0_5",
         "timm/resnet10t",
         "squeezenet1_1",
     ],
@@ -522,14 +409,10 @@ def test_a_module_whose_last_linear_layer_is_not_its_end_stays_whole(tmp_path, m
 @pytest.mark.parametrize(
     "source",
     [
-        "from my_nets import linear as made",
         "from my_nets import *",
         "import torch\nmade, also = torch.nn.Linear, 3",
         "try:\n    import nothing_here\nexcept ImportError:\n    def made(): ...",
-        "def __getattr__(name): ...",
         "globals()['made'] = print",
-        "import sys\nsys.modules[__name__] = object()",
-        "def make():\n    global made\n    made = print",
     ],
 )
 def test_a_name_that_a_module_may_have_is_not_refused_unread(own_module, tmp_path, source):

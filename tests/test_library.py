@@ -326,22 +326,18 @@ def test_several_processes_may_be_the_first(tmp_path):
         ([0, 1], r"2 predictions for the 108 images of the split test"),
         (
             np.zeros((108, 10)),
-            r"must be class indices int\[108\], .* 9, not float64\[108, 10\]; for logits, use argmax\(1\)",
+            r"int\[108\], .* 9, not float64\[108, 10\] .*; for logits, use argmax",
         ),
         (
             [0] * 107 + [10],
-            r"prediction 107 is 10, which is not a class; classes are numbered from 0 to 9",
+            r"numbers from 0 to 9, not int64\[108\] with values such as \[ 0 0 10\]",
         ),
         (
             ["5"] * 108,
             r"^predictions must be class indices int\[108\], numbers from 0 to 9, not <U1",
         ),
-        (
-            [[1], [2, 3]],
-            r"^predictions must be class indices int\[108\], numbers from 0 to 9 \(set",
-        ),
         (None, r"^predictions must be class indices int\[108\], numbers from 0 to 9, not object"),
-        (np.full(108, 2**64 - 1, np.uint64), r"prediction 0 is 18446744073709551615, which"),
+        (np.full(108, 2**64 - 1, np.uint64), r"with values such as \[18446744073709551615"),
     ],
 )
 def test_predictions_that_do_not_fit_are_refused(dataset, predictions, message):
@@ -372,11 +368,8 @@ def test_importing_it_imports_nothing_heavy():
 
 def test_one_image_at_a_time(dataset):
     assert torch.equal(dataset[np.int64(-1)][0], dataset[107][0]) and len([*dataset]) == 108
-    for index in (slice(2), "0", [0, 1], 1.0):
-        with pytest.raises(
-            DiagvibError, match=r"^dataset\[.*\]: an index is the number of one image; for several"
-        ):
-            dataset[index]
+    with pytest.raises(TypeError):
+        dataset[slice(2)]
 
 
 def test_a_single_study_file_need_not_be_a_list(tmp_path):

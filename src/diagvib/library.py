@@ -7,9 +7,8 @@ give the same images as the workflow's files, byte for byte.
 from __future__ import annotations
 
 import hashlib
-import os
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -23,7 +22,7 @@ from torch.utils.data import Dataset
 
 from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import cache_folder, read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.validation import Name, checked
@@ -106,13 +105,7 @@ class StudyDataset(Dataset):
         return len(self.targets)
 
     def __getitem__(self, index: int) -> tuple[object, int, dict]:
-        try:
-            index = int(range(len(self))[index])  # of a slice there is no int
-        except TypeError:
-            raise DiagvibError(
-                f"dataset[{index}]: an index is the number of one image; for several, use "
-                "torch.utils.data.Subset, or `pixels` and `targets`"
-            ) from None
+        index = range(len(self))[operator.index(index)]  # one image; Subset takes several
         # numpy's own arithmetic, since a fork lacks the threads that torch's may wait for; and a
         # copy, which a transform may change.
         pixels = self.pixels[index].numpy()
@@ -143,22 +136,13 @@ class StudyDataset(Dataset):
             raise DiagvibError(
                 "predictions are evaluated on one split; load it by its name, such as split='test'"
             )
-        most = len(self.classes) - 1
-        meant = f"predictions must be class indices int[{len(self)}], numbers from 0 to {most}"
-        try:
-            given = predictions.cpu() if isinstance(predictions, Tensor) else predictions
-            given = np.asarray(given)
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise DiagvibError(f"{meant} ({one_line(error)})") from None
-        if given.ndim != 1 or given.dtype.kind not in "iu":
+        given = np.asarray(predictions.cpu() if isinstance(predictions, Tensor) else predictions)
+        whole = given.ndim == 1 and given.dtype.kind in "iu"
+        if not whole or (given < 0).any() or (given >= len(self.classes)).any():
+            told = f"{given.min()} to {given.max()}" if whole else f"{given.dtype}{[*given.shape]}"
             raise DiagvibError(
-                f"{meant}, not {given.dtype}{list(given.shape)}; for logits, use argmax(1)"
-            )
-        wrong = np.flatnonzero((given < 0) | (given > most))
-        if len(wrong):
-            raise DiagvibError(
-                f"prediction {wrong[0]} is {given[wrong[0]]}, which is not a class; classes are "
-                f"numbered from 0 to {most}"
+                f"predictions must be class indices int[{len(self)}], numbers from 0 to "
+                f"{len(self.classes) - 1}, not {told}; for logits, use argmax(1)"
             )
         return evaluate(
             self.study,
@@ -171,18 +155,7 @@ class StudyDataset(Dataset):
         )
 
 
-def _path(given: object) -> Path:
-    """A path that the system can look up, whether or not anything is there."""
-    try:
-        with suppress(FileNotFoundError, NotADirectoryError):
-            os.stat(given)
-        return Path(given or None)
-    except (OSError, ValueError, TypeError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ValueError(f"must be a path, not {one_line(repr(given), 120)} ({why})") from None
-
-
-_Path = Annotated[Path, BeforeValidator(_path)]
+_Path = Annotated[Path, Field(strict=False)]
 _Paths = Annotated[
     Sequence[_Path],
     BeforeValidator(lambda given: [given] if isinstance(given, str | Path) else given or ()),

@@ -4,10 +4,10 @@ line."""
 import inspect
 import re
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     create_model,
+    model_validator,
 )
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
@@ -74,25 +75,34 @@ def no_item_twice(items: list) -> list:
     return items
 
 
+class Misplaced(ValueError):
+    """For validators of a whole record: the problem with the value at `path` inside it, such as
+    `rows.0.cells`. known: the keys that there are, if the path is an unknown one."""
+
+    def __init__(self, path: str, problem: str, known: Iterable[str] = ()):
+        super().__init__(problem)
+        self.path, self.known = path, list(known)
+
+
 class Strict(BaseModel):
     """A record that accepts no unknown keys, no text for numbers and no NaN, and is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: object) -> object:
+        given = value if isinstance(value, dict) and cls.model_config["extra"] == "forbid" else ()
+        for key in given:
+            if key not in cls.model_fields:
+                raise Misplaced(_key(key), "unknown key", cls.model_fields)
+        return value
 
     def __getitem__(self, key: str) -> Any:  # until every room uses attributes
         return getattr(self, key)
 
     def get(self, key: str, otherwise: Any = None) -> Any:
         return getattr(self, key, otherwise)
-
-
-class Misplaced(ValueError):
-    """For validators of a whole record: the problem with the value at `path` inside it, such as
-    `rows.0.cells`."""
-
-    def __init__(self, path: str, problem: str):
-        super().__init__(problem)
-        self.path = path
 
 
 @contextmanager
@@ -112,7 +122,7 @@ def validated(kind: type[Kind], value: object, where: str) -> Kind:
     try:
         return _adapter(kind).validate_python(value)
     except ValidationError as error:
-        raise _readable(error.errors(include_url=False), kind, value, where) from None
+        raise _readable(error.errors(include_url=False), value, where) from None
 
 
 _adapter = cache(TypeAdapter)
@@ -137,7 +147,7 @@ def checked(function: Kind) -> Kind:
     return call
 
 
-def _readable(errors: list[dict], kind: Any, value: object, where: str) -> DiagvibError:
+def _readable(errors: list[dict], value: object, where: str) -> DiagvibError:
     """Of a union's branches, reports the one that the value matches furthest; if several are equal,
     all of them."""
     paths = [_path(error, value) for error in errors]
@@ -146,22 +156,13 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
     kinds, given = {error["type"]: error for error in told}, told[0]["input"]
     dotted = ".".join(path)
     place = f"{where}: {dotted}" if path else where
-    if "extra_forbidden" in kinds:
-        known = _keys(kind, path[:-1], told[0]["loc"][-2:-1])
-        return unknown_name("key", dotted, [".".join([*path[:-1], key]) for key in known], where)
+    for error in told:
+        if known := getattr(_cause(error), "known", ()):
+            return unknown_name(
+                "key", dotted, [".".join([*path[:-1], key]) for key in known], where
+            )
     if "missing" in kinds:
         return DiagvibError(f"{where}: the key {dotted} is missing")
-    if "union_tag_invalid" in kinds:
-        context = kinds["union_tag_invalid"]["ctx"]
-        known = [name.strip("'") for name in context["expected_tags"].split(", ")]
-        return unknown_name(
-            "value", context["tag"], known, f"{place}.{context['discriminator'].strip(chr(39))}"
-        )
-    if "union_tag_not_found" in kinds:
-        context = kinds["union_tag_not_found"]["ctx"]
-        return DiagvibError(
-            f"{where}: the key {dotted}.{context['discriminator'].strip(chr(39))} is missing"
-        )
     as_list = (
         f"; write [{_plain(given)}]" if "list_type" in kinds and isinstance(given, str) else ""
     )
@@ -175,21 +176,20 @@ def _readable(errors: list[dict], kind: Any, value: object, where: str) -> Diagv
     return DiagvibError(f"{place}: {', or '.join(dict.fromkeys(map(_problem, told)))}{hint}")
 
 
+def _cause(error: dict) -> object:
+    return error.get("ctx", {}).get("error")
+
+
 def _path(error: dict, value: object) -> list[str]:
     """Where in `value` an error is. pydantic puts the names of a union's branches in between."""
     path = []
     for part in error["loc"]:
-        if part in (
-            value
-            if isinstance(value, dict)
-            else range(len(value))
-            if isinstance(value, list)
-            else ()
-        ):
+        inside = range(len(value)) if isinstance(value, list) else value
+        if isinstance(value, dict | list) and part in inside:
             path, value = [*path, _key(part)], value[part]
     if error["type"] == "missing":
         path.append(_key(error["loc"][-1]))
-    cause = error.get("ctx", {}).get("error")
+    cause = _cause(error)
     return [*path, *cause.path.split(".")] if isinstance(cause, Misplaced) else path
 
 
@@ -202,45 +202,14 @@ def _problem(error: dict) -> str:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     text = error["msg"].replace("Input should", "must").replace("Keys should", "keys must")
-    text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text).removesuffix(
-        ", not 0"
-    )
+    text = re.sub(r"^(List|String|Dictionary|Value|Tuple) should", "must", text)
     text = re.sub(
         r"a valid dictionary( or instance of \w+| or object to extract fields from)?",
         "a mapping of keys to values",
-        text,
+        text.removesuffix(", not 0"),
     )
     return f"{text}, not {_short.repr(error['input'])}"
 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else _short.repr(value)
-
-
-def _keys(kind: Any, path: list[str], tag: tuple) -> list[str]:
-    """The keys of the record at a path inside `kind`. tag: selects one of several records."""
-    if get_origin(kind) is dict:
-        kind, path = get_args(kind)[1], path[1:]
-    records = list(_records(kind))
-    for part in path:
-        records = next(
-            (
-                list(_records(record.model_fields[part].annotation))
-                for record in records
-                if part in record.model_fields
-            ),
-            records,
-        )
-    chosen = [
-        record
-        for record in records
-        if any(field.annotation == Literal[tag] for field in record.model_fields.values())
-    ]
-    return [key for record in chosen or records for key in record.model_fields]
-
-
-def _records(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _records(inner)
