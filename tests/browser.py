@@ -146,23 +146,7 @@ class Browser:
         self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def screenshot(self, path: Path, whole: bool = False) -> None:
-        shot = self.send(
-            "Page.captureScreenshot",
-            format="png",
-            captureBeyondViewport=whole,
-            **(
-                {
-                    "clip": {
-                        "x": 0,
-                        "y": 0,
-                        **self.run(
-                            "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"
-                        ),
-                        "scale": 1,
-                    }
-                }
-                if whole
-                else {}
-            ),
-        )
+        size = "({width: document.documentElement.clientWidth, height: document.documentElement.scrollHeight})"
+        clip = {"clip": {"x": 0, "y": 0, "scale": 1, **self.run(size)}} if whole else {}
+        shot = self.send("Page.captureScreenshot", captureBeyondViewport=whole, **clip)
         path.write_bytes(base64.b64decode(shot["data"]))

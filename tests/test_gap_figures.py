@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from browser import Browser, find_browser
 from diagvib.foundation.files import read_table, write_table
 from diagvib.report.gap_figures import gap_bars, gap_pareto, not_beaten
-from diagvib.report.judged import bindings_of, gap_sentences, judged_methods
+from diagvib.report.judged import gap_sentences, judged_methods
 from diagvib.report.preference import preference_curves
 from diagvib.report.sheets import contact_sheet
 from diagvib.report.style import HELD_OUT, TRAINED
@@ -147,12 +147,6 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
     assert [text.get_text() for text in figure.legends[0].texts] == ["not judged"]
     (found,) = sentences(alone)
     assert found.startswith("No ERM with the same model was run")
-
-
-def test_several_bindings_have_a_mean():
-    gaps, whac = tables(bindings=(BINDING, SECOND))
-    assert bindings_of(gaps, STUDY) == ["", BINDING, SECOND]
-    assert "where cue 1 misleads" in gap_bars(gaps, whac, STUDY, "").axes[0].get_title(loc="left")
 
 
 def test_what_no_method_beats_is_filled():
@@ -295,11 +289,10 @@ SAID = {
 }
 
 
-def page_of(root, runs: dict, bindings, noted: bool = True) -> str:
-    """The page of runs with images of one binding. noted: whether they recorded which cues their
-    predictions follow."""
+def page_of(root, runs: dict, bindings) -> str:
+    """The page of runs, with images of one binding."""
     wanted = expected(runs, STUDY, bindings)
-    for run in wanted if noted else ():
+    for run in wanted:
         made, (first, second) = runs[run["baseline"]]
         # Methods differ a little from sample to sample, unlike ERM.
         more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
@@ -333,6 +326,9 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tm
     assert page.count("<title>first, told ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page
+    epochs = read_table(tmp_path / "tables/history.parquet").to_pandas()
+    assert set(epochs["val_follows_cue_1"]) == {0.5} and epochs["val_worst_group"].notna().all()
+    assert epochs["val_worst_group_cue_2"].isna().all(), "noted by no run"
     if find_browser() and os.name == "posix":
         with Browser(find_browser(), tmp_path / "profile") as browser:
             browser.open(tmp_path / "report.html", width=390)
@@ -341,19 +337,6 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tm
             found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
             assert found.startswith("plain, told nothing, where cue 1 misleads: -36.5 points")
             assert "3 of 3" in found and browser.errors == []
-
-
-def test_epochs_keep_what_was_noted_about_validation_images(tmp_path):
-    page_of(tmp_path, {"plain": SAID["plain"]}, (BINDING,))
-    epochs = read_table(tmp_path / "tables/history.parquet").to_pandas()
-    assert set(epochs["val_follows_cue_1"]) == {0.5} and epochs["val_worst_group"].notna().all()
-    assert epochs["val_worst_group_cue_2"].isna().all(), "noted by no run"
-
-
-def test_a_page_without_runs_says_so_and_shows_no_empty_figures(tmp_path):
-    page = page_of(tmp_path, SAID, (BINDING,), noted=False)
-    assert "No run of WHAC-95 has finished yet" in page
-    assert drawn_in(tmp_path) == {f"sheets/{STUDY}_{BINDING}"}
 
 
 def test_a_cue_that_points_to_no_single_class_has_no_curve(tmp_path):

@@ -3,6 +3,7 @@ showing what is missing."""
 
 import re
 import shutil
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,7 +15,7 @@ from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_table
 from diagvib.report.curves import study_curves
-from diagvib.report.figure import Material
+from diagvib.report.figure import Figure, Material
 from diagvib.report.figures import draw_figures
 from diagvib.report.headlines import headlines
 from diagvib.report.heat_maps import heat_map
@@ -165,6 +166,19 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
     for path in (results / "figures").rglob("*.*"):
         again = tmp_path / path.relative_to(results / "figures")
         assert again.read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
+    def toys(material):
+        draw = partial(heat_map, material.frames["p_matrix"], "zgo", "small_cnn")
+        yield Figure("toys/one", "A toy", draw, "Toys", "Its caption.")
+
+    monkeypatch.setattr("diagvib.report.figures.KINDS", (toys,))
+    shutil.copytree(results / "tables", tmp_path / "tables")
+    page = make_report(tmp_path, SETTINGS)
+    _, _, section = page.partition(">Toys</h2>")
+    assert drawn_in(tmp_path) == {"toys/one"} and 'aria-label="A toy"' in section
+    assert "<figcaption>Its caption.</figcaption>" in section
 
 
 def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp_path):

@@ -35,8 +35,8 @@ from diagvib.results.tables import scratch_note, source_note
 from diagvib.results.verdicts import LEAST_SAMPLES, MARGIN
 
 NUMBERS, MATRIX = "In numbers", "Target by cue"
-# The sections in their order, by the name of their macro in the template, if they have one. Those
-# of further tables follow.
+# The sections in their order, by the name of their macro in the template, if they have one. Others
+# follow.
 SECTIONS = {
     "gaps": GAPS_TITLE,
     "results": NUMBERS,
@@ -130,16 +130,16 @@ def _context(material: Material, figures: Sequence[Figure]) -> dict:
 
 def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
     """Those that have something to show."""
-    keys = {title: key for key, title in SECTIONS.items()}
-    parts = {title: Section(key, title) for title, key in keys.items()}
-    for place, (title, about, tables) in enumerate(
-        by_section(shown_tables(material.frames, material.known))
-    ):
-        part = parts.setdefault(title, Section(f"tables-{place}", title))
-        part.about, part.tables = about, tables
+    parts = {title: Section(key, title) for key, title in SECTIONS.items()}
+
+    def of(title: str) -> Section:
+        return parts.setdefault(title, Section(f"section-{len(parts)}", title))
+
+    for title, about, tables in by_section(shown_tables(material.frames, material.known)):
+        of(title).about, of(title).tables = about, tables
     for figure in figures:
         if figure.section:
-            parts[figure.section].figures.append(figure)
+            of(figure.section).figures.append(figure)
     parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about, []
     gaps, whac = material.frames["gaps"], material.frames["whac_a_mole"]
     for study in gaps["study"].unique()[:1]:
