@@ -27,10 +27,10 @@ from scipy.stats import beta, norm
 
 from diagvib.foundation.files import write_text
 from diagvib.foundation.seeding import named_generator
-from diagvib.results.agreement import RULE, agreement_table
-from diagvib.results.paper import PAPER_CUES, read_paper_tables
+from diagvib.reproduction.agreement import RULE, agreement_table
+from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
+from diagvib.reproduction.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
 from diagvib.results.table import markdown_table
-from diagvib.results.verdicts import COMPARED, KEYS, PAPER_SAMPLES, comparison_table
 
 DRAWS = 8
 # Times as many for honest reproductions, whose false alarms are counted, and for one baseline.
@@ -123,7 +123,7 @@ def compared(
         mean=drawn.mean(axis=1), std=drawn.std(axis=1, ddof=1), n=n, expected=n, cues=PAPER_CUES
     )
     ours["stderr"] = ours["std"] / n**0.5
-    return comparison_table(ours[~truth.change], ours[truth.change], frame, {}, paper=paper)
+    return comparison_table(ours, frame, {}, paper=paper)
 
 
 def scenarios(truth: Truth) -> Iterator[tuple[str, np.ndarray | None, dict]]:

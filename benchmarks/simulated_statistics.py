@@ -22,9 +22,9 @@ import typer  # noqa: E402
 from result_file import save_result  # noqa: E402
 from scipy.special import expit, logit  # noqa: E402
 
-from diagvib.results.gaps import judge_gap  # noqa: E402
+from diagvib.reproduction.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
+from diagvib.results.metric_sets.gaps import judge_gap  # noqa: E402
 from diagvib.results.uncertainty import sample_interval  # noqa: E402
-from diagvib.results.verdicts import MARGIN, PAPER_SAMPLES, _tell, _uncertainty  # noqa: E402
 from simulated_designs import FITTED, IMAGES, SHARED, accuracies, share  # noqa: E402
 
 SAMPLES = (3, 5, 10)

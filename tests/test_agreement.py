@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.seeding import named_generator
-from diagvib.results.agreement import (
+from diagvib.reproduction.agreement import (
     DRAWS,
     LEVEL,
     RULE,

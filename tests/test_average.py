@@ -11,14 +11,14 @@ import pytest
 from diagvib.cli import Stage
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
-from diagvib.results import TABLE_FILES
-from diagvib.results.average import MEASURES, guessed_confusion
-from diagvib.results.average_methods import average_methods, average_table, read_spawrious_tables
+from diagvib.reproduction.published import beside_papers, read_spawrious_tables
+from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.cells import count_cells
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import metrics_of, read_tables
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
@@ -374,7 +374,12 @@ def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.Data
         if predictors[run["baseline"]]:
             write(folder / "runs", run, predictors[run["baseline"]](run))
     tabulate(folder / "runs", folder / "tables", wanted, {"sources": "embedded"})
-    return read_tables(folder / "tables")
+    return averages_of(folder / "tables")
+
+
+def averages_of(folder) -> dict[str, pd.DataFrame]:
+    tables = read_tables(folder)
+    return tables | {"average": metrics_of(tables, "average")}
 
 
 def means(
@@ -461,7 +466,7 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     missing = cells["misled"].isna()
     assert cells.loc[cells["group"] == "ood", "misled"].to_list() == [1, 0, 0, 0]
     assert missing.sum() == 16 and (cells.loc[missing, "group"] == "id").all()
-    write_scores(tables, tmp_path / "scores")
+    write_scores(tables["metrics"], SHIPPED, tmp_path / "scores")
     assert read_json(tmp_path / "scores/net/o2o-easy.json")["confusion"] == round(
         confusion + 1 / 80, 4
     )
@@ -511,7 +516,7 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
         for run in expected(["half", "cue", "part"], studies, (BINDING, SECOND))
         if (run["baseline"], run["study"]) != ("part", "m2m-hard")
     ]
-    average = tables_of(
+    tables = tables_of(
         tmp_path,
         {
             "cue": following,
@@ -519,31 +524,20 @@ def test_the_mean_over_studies_is_of_those_who_have_all(tmp_path):
             "half": lambda run: (perfect if run["study"] == "o2o-easy" else following)(run),
         },
         wanted,
-    )["average"]
+    )
+    average = tables["average"]
     for binding in ("", BINDING, SECOND):
         assert means(average, "half", "", binding, MEASURES) == pytest.approx([0.5, 0.5, 0.75, 0.5])
         assert means(average, "cue", "", binding, MEASURES) == pytest.approx([0, 0, 0.5, 1])
     assert "part" not in set(average.loc[average["study"] == "", "baseline"])
-    heads, lines, notes = average_table(
-        read_tables(tmp_path / "tables")["average_methods"], SHIPPED
-    )
-    assert heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and notes == []
-    assert [(names[0], names[-1], ours, theirs) for names, ours, theirs in lines] == [
-        ("half", "mean of all", ["100.0 (n = 2)", "0.0 (n = 2)", "50.0 (n = 2)"], []),
-        ("cue", "mean of all", ["0.0 (n = 2)"] * 3, []),
-        ("part", "mean of all", ["100.0 (n = 2)", "", ""], []),
+    shown = shown_tables(tables, SHIPPED)[0]
+    assert shown.heads[-3:] == ["O2O-Easy", "M2M-Hard", "mean"] and shown.notes == []
+    assert [(row[0], *row[5:]) for row in shown.rows] == [
+        ("half", "mean of all", "100.0 (n = 2)", "0.0 (n = 2)", "50.0 (n = 2)"),
+        ("cue", "mean of all", *["0.0 (n = 2)"] * 3),
+        ("part", "mean of all", "100.0 (n = 2)", "", ""),
     ]
-    markdown, latex = (
-        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
-    )
-    assert (
-        "| baseline | model | method | supervision | selection | binding | O2O-Easy | M2M-Hard | mean |"
-        in markdown
-    )
-    assert latex.count(r"\begin{table}") == 1 and "Lynch" in latex and "paper |" not in markdown
-    assert {
-        f"{name}.{kind}" for name in ("average", "average_methods") for kind in ("csv", "parquet")
-    } < set(TABLE_FILES)
+    assert "paper |" not in (tmp_path / "tables/tables.md").read_text()
 
 
 def test_missing_runs_are_shown_as_missing(tmp_path):
@@ -552,7 +546,7 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
         tmp_path, {"net": perfect, "none": None}, [run for run in wanted if run["sample"] < 2]
     )
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
-    rows = read_tables(tmp_path / "tables")["average"].set_index(["baseline", "metric"])
+    rows = averages_of(tmp_path / "tables")["average"].set_index(["baseline", "metric"])
     for metric in METRICS:
         assert rows.loc["net", metric][["n", "expected"]].to_list() == [2, 3]
         assert rows.loc["none", metric]["n"] == 0 and np.isnan(rows.loc["none", metric]["mean"])
@@ -584,7 +578,7 @@ PAPERS = {
 def beside_the_paper(
     studies=SIX, comparable=True, binding="breed-background", **changed
 ) -> pd.DataFrame:
-    """Rows of `average_methods` with a number of the paper's, for all of PAPERS."""
+    """Rows of `metrics` with a number of the paper's, for all of PAPERS."""
     known = {f"{study}-photos": dogs(study, **changed) for study in studies}
     runs = pd.DataFrame(
         [
@@ -604,18 +598,15 @@ def beside_the_paper(
                 "selection": made.get("selection", "val_loss"),
                 "binding": binding,
                 "metric": "accuracy",
+                "metric_set": "average",
                 "mean": 0.5,
-                "stderr": 0.01,
-                "low": 0.4,
-                "high": 0.6,
-                "n": 3,
-                "expected": 3,
+                "note": "",
             }
             for study in [*known, ""]
             for name, made in PAPERS.items()
         ]
     )
-    found = average_methods(average, runs, SimpleNamespace(studies=load_studies() | known), PAPERS)
+    found = beside_papers(average, runs, SimpleNamespace(studies=load_studies() | known), PAPERS)
     return found[found["paper"].notna()].set_index(["baseline", "study"])
 
 
@@ -722,22 +713,13 @@ def test_the_papers_numbers_are_those_of_its_tables(mirror):
 @pytest.mark.parametrize("there", [True, False], ids=["ran", "nothing ran"])
 def test_the_page_of_environments_alone(tmp_path, there):
     wanted = expected(["net", "cue"], ["o2o-easy", "m2m-easy"], (BINDING, SECOND))
-    tables = tables_of(
-        tmp_path,
-        {"net": by_hand, "cue": following} if there else dict.fromkeys(["net", "cue"]),
-        wanted,
-    )
-    assert not any(
-        len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy", "gaps")
-    )
+    predictors = {"net": by_hand, "cue": following}
+    tables_of(tmp_path, predictors if there else dict.fromkeys(predictors), wanted)
     page = make_report(tmp_path, {"sources": "embedded"})
     drawn = sorted((tmp_path / "figures").glob("confusion/*.svg"))
     assert [path.stem for path in drawn] == (["m2m-easy", "o2o-easy"] if there else [])
-    assert (
-        'id="average"' in page
-        and "O2O-Easy" in page
-        and ("a class that the cue points to" in page) == there
-    )
+    assert 'id="average"' in page and "O2O-Easy" in page
+    assert ("a class that the cue points to" in page) == there
     for section in ("verdict", "results", "matrices", "groups", "gaps", "cite"):
         assert f'id="{section}"' not in page, section
 

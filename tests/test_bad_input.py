@@ -28,9 +28,10 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.methods.registry import make_baseline
 from diagvib.operations.rates import read_rates
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.compare import compare_results
 from diagvib.results.read_runs import read_runs
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import read_tables
 from diagvib.scenes.digits.prepare import load_prepared
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.sources import read_sources

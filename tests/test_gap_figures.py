@@ -19,10 +19,11 @@ from diagvib.report.judged import gap_sentences, judged_methods
 from diagvib.report.preference import preference_curves
 from diagvib.report.sheets import contact_sheet
 from diagvib.report.style import HELD_OUT, TRAINED
-from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies, sample_of
+from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
+from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.read_runs import run_folder
-from diagvib.results.tables import tabulate
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study
 from reports import drawn_in, make_report
@@ -41,7 +42,7 @@ METHODS = {
 
 
 def values(methods: dict = METHODS, bindings=(BINDING,), samples: int = 3) -> pd.DataFrame:
-    """As from `gaps.run_gaps`: the stated numbers, plus what the dataset samples share; None: no
+    """As from `Gaps.of_run`: the stated numbers, plus what the dataset samples share; None: no
     runs."""
     rows = []
     for run in expected(methods, STUDY, bindings, samples):
@@ -64,7 +65,8 @@ def tables(methods: dict = METHODS, **chosen) -> tuple[pd.DataFrame, pd.DataFram
         values(methods, **chosen),
         {name: made for name, (made, _) in methods.items()},
     )
-    return gaps_table(found, baselines), whac_a_mole(found, baselines)
+    gaps = over_samples(found, MEASURES, baselines, METRIC_SET.differences)
+    return gaps, whac_a_mole(found, baselines)
 
 
 def methods_of(methods: dict = METHODS, **chosen) -> list:

@@ -10,25 +10,14 @@ import pyarrow as pa
 import pytest
 
 from diagvib.foundation.files import read_json, read_table, write_json, write_table
-from diagvib.results import TABLE_FILES
-from diagvib.results.gap_methods import (
-    GAPS_NOTE,
-    gap_blocks,
-    gap_lines,
-    gap_methods,
-    read_urbancars_tables,
-)
-from diagvib.results.gaps import (
-    gaps_table,
-    judge_gap,
-    reference_of,
-    training_shares,
-    whac_a_mole,
-)
+from diagvib.reproduction.published import beside_papers, read_urbancars_tables
+from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.gaps import METRIC_SET, judge_gap, reference_of, training_shares
+from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import metrics_of, read_tables
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import load_study, parse_study
 from reports import make_report
@@ -131,7 +120,12 @@ def tables_of(
             write(folder / "runs", run, accuracy(run["sample"]), made)
     configured = {"baselines": [], "sources": "embedded", **(known or {})}
     tabulate(folder / "runs", folder / "tables", wanted, configured)
-    return read_tables(folder / "tables")
+    return gaps_of(folder / "tables")
+
+
+def gaps_of(folder) -> dict[str, pd.DataFrame]:
+    tables = read_tables(folder)
+    return tables | {"gaps": metrics_of(tables, "gaps")}
 
 
 def means(
@@ -196,7 +190,7 @@ def test_gaps_of_a_case_worked_by_hand(tmp_path):
         "",
         "",
     ]
-    write_scores(read_tables(tmp_path / "tables"), tmp_path / "scores")
+    write_scores(gaps, SHIPPED, tmp_path / "scores")
     assert read_json(tmp_path / "scores/net/whac-95.json")["cue_1_gap"] == round(0.7 - inside, 4)
 
 
@@ -254,10 +248,10 @@ def test_who_follows_a_cue_more_than_erm_is_flagged_and_erm_is_not(tmp_path):
     assert moved["difference"] == pytest.approx(gaps["moved"] - gaps["plain"])
     assert moved["low"] <= moved["difference"] <= moved["high"] < 0
     assert whac.loc["own", 1]["reason"] == "no baseline with method erm and the same model"
-    lines = {tuple(names[:1]): ours for names, ours, _ in gap_lines(tables["gap_methods"])}
     ends = (f"{100 * moved[end]:+.1f}" for end in ("low", "high"))
-    assert lines[("moved",)][1].endswith(f"({' to '.join(ends)})")
-    assert "(" not in "".join(lines[("plain",)])
+    first = {row[0]: row for row in shown_tables(tables, SHIPPED)[0].rows}
+    assert first["moved"][7].endswith(f"({' to '.join(ends)})")
+    assert "(" not in "".join(first["plain"])
 
 
 def test_fewer_than_three_samples_give_no_interval(tmp_path):
@@ -274,7 +268,7 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
     wanted = expected(runs, samples=4)
     tables = tables_of(tmp_path, runs, wanted[:-1])  # `same` lacks its last sample
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, {"sources": "embedded"})
-    tables = read_tables(tmp_path / "tables")
+    tables = gaps_of(tmp_path / "tables")
     rows = tables["gaps"].set_index(["baseline", "metric"])
     assert rows.loc["moved", "joint_gap"][["n", "expected"]].to_list() == [0, 4]
     assert np.isnan(rows.loc["moved", "joint_gap"]["mean"])
@@ -349,7 +343,7 @@ def test_settings_of_anothers_making_end_no_table(tmp_path):
     runs = {"plain": JUDGED["plain"], "odd": ({"method": "mixup", "model": 7}, some(0.3, 0.3))}
     tables = tables_of(tmp_path, runs, expected(runs))
     assert tables["whac_a_mole"]["verdict"].to_list() == ["no verdict"] * 2
-    assert set(tables["gap_methods"].query("baseline == 'odd'")["method"]) == {""}
+    assert set(tables["gaps"].query("baseline == 'odd'")["method"]) == {""}
 
 
 def beside(gap, inside: float = 0.9) -> np.ndarray:
@@ -367,36 +361,20 @@ def test_methods_like_erm_are_seldom_called_worse_or_better(misled):
 def test_tables_are_in_the_papers_form(tmp_path):
     runs = JUDGED | {"one": (settings("di", "cue-1"), some(0.01, 0.4))}
     tables = tables_of(tmp_path, runs, expected(runs, bindings=(BINDING, SECOND), samples=3))
-    assert {
-        f"{name}.{kind}"
-        for name in ("gaps", "whac_a_mole", "gap_methods")
-        for kind in ("csv", "parquet")
-    } < set(TABLE_FILES)
-    blocks = dict(gap_blocks(tables["gap_methods"], SHIPPED))
-    third, fifth = blocks.values()
-    assert [title.split(" (")[1] for title in blocks] == [
-        f"laid out like Table {n} of the paper)" for n in (3, 5)
-    ]
-    assert [row[0] for row in third] == ["plain", "moved", "same", "own"]
-    assert [row[0] for row in fifth] == ["plain", "mended", "one"]
-    assert [row[3] for row in fifth] == ["none", "cues", "cue-1"] and {row[5] for row in fifth} == {
-        "mean of all"
-    }
-    assert set(tables["gap_methods"]["binding"]) == {"", BINDING, SECOND}
-    markdown, latex = (
-        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
-    )
-    assert "WHAC-95: methods told the groups (laid out like Table 5 of the paper)" in markdown
-    assert (
+    third, fifth, _ = shown_tables(tables, SHIPPED)
+    assert [row[0] for row in third.rows] == ["plain", "moved", "same", "own"]
+    assert [row[0] for row in fifth.rows] == ["plain", "mended", "one"]
+    assert [row[3] for row in fifth.rows] == ["none", "cues", "cue-1"]
+    assert {row[5] for row in fifth.rows} == {"mean of all"}
+    assert set(tables["gaps"]["binding"]) == {"", BINDING, SECOND}
+    markdown = (tmp_path / "tables/tables.md").read_text()
+    assert "### WHAC-95: methods with group labels" in markdown
+    heads = (
         "| baseline | model | method | supervision | selection | binding | I.D. Acc | cue-1 gap |"
-        in markdown
     )
-    assert latex.count(r"\begin{table}") == 2 and r"group\_dro" in latex
+    assert heads in markdown and r"group\_dro" in (tmp_path / "tables/tables.tex").read_text()
     # The digits are not the paper's cars.
-    assert (
-        tables["gap_methods"].filter(like="paper_").isna().all(axis=None)
-        and "*paper*" not in markdown
-    )
+    assert tables["gaps"]["paper"].isna().all() and "*paper*" not in markdown
 
 
 def cars(name: str, scene: str = "cars", weights=(0.9025, 0.0475, 0.0475, 0.0025)):
@@ -443,60 +421,41 @@ FRAME = [
 ]
 
 
-def beside_the_paper(study, frame=FRAME) -> dict[tuple[str, int], list[float]]:
-    """The paper's numbers, in percent, for each baseline and table."""
+def beside_the_paper(study, frame=FRAME) -> dict[str, list[float]]:
+    """The paper's numbers, in percent, for each baseline."""
     known = SimpleNamespace(studies={"cars-95": study})
     values = pd.DataFrame(frame).assign(**dict.fromkeys(METRICS, 0.5))
-    table = gap_methods(
-        gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(frame), known, PAPERS
-    )
-    paper = table.filter(like="paper_").mul(100).round(6)
+    metrics = over_samples(values, METRICS, PAPERS, METRIC_SET.differences)
+    metrics = metrics.assign(metric_set="gaps", note="")
+    found = beside_papers(metrics, pd.DataFrame(frame), known, PAPERS)
+    found = found[found["paper"].notna()]
+    for row in found.itertuples():
+        assert float(row.printed) == pytest.approx(100 * row.paper)
     return {
-        (baseline, number): row
-        for baseline, number, row in zip(
-            table["baseline"], table["table"], paper.to_numpy().tolist(), strict=True
-        )
-        if row[0] == row[0]
+        str(name): own["paper"].mul(100).round(6).to_list()
+        for name, own in found.groupby("baseline", sort=False)
     }
 
 
 def test_the_papers_numbers_stand_beside_its_methods_on_its_scene_alone():
     assert beside_the_paper(cars("cars-95")) == {
-        ("erm", 3): [97.6, -15.3, -11.2, -69.2],
-        ("jtt", 3): [94.6, -23.3, -5.3, -52.1],
-        ("lle", 3): [96.7, -2.1, -2.7, -5.9],
-        ("erm", 5): [97.6, -15.3, -11.2, -69.2],
-        ("dro", 5): [91.6, -10.9, -3.6, -16.4],
-        ("one", 5): pytest.approx(
+        "erm": [97.6, -15.3, -11.2, -69.2],
+        "jtt": [94.6, -23.3, -5.3, -52.1],
+        "lle": [96.7, -2.1, -2.7, -5.9],
+        "dro": [91.6, -10.9, -3.6, -16.4],
+        "one": pytest.approx(
             read_urbancars_tables()
             .query("method == 'group_dro' and supervision == 'cue-1'")["value"]
             .mul(100)
             .to_list()
         ),
     }
+    study = cars("cars-95")
     assert beside_the_paper(cars("cars-95", weights=(0.81, 0.09, 0.09, 0.01))) == {}
     assert beside_the_paper(cars("cars-95", scene="digits")) == {}
-    assert beside_the_paper(cars("cars-95"), [{**run, "comparable": False} for run in FRAME]) == {}
-    assert (
-        beside_the_paper(
-            cars("cars-95"), [{**run, "binding": "car-object-background"} for run in FRAME]
-        )
-        == {}
-    )
-
-
-def test_the_papers_rows_are_below_ours():
-    known = SimpleNamespace(studies={"cars-95": cars("cars-95")}, title=lambda study: study)
-    values = pd.DataFrame(FRAME).assign(**dict.fromkeys(METRICS, 0.5))
-    table = gap_methods(
-        gaps_table(values, PAPERS), whac_a_mole(values, PAPERS), pd.DataFrame(FRAME), known, PAPERS
-    )
-    rows = dict(gap_blocks(table, known))[
-        "cars-95: methods without group labels (laid out like Table 3 of the paper)"
-    ]
-    at = next(place for place, row in enumerate(rows) if row[0] == "erm")
-    assert rows[at + 1] == ["paper", "", "", "", "", "", "97.6", "-15.3", "-11.2", "-69.2"]
-    assert [row[0] for row in rows].count("paper") == 3
+    assert beside_the_paper(study, [{**run, "comparable": False} for run in FRAME]) == {}
+    other = [{**run, "binding": "car-object-background"} for run in FRAME]
+    assert beside_the_paper(study, other) == {}
 
 
 def test_the_papers_numbers_are_those_of_its_tables(mirror):
@@ -511,11 +470,10 @@ def test_the_papers_numbers_are_those_of_its_tables(mirror):
 def test_the_page_of_two_cues_alone(tmp_path, there):
     wanted = expected(JUDGED, bindings=(BINDING, SECOND), samples=3)
     tables = tables_of(tmp_path, JUDGED if there else dict.fromkeys(JUDGED), wanted)
-    assert not any(len(tables[name]) for name in ("p_matrix", "metrics", "comparison", "accuracy"))
+    assert set(tables["metrics"]["metric_set"]) == {"gaps"} and not len(tables["p_matrix"])
     page = make_report(tmp_path, {"sources": "embedded"})
-    assert (
-        'id="gaps"' in page and "WHAC-95" in page and (" to +" in page or " to -" in page) == there
-    )
+    assert 'id="gaps"' in page and "WHAC-95" in page
+    assert (" to +" in page or " to -" in page) == there
     for section in ("verdict", "results", "matrices", "groups", "cite"):
         assert f'id="{section}"' not in page, section
 
@@ -527,16 +485,17 @@ def test_two_cues_beside_the_papers_studies_leave_these_as_they_are(tmp_path):
     both = tables_of(tmp_path, {"plain": JUDGED["plain"]}, expected(["plain"]))
     tabulate(tmp_path / "runs", tmp_path / "alone", nine, {})
     tabulate(tmp_path / "runs", tmp_path / "mixed", nine + expected(["plain"]), {})
-    alone, mixed = read_tables(tmp_path / "alone"), read_tables(tmp_path / "mixed")
-    for name in ("p_matrix", "metrics", "overall", "contrasts"):
+    alone, mixed = gaps_of(tmp_path / "alone"), gaps_of(tmp_path / "mixed")
+    for tables in (alone, mixed):
+        tables["metrics"] = metrics_of(tables, "shortcut")
+    for name in ("p_matrix", "metrics", "overall"):
         pd.testing.assert_frame_equal(
             alone[name].drop(columns="sources"), mixed[name].drop(columns="sources")
         )
-    assert (
-        not len(alone["gaps"]) and not len(alone["whac_a_mole"]) and not len(alone["gap_methods"])
-    )
+    assert not len(alone["gaps"]) and not len(alone["whac_a_mole"])
     pd.testing.assert_frame_equal(
-        mixed["gaps"].drop(columns="sources"), both["gaps"].drop(columns="sources")
+        mixed["gaps"].drop(columns="sources").reset_index(drop=True),
+        both["gaps"].drop(columns="sources"),
     )
 
 
@@ -552,7 +511,7 @@ def test_the_papers_numbers_are_not_beside_another_experiment(monkeypatch):
     def shown(name: str, supervision: str = "none", model: dict | None = None, **options) -> bool:
         changed = RESNET | {"model": RESNET["model"] | (model or {})}
         monkeypatch.setitem(PAPERS, "one", settings(name, supervision, options, **changed))
-        return any(baseline == "one" for baseline, _ in beside_the_paper(cars("cars-95")))
+        return "one" in beside_the_paper(cars("cars-95"))
 
     assert shown("erm") and shown(
         "erm", model={"options": {}, "frozen": False, "weights_file": "mine.pth"}
@@ -584,4 +543,3 @@ def test_a_gap_that_may_be_none_is_not_worse():
     gap = np.array([-0.5, 0.1, -0.2])
     judged = judge_gap(beside(gap, 0.7), beside(gap + np.array([0.049, 0.050, 0.051]), 0.7))
     assert judged["high"] < 0 and judged["verdict"] == "cannot tell"
-    assert "none with fewer than 3 samples" in GAPS_NOTE

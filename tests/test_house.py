@@ -17,6 +17,7 @@ from diagvib.models.registry import MODELS
 from diagvib.scenes import known_scenes, load_scene
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.jobs import JOBS
+from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import load_studies, study_files
 
 REPOSITORY = Path(__file__).parent.parent
@@ -32,6 +33,7 @@ ROOMS = (
     "settings",
     "training",
     "results",
+    "reproduction",
     "report",
     "operations",
     "imagenet_w",
@@ -200,7 +202,8 @@ def derived(stage: str, plug_ins: list[str] | None = None) -> set[str]:
         else []
     )
     entries = [*named, *SCENE_ENTRIES, *imported_in("diagvib.stages", stage)]
-    found = code_of([*entries, *(study_files() if stage in ("tabulate", "plot") else [])])
+    shown = [*metric_set_modules().values(), *study_files()]
+    found = code_of([*entries, *(shown if stage in ("tabulate", "plot") else [])])
     return {str(path.relative_to(REPOSITORY)) for path in found.files.values()}
 
 

@@ -12,17 +12,17 @@ import yaml
 
 import squares
 from diagvib.foundation.files import read_table, write_json, write_table
+from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results import TABLE_FILES
-from diagvib.results.accuracy import accuracy_lines
-from diagvib.results.cells import CELL_COLUMNS, mean_per_class, worst_cell
+from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, mean_per_class, worst_cell
+from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets import METRIC_SETS, MetricSet
 from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
-from diagvib.results.scores import score, write_scores
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.scores import scores, write_scores
+from diagvib.results.tables import metrics_of, read_tables
 from diagvib.settings.grid import RUN_FILES
-from diagvib.studies.study import METRICS
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_run
 
@@ -160,10 +160,6 @@ def runs(tmp_path_factory):
     return folder
 
 
-def test_every_set_that_a_study_may_name_is_there():
-    assert set(METRIC_SETS) == set(METRICS)
-
-
 def test_cells_hold_every_image_once_and_give_the_accuracies_of_the_predictions(runs, studies_file):
     collected = read_runs(runs, NINE + OTHERS, known=KnownStudies((str(studies_file),)))
     assert set(collected.frame["status"]) == {"ok"} and list(collected.cells) == CELL_COLUMNS
@@ -210,44 +206,67 @@ def test_two_cues_and_environments_have_accuracies_by_group(runs, studies_file, 
     settings = {"studies_from": [str(studies_file)]}
     tabulate(runs, tmp_path, OTHERS, settings)
     tables = read_tables(tmp_path)
-    accuracy = tables["accuracy"].set_index(["study", "group", "environment", "metric"])
-    row = accuracy.loc["both-95", "neither", "", "mean_per_class"]
+    assert set(tables["metrics"]["metric_set"]) == {"accuracy"} and not len(tables["p_matrix"])
+    accuracy = tables["metrics"].set_index(["study", "metric"])
+    row = accuracy.loc["both-95", "neither_accuracy"]
     # Of the two classes 6 and 4 of ten are right in sample 0, one fewer in each further sample.
-    assert (
-        row["mean"] == pytest.approx(0.4)
-        and row["stderr"] == pytest.approx(0.1 / 3**0.5)
-        and row["n"] == 3
-    )
-    assert accuracy.loc["both-95", "neither", "", "worst_cell"]["mean"] == pytest.approx(0.3)
-    assert set(accuracy.loc["two-places"].index.get_level_values("environment")) == {
-        "",
-        "north",
-        "south",
+    assert row["mean"] == pytest.approx(0.4) and row["stderr"] == pytest.approx(0.1 / 3**0.5)
+    assert row["n"] == 3
+    assert accuracy.loc["both-95", "neither_worst_cell"]["mean"] == pytest.approx(0.3)
+    places = accuracy.loc["two-places"]["mean"].to_dict()
+    assert places.keys() == {
+        f"all_{measure}{where}"
+        for measure in ("accuracy", "worst_cell")
+        for where in ("", "_north", "_south")
     }
-    assert accuracy.loc["two-places", "all", "south", "mean_per_class"]["mean"] == pytest.approx(
-        0.4
-    )
-    assert accuracy.loc["two-places", "all", "", "mean_per_class"]["mean"] == pytest.approx(0.55)
-    assert accuracy.loc["two-places", "all", "", "worst_cell"]["mean"] == pytest.approx(0.3)
-    write_scores(tables, tmp_path / "scores")
-    assert json.loads((tmp_path / "scores/net/two-places.json").read_text()) == {
-        "all_mean_per_class": 0.55,
-        "all_worst_cell": 0.3,
-    }
-    assert not any(
-        len(tables[name]) for name in ("p_matrix", "metrics", "contrasts", "comparison", "summary")
-    )
+    assert places["all_accuracy_south"] == pytest.approx(0.4)
+    assert places["all_accuracy"] == pytest.approx(0.55)
+    assert places["all_worst_cell"] == pytest.approx(0.3)
+    known = KnownStudies((str(studies_file),))
+    write_scores(tables["metrics"], known, tmp_path / "scores")
+    found = json.loads((tmp_path / "scores/net/two-places.json").read_text())
+    assert found == {name: round(value, 4) for name, value in places.items()}
     markdown = (tmp_path / "tables.md").read_text()
-    assert (
-        "Accuracy by test group" in markdown
-        and "paper" not in markdown.lower()
-        and "FAAvg" not in markdown
-    )
-    assert (tmp_path / "tables.tex").read_text().count(r"\begin{table}") == 2
-    heads, lines = accuracy_lines(tables["accuracy"], KnownStudies((str(studies_file),)))
-    assert lines[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"] and len(lines[0]) == len(
-        heads
-    )
+    assert "Accuracy by test group" in markdown
+    assert "paper" not in markdown.lower() and "FAAvg" not in markdown
+    shown = shown_tables(tables, known)[0]
+    assert shown.rows[0][:5] == ["BOTH-95", "net", TWO_CUES, "common", "all"]
+
+
+class Lag(MetricSet):
+    """How far each test group falls short of the best one."""
+
+    title = "Lag"
+
+    def names(self, study, known):
+        return [f"{group}_lag" for group in known.studies[study].groups]
+
+    def of_run(self, runs, cells, known):
+        table = mean_per_class(cells, [*RUN_KEYS, "group"])
+        wide = table.pivot(index=RUN_KEYS, columns="group", values="accuracy")
+        lag = (-wide.sub(wide.max(axis=1), axis=0)).add_suffix("_lag")
+        return runs[RUN_KEYS].merge(lag.reset_index(), how="left", on=RUN_KEYS)
+
+
+def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_evaluate(
+    runs, studies_file, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(METRIC_SETS, "accuracy", Lag())
+    settings = {"studies_from": [str(studies_file)], "sources": "official"}
+    tabulate(runs, tmp_path / "tables", OTHERS, settings)
+    known, metrics = KnownStudies((str(studies_file),)), read_tables(tmp_path / "tables")["metrics"]
+    lag = metrics.query("study == 'both-95'").set_index("metric")["mean"]
+    assert lag.to_dict() == pytest.approx({"common_lag": 0, "neither_lag": 0.3})
+    assert "| common_lag | neither_lag |" in (tmp_path / "tables/tables.md").read_text()
+    assert "neither_lag" in make_report(tmp_path, settings, runs=runs)
+    write_scores(metrics, known, tmp_path / "scores")
+    found = json.loads((tmp_path / "scores/net/both-95.json").read_text())
+    assert found == {"common_lag": 0, "neither_lag": 0.3}
+    frame = images(OTHERS[0])
+    table = pa.Table.from_pandas(frame.drop(columns="prediction"), preserve_index=False)
+    args = ("both-95", TWO_CUES, 0, "train", table, frame["prediction"], known)
+    monkeypatch.setattr("diagvib.results.evaluation._check_cells", lambda *_: None)
+    assert evaluate(*args[:3], "test", *args[4:])["neither_lag"] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +287,10 @@ def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, 
         alone = tmp_path / "alone"
         tabulate(folder, alone, NINE, settings)
         for name in ("p_matrix", "metrics", "overall", "comparison"):
-            pd.testing.assert_frame_equal(read_tables(alone)[name], read_tables(tables)[name])
+            first, other = (read_tables(folder)[name] for folder in (alone, tables))
+            if name == "metrics":
+                other = metrics_of({name: other}, "shortcut")
+            pd.testing.assert_frame_equal(first, other)
 
 
 def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_file, tmp_path):
@@ -406,66 +428,22 @@ def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp
     )
 
 
-def test_a_set_of_metrics_without_headline_numbers_leaves_their_folder_empty(tmp_path):
-    none = pd.DataFrame(columns=["baseline", "study"])
-    write_scores(
-        {"metrics": none, "accuracy": none, "gaps": none, "average": none}, tmp_path / "metrics"
-    )
-    assert list((tmp_path / "metrics").iterdir()) == []
-
-
-def test_headline_numbers_are_over_all_bindings_or_none(tmp_path):
+def test_headline_numbers_are_of_all_bindings_and_factors_or_left_out():
     """As in the tables: a mean over the bindings that happen to exist is another number."""
 
-    def table(*rows) -> pd.DataFrame:
-        return pd.DataFrame(
-            [
-                {
-                    "study": "s",
-                    "group": "all",
-                    "environment": "",
-                    "metric": "m",
-                    "baseline": baseline,
-                    "binding": binding,
-                    "mean": mean,
-                }
-                for baseline, binding, mean in rows
-            ]
-        )
+    def found(*rows) -> dict[str, float]:
+        columns = ["binding", "metric", "mean"]
+        return scores(pd.DataFrame(rows, columns=columns).assign(verdict=""), ["m", "k"])
 
     missing = float("nan")
-    pairs = table(
-        ("one", "a-b", 0.9),
-        ("all", "a-b", 0.9),
-        ("all", "b-a", 0.5),
-        ("all", "", 0.65),
-        ("some", "a-b", 0.9),
-        ("some", "b-a", missing),
-        ("some", "", missing),
-    )
-    none = pd.DataFrame(columns=["baseline", "study"])
-
-    def scores(name: str, rows: pd.DataFrame) -> dict[str, dict]:
-        tables = {**dict.fromkeys(("metrics", "accuracy", "gaps", "average"), none), name: rows}
-        write_scores(tables, tmp_path / name)
-        return {
-            path.parent.name: json.loads(path.read_text())
-            for path in (tmp_path / name).glob("*/s.json")
-        }
-
-    for name in ("gaps", "average"):
-        assert scores(name, pairs) == {"one": {"m": 0.9}, "all": {"m": 0.65}, "some": {}}
-    assert scores("accuracy", pairs[pairs["binding"] != ""]) == {
-        "one": {"all_m": 0.9},
-        "all": {"all_m": 0.7},
-        "some": {},
-    }
+    assert found(("a-b", "m", 0.9)) == {"m": 0.9}
+    assert found(("a-b", "m", 0.9), ("b-a", "m", 0.5), ("", "m", 0.65)) == {"m": 0.65}
+    assert found(("a-b", "m", 0.9), ("b-a", "m", missing), ("", "m", missing)) == {}
+    factors = (("", "m", 0.9), ("", "m", 0.8), ("", "k", 0.4), ("", "k", missing))
+    assert found(*factors) == {"m": 0.85} and found(("", "other", 0.9)) == {}
 
 
-def test_a_headline_number_is_of_all_factors_or_left_out():
-    rows = [("id_accuracy", 0.9), ("id_accuracy", 0.8), ("faavg", 0.4), ("faavg", float("nan"))]
-    metrics = pd.DataFrame(
-        [{"baseline": "net", "study": "zgo", "metric": name, "mean": mean} for name, mean in rows]
-    )
-    none = pd.DataFrame(columns=["baseline", "study", "verdict"])
-    assert score({"metrics": metrics, "comparison": none}, "net", "zgo") == {"id_accuracy": 0.85}
+def test_headline_numbers_say_how_many_of_the_decided_cells_agree():
+    verdicts = ["agrees", "agrees", "differs", "cannot tell", ""]
+    own = pd.DataFrame({"verdict": verdicts}).assign(binding="", metric="m", mean=0.5)
+    assert scores(own, ["m"]) == {"m": 0.5, "agreeing": 0.6667, "decided": 3}

@@ -13,7 +13,7 @@ from diagvib.foundation.files import definition_path, file_sha256, read_json
 from diagvib.images.datasets import ImageFiles
 from diagvib.models import weights
 from diagvib.models.weights import located
-from diagvib.results.tables import scratch_note
+from diagvib.reproduction.comparability import scratch_note
 from diagvib.settings.baselines import complete
 from diagvib.settings.config import load_config
 from diagvib.training.protocol import Protocol

@@ -15,7 +15,7 @@ from diagvib.foundation.files import write_digests
 from diagvib.report.figure import Material
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import shown_classes
-from diagvib.results.tables import tabulate
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
 from reports import make_report
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run

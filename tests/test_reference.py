@@ -3,11 +3,9 @@
 import pandas as pd
 import pytest
 
-from diagvib.report.curves import shown_routes, study_curves
-from diagvib.results.comparability import judge_runs
-from diagvib.results.reference import reference_note, reference_table
-from diagvib.results.shortcut import contrasts_table
-from diagvib.results.verdicts import comparison_table
+from diagvib.reproduction.comparability import judge_runs
+from diagvib.reproduction.reference import reference_note, reference_table
+from diagvib.reproduction.verdicts import comparison_table
 from diagvib.scenes.digits.factors import FACTORS
 
 OURS = dict(zip(FACTORS, (1.0, 0.78, 0.48, 0.24, 0.35, 0.05), strict=True))
@@ -35,10 +33,9 @@ def referred(table: pd.DataFrame, sources: str = "official") -> pd.DataFrame:
     frame = table[["study", "baseline", "target"]].assign(
         cue="x", status="ok", comparable=sources == "official"
     )
-    chgo = contrasts_table(frame.assign(ood_accuracy=0.5, sample=0))
     judged = judge_runs(frame, [None] * len(frame), SETTINGS)
-    comparison = comparison_table(table, chgo, frame, SETTINGS, judged)
-    return reference_table(table, chgo, comparison, judged).assign(sources=sources)
+    comparison = comparison_table(table, frame, SETTINGS, judged)
+    return reference_table(table, comparison, judged).assign(sources=sources)
 
 
 def test_a_model_of_our_own_stands_beside_the_papers_nine():
@@ -63,15 +60,3 @@ def test_a_reference_says_that_it_is_one_and_what_was_reduced(baseline):
 
 def test_averages_over_fewer_cues_are_no_reference():
     assert set(referred(metrics(cues=2))["study"]) == {"zso"}
-
-
-def test_curves_show_the_range_and_draw_each_route_once():
-    table = metrics()
-    assert list(shown_routes(table)) == ["cgo"]
-    reference = referred(table)
-    labels = [
-        text.get_text()
-        for text in study_curves(table, "faavg", "cgo", reference).legends[0].get_texts()
-    ]
-    assert any("nine" in label and "reference" in label for label in labels)
-    assert len(study_curves(table, "faavg", "cgo", reference[:0]).legends[0].get_texts()) == 1

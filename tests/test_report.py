@@ -21,10 +21,11 @@ from diagvib.report.headlines import headlines
 from diagvib.report.heat_maps import heat_map
 from diagvib.report.sheets import contact_sheet
 from diagvib.report.style import accuracy_colours
-from diagvib.results.comparability import protocol_differences
+from diagvib.reproduction.comparability import protocol_differences
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metrics import CHANCE
-from diagvib.results.tables import read_tables, tabulate
+from diagvib.results.tables import read_tables
 from diagvib.studies import study_cells
 from reports import drawn_in, make_report, matrix_of
 from synthetic_runs import accuracy, expected_runs, write_run
@@ -139,7 +140,7 @@ def test_the_page_says_in_numbers_what_the_runs_say(page):
         "Without a shortcut (ZSO), small_cnn recognises shape in 95 % of the test images.",
         f"When position gives shape away in training (ZGO), it is right in {mean['zgo']:.0f} %",
         f"(FGO-20), bring it back to {mean['fgo-20']:.0f} %.",
-        "With other selection rules",
+        "Accuracy under each selection rule",
         "None: all 16 configured runs are complete.",
     ):
         assert words in text
@@ -214,7 +215,7 @@ def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path)
     text = made_again(tmp_path / "none")
     assert "No run of ZGO has finished yet" in text
     assert "small_cnn, zgo: all 6 runs: missing (not run)" in text
-    with pytest.raises(DiagvibError, match=r"runs\.csv.*run `diagvib tabulate`"):
+    with pytest.raises(DiagvibError, match=r"runs\.parquet.*run `diagvib tabulate`"):
         make_report(tmp_path / "absent", SETTINGS)
 
 

@@ -214,7 +214,7 @@ def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
         "p_matrix.csv",
     } <= shown and "report.html" not in shown
     assert "p_matrix_zgo_mine.png" in shown
-    assert "gaps.csv" not in shown, "it has no rows"
+    assert "whac_a_mole.csv" not in shown, "it has no rows"
     flip_a_bit(pulled / RUN)
     with pytest.raises(DiagvibError, match="changed since it was recorded"):
         publish(Path(ROOT), tmp_path / "shown")

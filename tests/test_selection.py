@@ -4,8 +4,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.results.selection import AS_RUN, HISTORY, RULES, selection_table
-from diagvib.results.shown import selection_lines
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.read_runs import NOTED, Collected
+from diagvib.results.selection import (
+    AS_RUN,
+    PLAIN,
+    read_searches,
+    selection_table,
+    selection_tables,
+)
+
+HISTORY = [*NOTED, "id_accuracy", "ood_accuracy"]
 
 # After each epoch: validation accuracy, accuracy on id, on ood. Neither the last epoch nor the best
 # by validation is best on ood. The validation loss is the same in all, so the validation accuracy
@@ -37,6 +46,7 @@ def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
             {
                 "baseline": "m",
                 "study": study,
+                "binding": f"shape-{cue}".strip("-"),
                 "target": "shape",
                 "cue": cue,
                 "sample": sample,
@@ -49,24 +59,27 @@ def runs(study="zgo", cues=("hue", "scale"), samples=2, as_run=0.45):
     )
 
 
+def table_of(frame, epochs, baselines=()) -> pd.DataFrame:
+    collected = Collected(frame, [None] * len(frame), epochs, HISTORY)
+    return selection_table(collected, read_searches(None), SHIPPED, dict(baselines))
+
+
 def means(table, metric):
     return table[table["metric"] == metric].set_index("rule")["mean"].to_dict()
 
 
 def test_each_rule_chooses_its_epoch():
-    table = selection_table(runs(), [history()] * 4, {})
+    table = table_of(runs(), [history()] * 4)
     assert means(table, "faavg") == pytest.approx(
         {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.3, "oracle": 0.7}
     )
-    assert list(table["rule"].unique()) == [AS_RUN, *RULES]
+    assert list(table["rule"].unique()) == [AS_RUN, *PLAIN]
     assert table["change"].tolist() == pytest.approx((table["mean"] - 0.45).tolist())
     assert (table["n"] == 2).all() and (table["expected"] == 2).all()
 
 
 def test_the_worst_cue_is_sought_rule_by_rule():
-    table = selection_table(
-        runs(samples=1), [history(), history([(0.5, 0, 0.2), (0.4, 0, 0.6)])], {}
-    )
+    table = table_of(runs(samples=1), [history(), history([(0.5, 0, 0.2), (0.4, 0, 0.6)])], {})
     assert means(table, "famin") == pytest.approx(
         {AS_RUN: 0.45, "val_loss": 0.2, "val_accuracy": 0.2, "last": 0.3, "oracle": 0.6}
     )
@@ -74,7 +87,7 @@ def test_the_worst_cue_is_sought_rule_by_rule():
 
 
 def test_without_a_cue_it_is_the_one_group():
-    table = selection_table(runs("zso", [""], as_run=0.75), [history(), history(more=0.1)], {})
+    table = table_of(runs("zso", [""], as_run=0.75), [history(), history(more=0.1)])
     assert means(table, "faavg") == pytest.approx(
         {AS_RUN: 0.75, "val_loss": 0.85, "val_accuracy": 0.85, "last": 0.75, "oracle": 0.95}
     )
@@ -86,7 +99,7 @@ def test_only_epochs_that_were_noted_can_be_chosen():
     epoch."""
     epochs = history()
     epochs[[0, 3], HISTORY.index("ood_accuracy")] = np.nan
-    found = means(selection_table(runs(cues=["hue"], samples=1), [epochs], {}), "faavg")
+    found = means(table_of(runs(cues=["hue"], samples=1), [epochs]), "faavg")
     assert found == pytest.approx(
         {AS_RUN: 0.45, "val_loss": 0.4, "val_accuracy": 0.4, "last": 0.5, "oracle": 0.5}
     )
@@ -95,9 +108,9 @@ def test_only_epochs_that_were_noted_can_be_chosen():
 def test_all_rules_are_over_the_runs_that_noted():
     untracked = history()
     untracked[:, HISTORY.index("ood_accuracy")] = np.nan
-    table = selection_table(runs(cues=["hue"], samples=3), [history(), untracked, None], {})
+    table = table_of(runs(cues=["hue"], samples=3), [history(), untracked, None])
     assert (table["n"] == 1).all() and (table["expected"] == 3).all()
-    assert not len(selection_table(runs(cues=["hue"], samples=3), [untracked, untracked, None], {}))
+    assert not len(table_of(runs(cues=["hue"], samples=3), [untracked, untracked, None]))
 
 
 def test_what_was_run_is_named_by_the_baselines_own_rule():
@@ -110,17 +123,14 @@ def test_what_was_run_is_named_by_the_baselines_own_rule():
         [runs(cues=["hue"], samples=1).assign(baseline=str(name)) for name in own],
         ignore_index=True,
     )
-    table = selection_table(
+    table = table_of(
         frame, [epochs] * len(own), {name: {"selection": name} for name in own if name}
     )
     of_loss = table[(table["rule"] == "val_loss") & (table["metric"] == "faavg")]
     assert of_loss["mean"].tolist() == pytest.approx([0.7] * len(own))
     assert of_loss["change"].tolist() == pytest.approx([0.25] * len(own))
-    lines = selection_lines(table[table["metric"] == "faavg"])[1]
-    named = {
-        baseline: [rule for (_, of, rule), _ in lines if of == baseline]
-        for baseline in map(str, own)
-    }
+    (shown,) = selection_tables(table[table["metric"] == "faavg"], SHIPPED)
+    named = {name: [row[2] for row in shown.rows if row[1] == name] for name in map(str, own)}
     others = [
         "lowest validation loss",
         "highest validation accuracy",
@@ -131,6 +141,9 @@ def test_what_was_run_is_named_by_the_baselines_own_rule():
     assert named["val_worst_group_cue_2"] == ["best worst group by cue 2, as run", *others]
     assert named["last"] == ["last epoch, as run", *others[:2], others[3]]
     assert named["val_loss"] == named["None"] == ["lowest validation loss, as run", *others[1:]]
-    assert [
-        (text.split()[0], change) for (_, of, _), ((text, change, _),) in lines if of == "last"
-    ] == [("45.0", ""), ("70.0", "+25.0"), ("40.0", "-5.0"), ("70.0", "+25.0")]
+    assert [row[3] for row in shown.rows if row[1] == "last"] == [
+        "45.0 (n = 1)",
+        "70.0 (n = 1) (+25.0)",
+        "40.0 (n = 1) (-5.0)",
+        "70.0 (n = 1) (+25.0)",
+    ]

@@ -7,10 +7,10 @@ import pytest
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
-from diagvib.results import TABLE_FILES
-from diagvib.results.selection_average import read_searches
-from diagvib.results.tables import read_tables, tabulate
-from reports import make_report
+from diagvib.reproduction.tabulate import shown_tables, tabulate
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.selection import read_searches
+from diagvib.results.tables import read_tables
 from test_average import expected, perfect, write
 from test_random_search import RULES, history
 
@@ -50,7 +50,7 @@ def found_of(folder, wanted: list[dict], epochs) -> pd.DataFrame:
     tabulate(
         folder / "runs", folder / "tables", wanted, {"sources": "embedded"}, 1, folder / "tuning"
     )
-    return read_tables(folder / "tables")["selection_average"]
+    return read_tables(folder / "tables")["selection"]
 
 
 def means(
@@ -88,15 +88,9 @@ def test_each_rule_gives_what_it_would_have_got(tmp_path):
     row = found.query("baseline == 'a' and study == 'o2o-easy' and rule == 'oracle'").iloc[0]
     assert row[["n", "expected", "binding"]].to_list() == [2, 2, "shape-hue"]
     assert row["stderr"] == pytest.approx(0.05) and pd.isna(row["trial"])
-    markdown, latex = (
-        (tmp_path / "tables" / name).read_text() for name in ("tables.md", "tables.tex")
-    )
+    markdown = (tmp_path / "tables/tables.md").read_text()
     assert "## Accuracy under each selection rule" in markdown
     assert "| O2O-Easy | a | erm | none | shape-hue | 35.0 ± 5.0 |" in markdown
-    assert r"35.0 $\pm$ 5.0" in latex and {
-        "selection_average.csv",
-        "selection_average.parquet",
-    } <= set(TABLE_FILES)
 
 
 def test_only_epochs_of_the_last_phase_can_be_kept(tmp_path):
@@ -184,10 +178,11 @@ def test_random_searches_count_with_the_trial_that_each_rule_would_choose(tmp_pa
         "val_loss": 2,
         "oracle": 2,
     }
-    page = make_report(tmp_path, {"sources": "embedded"})
-    section = page[page.index('id="rules"') : page.index("</section>", page.index('id="rules"'))]
-    assert "<caption>Runs</caption>" in section and "<caption>Random searches</caption>" in section
-    assert "(trial 1)" in section and "training-domain accuracy" in section
+    tables = shown_tables(read_tables(tmp_path / "tables"), SHIPPED)
+    runs, trials = (one for one in tables if one.name.startswith("selection_"))
+    assert (runs.title, trials.title) == ("Runs", "Random searches")
+    assert "training-domain accuracy" in trials.heads
+    assert next(row for row in trials.rows if row[1] == "b")[-1] == "45.0 ± 5.0 (trial 2)"
 
 
 def test_a_search_that_cannot_be_read_is_named(tmp_path):

@@ -10,11 +10,14 @@ import pandas as pd
 import pytest
 
 from diagvib import stages
+from diagvib.reproduction.comparability import source_note
+from diagvib.reproduction.published import read_paper_tables
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
-from diagvib.results.comparability import mixed_note
-from diagvib.results.paper import describe_missing, missing_runs, percent, read_paper_tables
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.tables import read_tables, source_note, tabulate
+from diagvib.results.tables import mixed_note, read_tables
+from diagvib.results.texts import describe_missing, missing_runs, percent
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -102,28 +105,26 @@ def test_aggregates_equal_the_closed_form(tables):
     j = [f for f in FACTORS if f != "shape"].index("hue")
     assert p["mean"] == pytest.approx(acc[:, j].mean())
     assert p["stderr"] == pytest.approx(acc[:, j].std(ddof=1) / np.sqrt(3))
-    assert (
-        cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")[
-            "mean"
-        ]
-        == 0.95
-    )
+    zso = cell(tables["metrics"], study="zso", baseline="resnet18", target="hue", metric="faavg")
+    assert zso["mean"] == pytest.approx(0.95)
 
 
 def test_chgo_minus_zgo_is_paired_and_spread_is_a_standard_deviation(tables):
-    row = cell(tables["contrasts"], baseline="small_cnn", target="hue")
+    row = cell(tables["metrics"], baseline="small_cnn", target="hue", metric="improvement_over_zgo")
     change = (acc_array("chgo", "hue") - acc_array("zgo", "hue")).mean(axis=1)
     assert row["mean"] == pytest.approx(change.mean())
-    assert row["std"] == pytest.approx(change.std(ddof=1))
+    assert row["stderr"] == pytest.approx(change.std(ddof=1) / np.sqrt(3))
+    shown = {"mean": 0.1, "stderr": 0.02, "n": 4, "expected": 4, "metric": row["metric"]}
+    assert METRIC_SETS["shortcut"].text(shown) == "10.0 ± 4.0"
 
 
 def test_the_papers_number_stands_beside_ours_where_it_has_one(tables):
     metrics = tables["metrics"]
     row = cell(metrics, study="zgo", baseline="resnet18", target="shape", metric="faavg")
-    assert (row["paper_mean"], row["paper_stderr"]) == (0.41, 0.02)
+    assert (row["paper"], row["printed"]) == (0.41, "41 ± 2")
     assert row["difference"] == pytest.approx(row["mean"] - 0.41)
-    assert metrics[metrics["baseline"] == "small_cnn"]["paper_mean"].isna().all()
-    assert metrics[metrics["metric"] == "id_accuracy"]["paper_mean"].isna().all()
+    assert metrics[metrics["baseline"] == "small_cnn"]["paper"].isna().all()
+    assert metrics[metrics["metric"] == "id_accuracy"]["paper"].isna().all()
 
 
 def test_the_same_runs_give_the_same_bytes_however_many_processes_read(
@@ -148,7 +149,7 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
     section = (
         (tmp_path / "tables.md")
         .read_text()
-        .split("## With other selection rules")[1]
+        .split("## Accuracy under each selection rule")[1]
         .split("\n## ")[0]
     )
     row = next(
@@ -159,7 +160,7 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
         complete, tmp_path, [run for run in EXPECTED if run["baseline"] != TRACKED], {}
     )
     assert len(untracked) and not len(read_tables(tmp_path)["selection"])
-    assert "another epoch" not in (tmp_path / "tables.md").read_text()
+    assert "selection rule" not in (tmp_path / "tables.md").read_text()
 
 
 def test_other_sources_or_fewer_cues_are_never_set_beside_the_paper(tmp_path):
@@ -236,34 +237,23 @@ def test_a_missing_run_is_named_everywhere_and_changes_nothing_else(tables, runs
     assert "(n = 2 of 3)" in markdown
 
     def elsewhere(found):
+        run, cells = ["baseline", "study", "binding", "sample"], ["baseline", "target"]
         concerned = {
-            "runs": ["baseline", "study", "binding", "sample"],
+            "runs": run,
+            "run_times": run,
             "p_matrix": ["study", "baseline", "target", "cue"],
-            "metrics": ["study", "baseline", "target"],
-            "contrasts": ["baseline", "target"],
-            "comparison": ["baseline", "target"],
-            "summary": [],
-            "agreement": [],
-            "reference": ["baseline", "target"],
+            "metrics": cells,
+            "comparison": cells,
+            "reference": cells,
             "overall": ["study", "baseline"],
             "baselines": ["study"],
             "selection": ["study", "baseline", "target"],
-            "accuracy": [],
-            "gaps": [],
-            "whac_a_mole": [],
-            "gap_methods": [],
-            "average": [],
-            "average_methods": [],
-            "selection_average": [],
-            "run_times": ["baseline", "study", "binding", "sample"],
         }
         return {
-            name: table[
-                ~np.logical_and.reduce([table[key] == MISSING[key] for key in concerned[name]])
+            name: found[name][
+                ~np.logical_and.reduce([found[name][key] == MISSING[key] for key in keys])
             ].reset_index(drop=True)
-            if concerned[name]
-            else table[:0]
-            for name, table in found.items()
+            for name, keys in concerned.items()
         }
 
     for name, table in elsewhere(tables).items():
@@ -287,28 +277,12 @@ def test_nothing_ran_at_all_still_gives_every_table(tmp_path):
     assert (read_tables(tmp_path / "tables")["metrics"]["n"] == 0).all()
 
 
-def test_the_same_runs_give_the_same_bytes(runs):
-    tables_of(runs)
-    first = {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
-    tables_of(runs)
-    assert first == {name: (runs.parent / "tables" / name).read_bytes() for name in TABLE_FILES}
-
-
 def test_several_versions_of_a_package_are_named():
     made = [{"versions": {"torch": version, "numpy": "2.0"}} for version in ("2.4", "2.5", "2.4")]
     assert mixed_note([*made, None]) == (
         "The runs were made with several versions of packages: torch 2.4, 2.5."
     )
     assert mixed_note([made[0], made[2]]) == ""
-
-
-def test_predictions_of_another_run_are_damage(runs):
-    run = dict(MISSING, study="zso", binding="shape", cue=None)
-    name = "predictions.parquet"
-    shutil.copy(runs / "resnet18/zso/shape/1" / name, runs / "resnet18/zgo/shape-hue/1" / name)
-    assert collect_runs(runs, [run])["status"].item() == "ok"
-    row = collect_runs(runs, [MISSING]).iloc[0]
-    assert row["status"] == "damaged" and "says study zso" in row["reason"]
 
 
 def test_the_papers_tables_are_complete():

@@ -4,12 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from diagvib.results.paper import interval, percent
+from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.shortcut import METRIC_SET, baseline_comparisons, overall_table
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.shortcut import metrics_table
+from diagvib.results.texts import interval, percent
 from diagvib.results.uncertainty import (
-    baseline_comparisons,
-    overall_table,
     paired_difference,
     sample_interval,
     sample_means,
@@ -54,7 +53,7 @@ def test_files_of_the_model_are_read_as_the_model_says(tmp_path):
 
 def test_aggregates_equal_the_closed_form_within_their_intervals():
     frame = model_frame()
-    metrics = metrics_table(frame).query("metric == 'faavg'")
+    metrics = METRIC_SET.metrics(frame, frame[:0], SHIPPED, {}).query("metric == 'faavg'")
     cues = {
         target: [c for c in frame["target"].unique() if c != target]
         for target in frame["target"].unique()

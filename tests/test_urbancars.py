@@ -10,9 +10,10 @@ import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
-from diagvib.results.gap_methods import gap_methods, read_urbancars_tables
-from diagvib.results.gaps import MEASURES, gaps_table, whac_a_mole
+from diagvib.reproduction.published import beside_papers, read_urbancars_tables
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
+from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import expected_runs
 from test_workflow import copy_of_the_repository, snakemake
@@ -34,10 +35,9 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
         runs.assign(**dict.fromkeys(MEASURES, 0.5)),
         {b["name"]: b["settings"] for b in config["baselines"]},
     )
-    table = gap_methods(
-        gaps_table(values, settings), whac_a_mole(values, settings), runs, SHIPPED, settings
-    )
-    shown = table[table["paper_id_accuracy"].notna()]
+    metrics = over_samples(values, MEASURES, settings, METRIC_SET.differences)
+    table = beside_papers(metrics.assign(metric_set="gaps", note=""), runs, SHIPPED, settings)
+    shown = table.dropna(subset="paper").pivot(index="baseline", columns="metric", values="paper")
     described = {
         b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"
     }
@@ -46,16 +46,9 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
         columns="metric",
         values="value",
     )
-    columns = list(paper.columns)
-    found = {
-        (row["table"], *(row[f"paper_{metric}"] for metric in columns))
-        for row in shown.to_dict("records")
-    }
-    assert found == {
-        (number, *row)
-        for (number, *_), row in zip(paper.index, paper.to_numpy().tolist(), strict=True)
-    }
-    assert set(table["baseline"]) - set(shown["baseline"]) == described, (
+    found = set(map(tuple, shown[list(paper.columns)].to_numpy()))
+    assert found == set(map(tuple, paper.to_numpy()))
+    assert set(table["baseline"]) - set(shown.index) == described, (
         "DFR as its own authors describe it"
     )
 
@@ -122,9 +115,9 @@ def test_stand_ins_run_to_their_report(finished):
         for number in "01"
     }
     assert len(seeds) == 2 and 1332 in seeds
-    methods = pd.read_csv(root / "results/tables/gap_methods.csv")
-    assert set(methods["baseline"]) == {"erm", "lle"} and (methods["n"] == 2).all()
-    assert methods.filter(like="paper_").isna().all(axis=None), "drawn cars are not the paper's"
+    metrics = pd.read_csv(root / "results/tables/metrics.csv")
+    assert set(metrics["baseline"]) == {"erm", "lle"} and (metrics["n"] == 2).all()
+    assert metrics["paper"].isna().all(), "drawn cars are not the paper's"
     page = (root / "results/report.html").read_text()
     assert "UrbanCars" in page and re.search(r"embedded|not comparable", page)
 

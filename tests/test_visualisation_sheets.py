@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from diagvib.report.visualisation_sheets import read_visualisations, visualisation_sheet
-from diagvib.results.tables import tabulate
+from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes.digits.factors import classes
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_pictures, write_run

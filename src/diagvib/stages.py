@@ -264,17 +264,20 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: int) -> None:
     """Make the tables of all runs and their headline numbers; runs that do not exist, or are not
     those that the settings ask for, are marked as missing."""
     from diagvib.operations.asked import runs_asked_for
+    from diagvib.reproduction.tabulate import tabulate
+    from diagvib.results.known_studies import known_studies
     from diagvib.results.scores import write_scores
-    from diagvib.results.tables import read_tables, tabulate
+    from diagvib.results.tables import read_tables
 
-    expected = runs_asked_for(layout, job)
-    runs = tabulate(layout.all_runs, layout.tables, expected, job.plain(), threads, layout.tuning)
-    write_scores(read_tables(layout.tables), layout.metrics)
+    expected, settings = runs_asked_for(layout, job), job.plain()
+    runs = tabulate(layout.all_runs, layout.tables, expected, settings, threads, layout.tuning)
+    metrics = read_tables(layout.tables)["metrics"]
+    write_scores(metrics, known_studies(settings), layout.metrics)
     _say_missing(runs, layout.tables / "tables.md")
 
 
 def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
-    from diagvib.results.paper import missing_runs
+    from diagvib.results.texts import missing_runs
 
     if said := missing_runs(runs, listed):
         print(said, file=sys.stderr, flush=True)

@@ -11,7 +11,6 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path, write_json, write_text
 from diagvib.imagenet_w.photo_sets import MEASURES
-from diagvib.results.paper import with_paper
 from diagvib.results.table import markdown_table
 
 TITLES = {
@@ -155,3 +154,8 @@ def _text(metric: str, value: float | None) -> str:
         return "-"
     signed = metric not in ("in1k_accuracy", "p_carton", "p_carton_factor", "carton_rank")
     return f"{value:+.2f}" if signed else f"{value:.2f}"
+
+
+def with_paper(names: list[str], ours: list[str], theirs: list[str]) -> list[list[str]]:
+    """A line of texts and, below it, the paper's, if it has any."""
+    return [[*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else [])]

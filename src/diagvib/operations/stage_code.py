@@ -10,6 +10,7 @@ from diagvib.settings.baselines import load_settings, network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import scenes, study_of
 from diagvib.settings.jobs import stage_settings
+from diagvib.studies.needs import metric_set_modules
 from diagvib.studies.study import study_files
 from diagvib.training import code_digest
 
@@ -45,6 +46,7 @@ def stage_code(
         entries += code_digest.baseline_entries(settings)
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):
+        entries += metric_set_modules().values()
         entries += map(Path, study_files(config.studies_from))
     return _code(stage, tuple(entries))
 

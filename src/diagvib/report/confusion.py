@@ -8,20 +8,20 @@ import pandas as pd
 
 from diagvib.report.figure import Figure, Material
 from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure, styled
-from diagvib.results.average import guessed_confusion
-from diagvib.results.average_methods import AVERAGE_TITLE
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
+from diagvib.results.tables import metrics_of
 
 
 def confusion_figures(material: Material) -> Iterator[Figure]:
-    average, known = material.frames["average"], material.known
+    average, known = metrics_of(material.frames, "average"), material.known
     for study in known.judged_by("average", material.studies):
         title = f"{known.title(study)}: wrong predictions of a class that the cue points to"
         yield Figure(
             f"confusion/{study}",
             title,
             partial(confusion_bars, average, study, known),
-            AVERAGE_TITLE,
+            METRIC_SET.title,
         )
 
 

@@ -19,15 +19,16 @@ from diagvib.report.style import (
     new_panels,
     styled,
 )
+from diagvib.reproduction.published import PAPER_CUES
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.paper import PAPER_CUES
+from diagvib.results.tables import metrics_of
 
 CURVES = "From no shortcut to nothing but the shortcut"
 
 
 def curve_figures(material: Material) -> Iterator[Figure]:
     frames, known = material.frames, material.known
-    metrics, reference = frames["metrics"], frames["reference"]
+    metrics, reference = metrics_of(frames, "shortcut"), frames["reference"]
     titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     # With a single cue, FAMin equals FAAvg.
     for metric in titles if metrics["cues"].max() > 1 else ["faavg"]:
@@ -62,7 +63,7 @@ def study_curves(
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline,
     bands of one stderr.
 
-    metrics: the table of `shortcut.metrics_table`. Studies that are not configured are left out of
+    metrics: the rows of the set `shortcut` in the table `metrics`. Studies that are not configured are left out of
     the axis; a missing point is a cross on the axis, an incomplete one hollow. reference: the table
     of `reference.reference_table`; where it has a row, the range of the paper's nine is a grey band
     and its resnet18 a dashed line. None if fewer than two studies of the route are configured.

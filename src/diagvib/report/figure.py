@@ -9,7 +9,7 @@ import pandas as pd
 
 from diagvib.report.style import Drawing
 from diagvib.results.known_studies import KnownStudies, known_studies
-from diagvib.results.shortcut import telling_bindings
+from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.results.tables import read_tables
 
 

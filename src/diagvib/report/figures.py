@@ -17,7 +17,7 @@ from diagvib.report.sheets import sheet_figures
 from diagvib.report.style import HELD_OUT, save_figure
 from diagvib.report.training import training_figures
 from diagvib.report.visualisation_sheets import visualisation_figures
-from diagvib.results.tables import source_note
+from diagvib.reproduction.comparability import source_note
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the
 # same time.

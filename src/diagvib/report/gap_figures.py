@@ -29,10 +29,11 @@ from diagvib.report.style import (
     new_figure,
     styled,
 )
-from diagvib.results.gap_methods import GAPS_TITLE
-from diagvib.results.gaps import CUE_GAPS, GAPS
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.paper import interval
+from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.gaps import CUE_GAPS, GAPS
+from diagvib.results.tables import metrics_of
+from diagvib.results.texts import interval
 
 # The words and the look of a bar by its verdict; an ERM has none.
 _HOLLOW = {"facecolor": "none", "edgecolor": MUTED, "linewidth": 0.9}
@@ -56,7 +57,7 @@ def gap_figures(material: Material) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
     known = material.known
-    tables = material.frames["gaps"], material.frames["whac_a_mole"]
+    tables = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
     for study in tables[0]["study"].unique():
         bindings = bindings_of(tables[0], study)
         for binding in bindings:
@@ -64,7 +65,7 @@ def gap_figures(material: Material) -> Iterator[Figure]:
                 f"gaps/{study}_{binding or 'all'}",
                 f"{_about(study, binding, known)}: gaps of every method",
                 partial(gap_bars, *tables, study, binding, known),
-                GAPS_TITLE,
+                METRIC_SETS["gaps"].title,
                 f"{known.studies[study].meaning}. {_CAPTION}",
                 folded=binding != bindings[0],
             )
@@ -72,7 +73,7 @@ def gap_figures(material: Material) -> Iterator[Figure]:
             f"gaps/pareto_{study}",
             f"{known.title(study)}: what a narrower gap costs",
             partial(gap_pareto, *tables, study, bindings[0], known),
-            GAPS_TITLE,
+            METRIC_SETS["gaps"].title,
             "Filled: no other method is as good in both.",
         )
 

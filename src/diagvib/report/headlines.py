@@ -4,7 +4,7 @@ import pandas as pd
 
 from diagvib.report.style import accuracy_colours
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.shortcut import telling_bindings
+from diagvib.results.metric_sets.shortcut import telling_bindings
 from diagvib.studies.study import Headline
 
 

@@ -22,8 +22,7 @@ from diagvib.report.style import (
     styled,
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
-from diagvib.results.shortcut import OOD
-from diagvib.results.shown import matrix_columns
+from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
 
 
 def heat_map_figures(material: Material) -> Iterator[Figure]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from diagvib.results.gaps import BASELINE, CUE_GAPS, REFERENCE
 from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.gaps import BASELINE, CUE_GAPS, REFERENCE
 from diagvib.results.uncertainty import FEWEST
 
 # From least to most; a single cue comes before all cues.

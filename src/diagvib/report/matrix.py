@@ -7,9 +7,8 @@ from diagvib.report.figure import Material
 from diagvib.report.heat_maps import without_cues
 from diagvib.report.style import accuracy_colours
 from diagvib.results.known_studies import KnownStudies, sample_of
-from diagvib.results.paper import percent
-from diagvib.results.shortcut import OOD
-from diagvib.results.shown import matrix_columns
+from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
+from diagvib.results.texts import percent
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
 

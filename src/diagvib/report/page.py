@@ -23,31 +23,31 @@ from diagvib.report.sheets import PICTURES
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_stops
 from diagvib.report.training import TRAINING
 from diagvib.report.visualisation_sheets import INSIDE
-from diagvib.results.accuracy import ACCURACY_TITLE
-from diagvib.results.average_methods import AVERAGE_TITLE
-from diagvib.results.comparability import protocol_differences
-from diagvib.results.gap_methods import GAPS_TITLE
-from diagvib.results.paper import PAPER_CUES, describe_missing
-from diagvib.results.selection_average import RULES_TITLE
-from diagvib.results.shown import REFERENCE, VERDICT, shown_tables
+from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
+from diagvib.reproduction.published import PAPER_CUES
+from diagvib.reproduction.shown import REFERENCE, VERDICT
+from diagvib.reproduction.tabulate import shown_tables
+from diagvib.reproduction.verdicts import LEAST_SAMPLES, MARGIN
+from diagvib.results import selection
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.table import Table, by_section, html
-from diagvib.results.tables import scratch_note, source_note
-from diagvib.results.verdicts import LEAST_SAMPLES, MARGIN
+from diagvib.results.tables import metrics_of
+from diagvib.results.texts import describe_missing
 
 NUMBERS, MATRIX = "In numbers", "Target by cue"
 # The sections in their order, by the name of their macro in the template, if they have one. Others
 # follow.
 SECTIONS = {
-    "gaps": GAPS_TITLE,
+    "gaps": METRIC_SETS["gaps"].title,
     "results": NUMBERS,
     "verdict": VERDICT,
     "reference": REFERENCE,
     "pictures": PICTURES,
     "curves": CURVES,
     "matrices": MATRIX,
-    "average": AVERAGE_TITLE,
-    "rules": RULES_TITLE,
-    "groups": ACCURACY_TITLE,
+    "average": METRIC_SETS["average"].title,
+    "rules": selection.TITLE,
+    "groups": METRIC_SETS["accuracy"].title,
     "training": TRAINING,
     "visualisations": INSIDE,
 }
@@ -141,11 +141,11 @@ def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
         if figure.section:
             of(figure.section).figures.append(figure)
     parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about, []
-    gaps, whac = material.frames["gaps"], material.frames["whac_a_mole"]
+    gaps, whac = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
     for study in gaps["study"].unique()[:1]:
         binding = bindings_of(gaps, study)[0]
         methods = judged_methods(gaps, whac, study, binding)
-        parts[GAPS_TITLE].found = list(gap_sentences(methods, study, binding, material.known))
+        parts[SECTIONS["gaps"]].found = list(gap_sentences(methods, study, binding, material.known))
     p = material.frames["p_matrix"]
     own = {NUMBERS: material.known.headline(p["study"]), MATRIX: len(p)}
     return [

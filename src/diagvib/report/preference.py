@@ -24,8 +24,8 @@ from diagvib.report.style import (
     styled,
 )
 from diagvib.report.training import TRAINING
-from diagvib.results.gap_methods import GAPS_TITLE
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import follows
 from diagvib.results.tables import read_preferences
 
@@ -47,7 +47,7 @@ def preference_figures(material: Material) -> Iterator[Figure]:
                 f"preference/{study}",
                 f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
                 partial(_draw, material.tables, study, known),
-                GAPS_TITLE if of_gaps else TRAINING,
+                METRIC_SETS["gaps"].title if of_gaps else TRAINING,
                 _CAPTION,
                 folded=not of_gaps,
             )

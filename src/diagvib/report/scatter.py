@@ -17,9 +17,9 @@ from diagvib.report.style import (
     new_figure,
     styled,
 )
+from diagvib.reproduction.shown import VERDICT
+from diagvib.reproduction.verdicts import COMPARED, DECIDED
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.shown import VERDICT
-from diagvib.results.verdicts import COMPARED, DECIDED
 
 
 def scatter_figures(material: Material) -> Iterator[Figure]:

@@ -1,26 +1,17 @@
-"""Results. The names of the tables' files are here, so that reading them imports neither pandas nor
-scipy."""
+"""Results. The names of the tables' files are here, so that rules need not import pandas."""
 
 # The tidy tables, each as CSV and as Parquet.
 TIDY = (
     "runs",
-    "p_matrix",
     "metrics",
-    "contrasts",
-    "comparison",
-    "summary",
-    "agreement",
-    "reference",
+    "p_matrix",
     "overall",
     "baselines",
-    "selection",
-    "accuracy",
-    "gaps",
     "whac_a_mole",
-    "gap_methods",
-    "average",
-    "average_methods",
-    "selection_average",
+    "selection",
+    "comparison",
+    "agreement",
+    "reference",
     "run_times",
 )
 

@@ -12,9 +12,9 @@ from diagvib.foundation.files import write_text
 from diagvib.foundation.progress import print_wide
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metrics import Estimate, estimate
-from diagvib.results.paper import describe_missing, interval, percent, points
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.table import markdown_table
+from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import FEWEST, sample_interval
 from diagvib.scenes import load_scene
 from diagvib.studies.binding import read_binding

@@ -8,15 +8,11 @@ import pandas as pd
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.results.average import run_averages
 from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
-from diagvib.results.gaps import run_gaps
 from diagvib.results.known_studies import KnownStudies, sample_of
+from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.scenes import load_scene
 from diagvib.studies.study import Study
-
-# Sets of metrics that give a run further numbers, in addition to the accuracies of its groups.
-_OF_RUNS = {"gaps": run_gaps, "average": lambda runs, cells, known: run_averages(runs, cells)}
 
 
 def evaluate(
@@ -78,9 +74,10 @@ def evaluate(
         **groups,
         "worst_cell": float(worst_cell(cells, RUN_KEYS)["accuracy"].iloc[0]),
     }
-    own = _OF_RUNS.get(known.studies[study].metrics) if split == "test" else None
-    if own:
-        values = own(pd.DataFrame([{**run, **groups}]), cells, known).iloc[0].drop(RUN_KEYS)
+    if split == "test":
+        own = METRIC_SETS[known.studies[study].metrics]
+        values = own.of_run(pd.DataFrame([{**run, **groups}]), cells, known)
+        values = values.drop(columns=RUN_KEYS).iloc[0]
         found |= {name: float(value) for name, value in values.items() if not np.isnan(value)}
     return found
 

@@ -72,7 +72,8 @@ class KnownStudies:
         return self.studies[study].title if study in self.studies else study
 
     def chance(self, study: str) -> float:
-        """The chance level of a study; as `metrics.CHANCE`, which is that of three classes."""
+        """The chance level of a study: guessing gives the mean over classes 1/n, however frequent each
+        of the n classes is in a test group."""
         return 1 / self.studies[study].roles[TARGET]
 
     def groups(self, studies: Iterable[str]) -> list[str]:

@@ -10,88 +10,31 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.files import write_json
-from diagvib.results.verdicts import DECIDED
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets import METRIC_SETS
 
 DIGITS = 4
 
 
-def write_scores(tables: dict[str, pd.DataFrame], out: Path) -> None:
-    """One JSON file for each baseline and study of the sets `shortcut`, `accuracy`, `gaps` and
-    `average`.
-
-    tables: from `tables.make_tables`.
-    """
+def write_scores(metrics: pd.DataFrame, known: KnownStudies, out: Path) -> None:
+    """One JSON file for each baseline and study. metrics: the tidy table."""
     Path(out).mkdir(parents=True, exist_ok=True)  # a stage's output, even if empty
-    for name, scores in (
-        ("metrics", score),
-        ("accuracy", accuracy_score),
-        ("gaps", gaps_score),
-        ("average", average_score),
-    ):
-        for baseline, study in (
-            tables[name][["baseline", "study"]].drop_duplicates().itertuples(index=False)
-        ):
-            if study:
-                write_json(Path(out) / baseline / f"{study}.json", scores(tables, baseline, study))
+    for (baseline, study), own in metrics.groupby(["baseline", "study"], sort=False):
+        if study:
+            names = METRIC_SETS[own["metric_set"].iloc[0]].names(study, known)
+            write_json(Path(out) / baseline / f"{study}.json", scores(own, names))
 
 
-def accuracy_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """Each test group's mean per-class accuracy and worst cell, `{group}_{metric}`, mean over the
-    bindings; left out if one of these has none."""
-    own = tables["accuracy"]
-    own = own[(own["baseline"] == baseline) & (own["study"] == study) & (own["environment"] == "")]
-    values = own.groupby(["group", "metric"], sort=False)["mean"].agg(_of_all).dropna()
-    return {
-        f"{group}_{metric}": round(float(value), DIGITS)
-        for (group, metric), value in values.items()
-    }
-
-
-def _of_all(means: pd.Series) -> float:
-    return means.mean(skipna=False)
-
-
-def gaps_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """In-distribution accuracy, gaps and worst group, mean over the bindings as in the table."""
-    return _over_bindings(tables["gaps"], baseline, study)
-
-
-def average_score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """Accuracies on the test and the training environments, worst cell and confusion, mean over the
-    bindings as in the table."""
-    return _over_bindings(tables["average"], baseline, study)
-
-
-def _over_bindings(own: pd.DataFrame, baseline: str, study: str) -> dict[str, float]:
-    """The rows without a binding, which are over the samples that have all bindings; or the only
-    binding's."""
-    own = own[(own["baseline"] == baseline) & (own["study"] == study)]
-    values = (
-        own[own["binding"].eq("") | (own["binding"].nunique() == 1)]
-        .set_index("metric")["mean"]
-        .dropna()
-    )
-    return {metric: round(float(value), DIGITS) for metric, value in values.items()}
-
-
-def score(tables: dict[str, pd.DataFrame], baseline: str, study: str) -> dict[str, float]:
-    """FAAvg, FAMin and in-distribution accuracy, averaged over the target factors, and the
-    agreement with the paper.
-
-    agreeing: share of the decided cells of the paper's tables, decided: their number. What one of
-    the factors has no value of is left out.
-    """
-    own = {
-        name: table[(table["baseline"] == baseline) & (table["study"] == study)]
-        for name, table in tables.items()
-        if name in ("metrics", "comparison")
-    }
-    values = own["metrics"].groupby("metric", sort=False)["mean"].agg(_of_all).dropna().to_dict()
-    verdicts = own["comparison"]["verdict"]
-    decided = verdicts[verdicts.isin(DECIDED)]
-    if len(decided):
-        values |= {"agreeing": (decided == "agrees").mean(), "decided": len(decided)}
-    return {
-        name: round(float(value), DIGITS) if name != "decided" else value
-        for name, value in values.items()
-    }
+def scores(own: pd.DataFrame, names: list[str]) -> dict[str, float]:
+    """Each metric, mean over the target factors, and over the bindings as in the table; left out if
+    one of the factors has none. Where a paper has numbers: agreeing, the share of the decided cells
+    that agree, and decided, their number."""
+    mean = own["binding"].eq("") | (own["binding"].nunique() == 1)
+    values = own[mean & own["metric"].isin(names)].groupby("metric", sort=False)["mean"]
+    values = values.agg(lambda means: means.mean(skipna=False)).dropna()
+    found = {metric: round(float(value), DIGITS) for metric, value in values.items()}
+    decided = own["verdict"].isin(["agrees", "differs"])
+    if decided.any():
+        agreeing = (own.loc[decided, "verdict"] == "agrees").mean()
+        found |= {"agreeing": round(float(agreeing), DIGITS), "decided": int(decided.sum())}
+    return found

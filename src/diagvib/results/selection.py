@@ -1,20 +1,36 @@
-"""What other selection rules would have given, from the test accuracies that runs recorded after
-every epoch (`training.track_test`). Nothing is trained again."""
+"""Test accuracies under each selection rule, had it chosen the epoch of the runs, or the trial and
+the epoch of random searches: from the accuracies that runs recorded after every epoch
+(`training.track_test`). Nothing is trained again."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from diagvib.results.gaps import describe
+from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.average import mean_over_studies
+from diagvib.results.metric_sets.metric_set import (
+    KEYS,
+    NUMBERS,
+    concatenated,
+    describe,
+    of_all_bindings,
+    over_samples,
+    pivot,
+)
+from diagvib.results.metric_sets.shortcut import ID, METRIC_TITLES, OOD
 from diagvib.results.metrics import accuracy_array, faavg, famin
-from diagvib.results.read_runs import NOTED
-from diagvib.training.selection_rules import LAST, ORACLE, TESTED, kept_epochs
+from diagvib.results.read_runs import Collected
+from diagvib.results.table import Table
+from diagvib.results.texts import percent, points
+from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_epochs
 
-# The oracle looks at the test images: not a result, but an upper bound for all rules.
-HISTORY = [*NOTED, "id_accuracy", "ood_accuracy"]
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
-RULES = ["val_loss", "val_accuracy", LAST, ORACLE]
+# The rules for studies judged by `shortcut`.
+PLAIN = ["val_loss", "val_accuracy", LAST, ORACLE]
 _NAMES = {
     "val_loss": "lowest validation loss",
     "val_accuracy": "highest validation accuracy",
@@ -23,95 +39,172 @@ _NAMES = {
     "val_worst_group": "best worst group",
     "val_environment_accuracy": "highest training-domain accuracy",
 }
-_COLUMNS = [
-    "rule",
-    "study",
-    "baseline",
-    "selection",
-    "target",
-    "metric",
-    "mean",
-    "stderr",
-    "n",
-    "expected",
-    "change",
+COLUMNS = ["over", "rule", *KEYS, "metric", *NUMBERS, "change", "trial"]
+TITLE = "Accuracy under each selection rule"
+ABOUT = [
+    "Accuracy where the cue misleads if the rule had chosen the epoch of each run (in random searches: the trial and "
+    "its epoch), in percent: mean ± standard error over the dataset samples. In brackets: the change from the rule as "
+    "run, in points, or the trial. The oracle looks at the test images: it is not a result but an upper bound for every "
+    "rule."
 ]
+_OVER = {"runs": "Runs", "trials": "Random searches"}
+# What is read of a random search's training runs.
+_SEARCHED = ("baseline", "study", "binding", "sample", "trial", "rule", TESTED, "chosen")
 
 
 def selection_table(
-    frame: pd.DataFrame,
-    epochs: Sequence[np.ndarray | None],
-    baselines: Mapping[str, dict],
-    history: Sequence[str] = HISTORY,
+    collected: Collected, searched: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]
 ) -> pd.DataFrame:
-    """FAAvg and FAMin as run, and had each of the RULES chosen the epoch; no rows if no run
-    recorded its test accuracies.
+    """A row per rule, study, baseline and metric, for runs and for random searches.
 
-    frame: from `read_runs.collect_runs`; epochs: float[epochs, history] of each of its rows, None
-    for missing runs; baselines: name -> settings. All rules use the same runs, those that recorded
-    them. Without cues: P_i on the only group, as faavg. Columns: rule (AS_RUN or one of the RULES),
-    study, baseline, selection (the baseline's own rule), target, metric (faavg | famin), mean,
-    stderr, n, expected, change (from AS_RUN).
+    searched: from `read_searches`. COLUMNS: over (runs | trials); rule, also AS_RUN. On studies
+    judged by `shortcut`: faavg and famin of each target, and change, the difference from AS_RUN. On
+    those judged by `average`: the accuracy of each binding, and means as in the table `metrics`;
+    trial, the one that a search would choose. All rules use the same runs: those that recorded
+    their test accuracies. A baseline without any has no rows.
     """
-    if not len(frame):
-        return pd.DataFrame(columns=_COLUMNS)
-    paired = frame["cue"] != ""
-    tested = np.where(paired, "ood_accuracy", "id_accuracy")
-    as_run = np.where(paired, frame["ood_accuracy"], frame["id_accuracy"])
-    chosen = [
-        _accuracies(own, list(history), column, value)
-        for own, column, value in zip(epochs, tested, as_run, strict=True)
+    values = run_values(collected, known)
+    studies = {name: known.judged_by(name, values["study"]) for name in ("shortcut", "average")}
+    plain, several = (values[values["study"].isin(own)] for own in studies.values())
+    chosen = searched[
+        searched["baseline"].isin(collected.frame["baseline"]) & searched["chosen"].astype(bool)
     ]
-    chosen = pd.DataFrame(chosen, columns=[AS_RUN, *RULES], index=frame.index, dtype=float)
+    trials = _means(_searched_values(chosen), baselines).assign(over="trials")
+    keys = ["baseline", "study", "rule"]
+    trial = chosen.drop_duplicates(keys).set_index(keys)["trial"]
+    trials["trial"] = trial.reindex(pd.MultiIndex.from_frame(trials[keys])).to_numpy(float)
+    runs = pd.DataFrame(_over_cues(plain, baselines), columns=COLUMNS)
+    parts = [runs, _means(several, baselines).assign(over="runs"), trials]
+    return concatenated(parts, COLUMNS).reindex(columns=COLUMNS)
+
+
+def run_values(collected: Collected, known: KnownStudies) -> pd.DataFrame:
+    """RUN_KEYS, and each run's test accuracy by rule: on `ood`, without cues on `id`."""
+    frame, history = collected.frame, collected.history
     rows = []
-    for (study, baseline, target), runs in frame.groupby(
+    for keys, epochs in zip(
+        frame[RUN_KEYS].to_dict("records"), collected.selectable(), strict=True
+    ):
+        column = f"{OOD if keys['cue'] else ID}_accuracy"
+        there = epochs is not None and column in history
+        tested = epochs[:, history.index(column)] if there else np.full(1, np.nan)
+        kept = {}
+        if len(epochs := epochs[~np.isnan(tested)] if there else ()):
+            columns = dict(zip(history, epochs.T, strict=True)) | {
+                TESTED: tested[~np.isnan(tested)]
+            }
+            kept = {rule: columns[TESTED][at] for rule, at in kept_epochs(columns).items()}
+        rows.append(keys | kept)
+    found = pd.DataFrame(rows, columns=[*RUN_KEYS, *RULES])
+    as_run = [frame.get(f"{group}_accuracy", np.nan) for group in (OOD, ID)]
+    as_run = np.where(frame["cue"] != "", *as_run)
+    recorded = found[list(RULES)].notna().any(axis=1)
+    return found.assign(**{AS_RUN: np.where(recorded, as_run, np.nan)})
+
+
+def _over_cues(values: pd.DataFrame, baselines: Mapping[str, dict]) -> Iterator[dict]:
+    for (study, baseline, target), runs in values.groupby(
         ["study", "baseline", "target"], sort=False
     ):
-        if (own := chosen.loc[runs.index]).notna().any(axis=None):
-            about = {
-                "study": study,
-                "baseline": baseline,
-                "selection": describe(baseline, baselines)["selection"],
-                "target": target,
-            }
-            rows += [
-                {"rule": rule, **about, **row} for rule in own for row in _reduced(runs, own, rule)
-            ]
-    return pd.DataFrame(rows, columns=_COLUMNS)
+        if runs[AS_RUN].isna().all():
+            continue
+        as_run = accuracy_array(runs, runs[AS_RUN])
+        about = {"over": "runs", "study": study, "target": target, "binding": "", "cue": ""}
+        about |= describe(baseline, baselines)
+        for rule in (AS_RUN, *PLAIN):
+            acc = accuracy_array(runs, runs[rule])
+            # With a single cue, both metrics are the same.
+            for metric, reduce in (("faavg", faavg), ("famin", famin))[: min(acc.shape[1], 2)]:
+                mean, stderr, n = reduce(acc)
+                yield about | {
+                    "rule": rule,
+                    "metric": metric,
+                    "mean": mean,
+                    "stderr": stderr,
+                    "n": n,
+                    "expected": len(acc),
+                    "change": mean - reduce(as_run).mean,
+                }
 
 
-def _accuracies(
-    epochs: np.ndarray | None, history: list[str], column: str, as_run: float
-) -> dict[str, float]:
-    """An accuracy by rule; empty if the run did not record it."""
-    if epochs is None:
-        return {}
-    epochs = epochs[~np.isnan(epochs[:, history.index(column)])]
-    if not len(epochs):
-        return {}
-    tested = epochs[:, history.index(column)]
-    kept = kept_epochs({**dict(zip(history, epochs.T, strict=True)), TESTED: tested})
-    return {AS_RUN: as_run, **{rule: tested[kept[rule]] for rule in RULES if rule in kept}}
+def _means(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
+    """The mean accuracy of each rule that was recorded, by binding, study and over all."""
+    rules = [rule for rule in RULES if rule in values and values[rule].notna().any()]
+    noted = values[rules].notna().any(axis=1)
+    noted = noted.groupby([values["study"], values["baseline"]]).transform("any")
+    values = values[noted.astype(bool)]
+    rows = concatenated(
+        [over_samples(values, rules, baselines, {}), mean_over_studies(values, rules, baselines)],
+        [*KEYS, "metric", *NUMBERS],
+    )
+    return rows.rename(columns={"metric": "rule"}).assign(metric="accuracy")
 
 
-def _reduced(runs: pd.DataFrame, chosen: pd.DataFrame, rule: str) -> list[dict]:
-    """The metrics of one (study, baseline, target) by a rule. chosen: these runs' accuracies, a
-    column per rule."""
-    acc, as_run = (accuracy_array(runs, chosen[of]) for of in (rule, AS_RUN))
-    rows = []
-    for metric, reduce in (("faavg", faavg), ("famin", famin))[: 1 if acc.shape[1] == 1 else 2]:
-        mean, stderr, n = reduce(acc)
-        rows.append(
-            {
-                "metric": metric,
-                "mean": mean,
-                "stderr": stderr,
-                "n": n,
-                "expected": len(acc),
-                "change": mean - reduce(as_run).mean,
-            }
+def _searched_values(own: pd.DataFrame) -> pd.DataFrame:
+    """The same for searches: of the trial that each rule would choose. own: the chosen rows of
+    `read_searches`."""
+    roles = own["binding"].str.split("-", n=1, expand=True).reindex(columns=[0, 1]).fillna("")
+    keyed = own.assign(target=roles[0], cue=roles[1])
+    return keyed.pivot(index=RUN_KEYS, columns="rule", values=TESTED).reset_index()
+
+
+def read_searches(folder: Path | None) -> pd.DataFrame:
+    """The results of random searches that `diagvib tune` has written to a folder, if any, all
+    baselines together.
+
+    DiagvibError for a file that cannot be read; tables of grids are skipped.
+    """
+    parts = []
+    for path in sorted(Path(folder).glob("*.csv")) if folder else ():
+        try:
+            table = pd.read_csv(path)
+        except (OSError, ValueError) as error:
+            raise DiagvibError(
+                f"{path}: not readable ({one_line(error)}); delete it and run `snakemake tuned` again"
+            ) from None
+        if set(_SEARCHED) <= set(table):
+            parts.append(table.loc[table["rule"].notna(), list(_SEARCHED)])
+    return concatenated(parts, _SEARCHED)
+
+
+def selection_tables(selection: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
+    """For readers: of studies judged by `shortcut` a table for each metric; of those judged by
+    `average` one of runs and one of random searches."""
+    plain = selection[selection["metric"] != "accuracy"]
+    for metric, rows in plain[plain["rule"] != plain["selection"]].groupby("metric", sort=False):
+        factors = [f for f in known.factors(rows["study"]) if f in set(rows["target"])]
+        names = [rule_name(*keys) for keys in zip(rows["rule"], rows["selection"], strict=True)]
+        rows = rows.assign(study=rows["study"].map(known.title), named=names)
+        lines = pivot(rows, ["study", "baseline", "named"], "target", factors, _changed)
+        heads = ["study", "baseline", "rule", *factors]
+        yield Table(
+            f"selection_{metric}",
+            METRIC_TITLES[metric],
+            heads,
+            lines,
+            [],
+            TITLE,
+            ABOUT,
+            folded=True,
         )
-    return rows
+    for over, rows in selection[selection["metric"] == "accuracy"].groupby("over", sort=False):
+        rules = [rule for rule in RULES if rule in set(rows["rule"])]
+        rows = of_all_bindings(rows)
+        rows = rows.assign(study=[known.title(name) if name else "mean" for name in rows["study"]])
+        labels = ["study", "baseline", "method", "supervision", "binding"]
+        lines = pivot(rows, labels, "rule", rules, _with_trial)
+        heads = [*labels, *(RULES[rule] for rule in rules)]
+        yield Table(f"selection_{over}", _OVER[over], heads, lines, [], TITLE, ABOUT)
+
+
+def _changed(row: Mapping) -> str:
+    text = percent(row["mean"], row["stderr"], row["n"], row["expected"])
+    return text if row["rule"] == AS_RUN or row["n"] == 0 else f"{text} ({points(row['change'])})"
+
+
+def _with_trial(row: Mapping) -> str:
+    text = percent(row["mean"], row["stderr"], row["n"], row["expected"])
+    return text if row["trial"] != row["trial"] else f"{text} (trial {int(row['trial'])})"
 
 
 def rule_name(rule: str, selection: str) -> str:

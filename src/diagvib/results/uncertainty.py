@@ -6,10 +6,7 @@ configured), and another sample would have the same ones. So every statement is 
 these bindings in a new dataset sample, and its uncertainty is the spread of the samples' means.
 """
 
-from itertools import combinations
-
 import numpy as np
-import pandas as pd
 from scipy.special import betaincinv, stdtrit
 
 from diagvib.results.metrics import estimate
@@ -105,7 +102,7 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
     low, high = sample_interval(*means)
     seen = (both[0] - both[1])[there]
     return {
-        "difference": _mean(seen, means[0] - means[1]) if there.any() else np.nan,
+        "difference": overall_mean(seen, means[0] - means[1]) if there.any() else np.nan,
         "low": low,
         "high": high,
         "samples": int(there.any(axis=1).sum()),
@@ -113,54 +110,6 @@ def paired_difference(first: np.ndarray, second: np.ndarray) -> dict:
     }
 
 
-def _mean(seen: np.ndarray, means: np.ndarray) -> float:
+def overall_mean(seen: np.ndarray, means: np.ndarray) -> float:
     """Every sample has equal weight; if `sample_means` cannot compare them, every run has."""
     return float(seen.mean() if np.isnan(means).any() else means.mean())
-
-
-def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
-    """`ood` accuracy (without cues: `id`) for one study and baseline: rows samples, columns
-    bindings, NaN for missing runs."""
-    column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
-    return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
-
-
-def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
-    """Each baseline's mean over all samples and bindings of a study: mean, low, high (95 %), n
-    runs, expected runs."""
-    rows = []
-    for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
-        values = accuracy_by_binding(runs).to_numpy()
-        there, means = ~np.isnan(values), sample_means(values)
-        low, high = sample_interval(means)
-        rows.append(
-            {
-                "study": study,
-                "baseline": baseline,
-                "mean": _mean(values[there], means) if there.any() else np.nan,
-                "low": low,
-                "high": high,
-                "n": int(there.sum()),
-                "expected": len(runs),
-                "samples": int(there.any(axis=1).sum()),
-                "bindings": int(there.any(axis=0).sum()),
-            }
-        )
-    columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
-    """All pairs of baselines on every study, paired by dataset: `paired_difference`."""
-    rows = []
-    for study, runs in frame.groupby("study", sort=False):
-        own = {
-            baseline: accuracy_by_binding(rows)
-            for baseline, rows in runs.groupby("baseline", sort=False)
-        }
-        for first, second in combinations(own, 2):
-            a, b = own[first].align(own[second])
-            about = {"study": study, "first": first, "second": second}
-            rows.append(about | paired_difference(a.to_numpy(), b.to_numpy()))
-    columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
-    return pd.DataFrame(rows, columns=columns)

@@ -25,12 +25,18 @@ GAP_GROUPS = {
     (False, False): "neither",
 }
 
+# The sets of metrics that a study may name. Each is a module of that name.
 METRICS = {
     "shortcut": Needs(("id", "ood")),
     "accuracy": Needs((), others=True),
     "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
     "average": Needs(("id", "ood"), cues=1, misled=True),
 }
+
+
+def metric_set_modules() -> dict[str, str]:
+    """The module of each set of metrics, by its name."""
+    return {name: f"diagvib.results.metric_sets.{name}" for name in METRICS}
 
 
 def check_needs(metrics: str, cues: Sequence[str], groups: Sequence[str]) -> None:

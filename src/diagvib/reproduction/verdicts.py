@@ -7,9 +7,9 @@ The rule, its reasons and the scores of wrong reproductions: docs/agreement.md.
 import numpy as np
 import pandas as pd
 
-from diagvib.results.comparability import judge_runs
+from diagvib.reproduction.comparability import judge_runs
+from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.paper import PAPER_CUES, read_paper_tables
 from diagvib.results.uncertainty import half_width
 
 COMPARED = ("agrees", "differs", "cannot tell")
@@ -43,7 +43,6 @@ COLUMNS = [
 
 def comparison_table(
     metrics: pd.DataFrame,
-    contrasts: pd.DataFrame,
     frame: pd.DataFrame,
     settings: dict,
     judged: dict | None = None,
@@ -52,17 +51,19 @@ def comparison_table(
     """One row per number of the paper: ours, difference, uncertainty (half a 95 % interval),
     verdict, reason.
 
-    metrics, contrasts: the tables of `shortcut.metrics_table` and `shortcut.contrasts_table`;
-    frame: from `read_runs.collect_runs`; settings: the configuration; judged: from
+    metrics: the rows of the set `shortcut` in the table `metrics`; frame: from
+    `read_runs.collect_runs`; settings: the configuration; judged: from
     `comparability.judge_runs`, by default for the configuration; paper: the numbers to compare
-    with, by default `paper.read_paper_tables`. A cell agrees if the full interval of its difference
+    with, by default `published.read_paper_tables`. A cell agrees if the full interval of its difference
     lies within MARGIN; it differs if the interval does not and excludes zero; otherwise, or with
     fewer than LEAST_SAMPLES samples, the verdict is "cannot tell". `reason` says why a cell has no
     verdict, or what its verdict rests on; `mentions` how its training differs although it is
     compared.
     """
     paper = read_paper_tables() if paper is None else paper
-    rows = paper.merge(_ours(metrics, contrasts), on=KEYS, how="left")
+    ours = metrics[[*KEYS, "mean", "stderr", "n", "expected", "cues"]]
+    ours = ours.astype({"mean": float, "stderr": float}).rename(columns={"mean": "ours"})
+    rows = paper.merge(ours, on=KEYS, how="left")
     rows["paper_stderr"] = np.where(
         rows["spread_kind"] == "std",
         rows["paper_spread"] / np.sqrt(PAPER_SAMPLES),
@@ -94,18 +95,6 @@ def comparison_table(
     rows = rows.rename(columns={"paper_mean": "paper"})
     rows.loc[~rows["verdict"].isin(COMPARED), ["difference", "uncertainty"]] = np.nan
     return rows[COLUMNS]
-
-
-def _ours(metrics: pd.DataFrame, contrasts: pd.DataFrame) -> pd.DataFrame:
-    change = contrasts.assign(stderr=contrasts["std"] / np.sqrt(contrasts["n"]))
-    columns = [*KEYS, "mean", "stderr", "n", "expected", "cues"]
-    both = [
-        table[columns].astype({"mean": float, "stderr": float})
-        for table in (metrics, change)
-        if len(table)
-    ]
-    rows = pd.concat(both) if both else pd.DataFrame(columns=columns)
-    return rows.rename(columns={"mean": "ours"})
 
 
 def _uncertainty(rows: pd.DataFrame) -> np.ndarray:

@@ -8,8 +8,8 @@ from itertools import chain
 
 import pandas as pd
 
-from diagvib.results.paper import PAPER_CUES, read_paper_tables
-from diagvib.results.verdicts import COMPARED
+from diagvib.reproduction.published import PAPER_CUES, read_paper_tables
+from diagvib.reproduction.verdicts import COMPARED
 
 # Represents the nine where only one is named: the authors published its settings.
 FIRST = "resnet18"
@@ -17,24 +17,18 @@ KEYS = ["study", "baseline", "target", "metric"]
 REFERENCE = [*KEYS, "ours", "paper_low", "paper_high", "paper_resnet18", "protocol"]
 
 
-def reference_table(
-    metrics: pd.DataFrame, contrasts: pd.DataFrame, comparison: pd.DataFrame, judged: dict
-) -> pd.DataFrame:
+def reference_table(metrics: pd.DataFrame, comparison: pd.DataFrame, judged: dict) -> pd.DataFrame:
     """The numbers of baselines without a compared cell, each next to the range of the paper's nine.
 
-    metrics, contrasts: as of `shortcut.metrics_table` and `shortcut.contrasts_table`; comparison:
-    of `verdicts.comparison_table`; judged: of `comparability.judge_runs`. Only averages over the
+    metrics: the rows of the set `shortcut` in the table `metrics`; comparison: of
+    `verdicts.comparison_table`; judged: of `comparability.judge_runs`. Only averages over the
     paper's cues. Columns: REFERENCE; protocol: what differed from the paper's.
     """
     compared = set(comparison.loc[comparison["verdict"].isin(COMPARED), "baseline"])
-    columns = [*KEYS, "mean", "n", "cues"]
-    ours = pd.concat(
-        [table[columns] for table in (metrics, contrasts) if len(table)] or [metrics[columns]]
-    )
     paper = read_paper_tables().groupby(["study", "target", "metric"], sort=False)
     paper = {key: rows.set_index("baseline")["paper_mean"] for key, rows in paper}
     rows = []
-    for row in ours.itertuples(index=False):
+    for row in metrics.itertuples(index=False):
         theirs = paper.get((row.study, row.target, row.metric))
         whole = row.cues in (0, PAPER_CUES)
         if theirs is None or row.baseline in compared or not whole or not row.n:

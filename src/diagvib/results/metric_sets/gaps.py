@@ -1,15 +1,27 @@
 """The set of metrics `gaps` (Li et al., 2023, Sec. 2.1): the accuracy lost where one cue of two
 misleads, or both."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, worst_cell
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.metrics import estimate
+from diagvib.results.metric_sets.metric_set import (
+    BASELINE,
+    MetricSet,
+    by_binding,
+    describe,
+    of_all_bindings,
+    part_of,
+    pivot,
+    terms,
+)
+from diagvib.results.table import Table
+from diagvib.results.texts import interval
 from diagvib.results.uncertainty import FEWEST, sample_interval
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import Study
@@ -17,10 +29,13 @@ from diagvib.studies.study import Study
 # Metric -> the test group whose accuracy is compared with the in-distribution accuracy.
 GAPS = {"cue_1_gap": "no-cue-1", "cue_2_gap": "no-cue-2", "joint_gap": "neither"}
 CUE_GAPS = {1: "cue_1_gap", 2: "cue_2_gap"}
+SHOWN = {
+    "id_accuracy": "I.D. Acc",
+    "cue_1_gap": "cue-1 gap",
+    "cue_2_gap": "cue-2 gap",
+    "joint_gap": "joint gap",
+}
 MEASURES = ("id_accuracy", *GAPS, "worst_group")
-# The description of a baseline in every table.
-BASELINE = ["baseline", "model", "method", "supervision", "selection"]
-KEYS = ["study", *BASELINE, "binding", "target", "cue"]
 REFERENCE = "erm"
 VERDICTS = ("worse", "better", "cannot tell", "no verdict")
 # What a reference should share with the method compared with it; the model is mandatory.
@@ -35,13 +50,87 @@ _ALIKE = {
 }
 
 
-def gaps_tables(
-    runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies, baselines: Mapping[str, dict]
-) -> dict[str, pd.DataFrame]:
-    """Two tables: `gaps`, every metric with its spread, and `whac_a_mole`, each method's gaps
-    compared with ERM's."""
-    values = run_gaps(runs, cells, known)
-    return {"gaps": gaps_table(values, baselines), "whac_a_mole": whac_a_mole(values, baselines)}
+class Gaps(MetricSet):
+    """id_accuracy, cue_1_gap, cue_2_gap, joint_gap, worst_group; and the table `whac_a_mole`, each
+    method's gaps compared with ERM's.
+
+    With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training
+    share times a; a gap is a of its group minus id_accuracy; worst_group is the accuracy of the
+    worst target x cue 1 x cue 2 cell.
+    """
+
+    title = "Whac-A-Mole: accuracy lost where a cue misleads"
+    about: ClassVar[list[str]] = [
+        "Percent and points, mean ± standard error over the dataset samples. I.D. Acc: the accuracies of the four "
+        "test groups, weighted like the training images. Gap: accuracy where cue 1, cue 2 or both mislead, minus I.D. "
+        "Acc. In brackets: the 95 % interval of a cue's gap minus that of ERM with the same model, paired by sample; "
+        f"none with fewer than {FEWEST} samples. The intervals are not corrected for the number of methods."
+    ]
+    differences: ClassVar[Mapping[str, str]] = dict.fromkeys(GAPS, "id_accuracy")
+
+    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+        return MEASURES
+
+    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+        accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in GAP_GROUPS.values()])
+        accuracy = accuracy.astype(float).set_axis([*GAP_GROUPS.values()], axis=1)
+        shares = {study: training_shares(known.studies[study]) for study in runs["study"].unique()}
+        inside = sum(
+            runs["study"].map({study: own[group] for study, own in shares.items()}).astype(float)
+            * accuracy[group]
+            for group in GAP_GROUPS.values()
+        )
+        gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
+        worst = worst_cell(cells, RUN_KEYS).rename(columns={"accuracy": "worst_group"})
+        found = runs[RUN_KEYS].assign(id_accuracy=inside, **gaps)
+        return found.merge(worst, how="left", on=RUN_KEYS)
+
+    def tables(
+        self,
+        runs: pd.DataFrame,
+        cells: pd.DataFrame,
+        known: KnownStudies,
+        baselines: Mapping[str, dict],
+    ) -> dict[str, pd.DataFrame]:
+        return {"whac_a_mole": whac_a_mole(self.of_run(runs, cells, known), baselines)}
+
+    def shown(
+        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
+    ) -> Iterator[Table]:
+        """Of each study, the methods without group labels and those with; ERM is in both
+        tables."""
+        keys = ["study", "baseline", "binding", "metric"]
+        whac = tables["whac_a_mole"]
+        whac = whac.assign(metric=whac["cue"].map(CUE_GAPS))[[*keys, "low", "high"]]
+        rows = of_all_bindings(own.merge(whac, how="left", on=keys, suffixes=("", "_from_erm")))
+        labels = rows["supervision"].map(knows_groups).astype(bool)
+        for title, chosen in (
+            ("methods without group labels", ~labels),
+            ("methods with group labels", labels | (rows["method"] == REFERENCE)),
+        ):
+            for study, part in rows[chosen].groupby("study", sort=False):
+                yield Table(
+                    f"gaps_{study}_{title.split()[1]}",
+                    f"{known.title(str(study))}: {title}",
+                    [*BASELINE, "binding", *SHOWN.values()],
+                    pivot(part, [*BASELINE, "binding"], "metric", list(SHOWN), self._beside_erm),
+                    section=self.title,
+                    about=self.about,
+                )
+
+    def _beside_erm(self, row: Mapping) -> str:
+        """`-24.7 ± 1.2 (-18.1 to -6.5)`: in brackets, the interval of the difference from ERM's
+        gap."""
+        low, high = row["low_from_erm"], row["high_from_erm"]
+        return self.text(row) + ("" if low != low else f" ({interval(low, high, change=True)})")
+
+
+METRIC_SET = Gaps()
+
+
+def knows_groups(supervision: str) -> bool:
+    """Whether a method with this supervision knows the group of each training image."""
+    return supervision in ("cues", "environments") or supervision.startswith("cue-")
 
 
 def training_shares(study: Study) -> dict[str, float]:
@@ -53,148 +142,6 @@ def training_shares(study: Study) -> dict[str, float]:
     )
     share = cells["weight"].groupby([GAP_GROUPS[one] for one in agree]).sum()
     return {group: float(share.get(group, 0.0)) for group in GAP_GROUPS.values()}
-
-
-def run_gaps(runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
-    """Every run's RUN_KEYS and MEASURES, NaN if the run is missing.
-
-    With a(u, v) a group's mean per-class accuracy: id_accuracy = sum over the groups of training
-    share times a; a gap is a of its group minus id_accuracy; worst_group is the accuracy of the
-    worst target x cue 1 x cue 2 cell.
-    """
-    worst = worst_cell(cells, RUN_KEYS)
-    worst = dict(
-        zip(worst[RUN_KEYS].itertuples(index=False, name=None), worst["accuracy"], strict=True)
-    )
-    parts = []
-    for study, own in runs.groupby("study", sort=False):
-        accuracy = {group: own[f"{group}_accuracy"].astype(float) for group in GAP_GROUPS.values()}
-        inside = sum(
-            share * accuracy[group]
-            for group, share in training_shares(known.studies[study]).items()
-        )
-        parts.append(
-            own[RUN_KEYS].assign(
-                id_accuracy=inside,
-                **{name: accuracy[group] - inside for name, group in GAPS.items()},
-                worst_group=[
-                    worst.get(run, np.nan)
-                    for run in own[RUN_KEYS].itertuples(index=False, name=None)
-                ],
-            )
-        )
-    return (
-        pd.concat(parts, ignore_index=True)
-        if parts
-        else pd.DataFrame(columns=[*RUN_KEYS, *MEASURES])
-    )
-
-
-def gaps_table(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataFrame:
-    """A row per study, baseline, binding and metric: mean, stderr, low, high (95 %), n, expected.
-
-    values: from `run_gaps`; baselines: name -> settings. The unit is the dataset sample. If a
-    baseline has several bindings, rows with an empty binding are the mean over them: within each
-    sample first (it counts only if it has them all), then over the samples.
-    """
-    return measures_table(values, baselines, MEASURES)
-
-
-def measures_table(
-    values: pd.DataFrame, baselines: Mapping[str, dict], measures: Iterable[str]
-) -> pd.DataFrame:
-    """`gaps_table` of any measures of runs, columns of the values: accuracies, or GAPS from the
-    column `id_accuracy`."""
-    rows = []
-    for (study, baseline), own in values.groupby(["study", "baseline"], sort=False):
-        about = {"study": study, **describe(baseline, baselines)}
-        for (binding, target, cue), part in _by_binding(own):
-            for metric in measures:
-                found = _by_sample(part, metric)
-                mean, stderr, n = estimate(found)
-                low, high = sample_interval(*_terms(part, metric))
-                rows.append(
-                    {
-                        **about,
-                        "binding": binding,
-                        "target": target,
-                        "cue": cue,
-                        "metric": metric,
-                        "mean": mean,
-                        "stderr": stderr,
-                        "low": low,
-                        "high": high,
-                        "n": n,
-                        "expected": len(found),
-                    }
-                )
-    return pd.DataFrame(
-        rows, columns=[*KEYS, "metric", "mean", "stderr", "low", "high", "n", "expected"]
-    )
-
-
-def _by_binding(own: pd.DataFrame) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """The runs of each binding; then, if there are several, all of them."""
-    yield from own.groupby(["binding", "target", "cue"], sort=False)
-    if own["binding"].nunique() > 1:
-        yield ("", "", ""), own
-
-
-def _terms(own: pd.DataFrame, metric: str) -> list[pd.Series]:
-    """The accuracies by sample whose difference a gap is; of another measure, itself."""
-    found = _by_sample(own, metric)
-    if metric not in GAPS:
-        return [found]
-    inside = _by_sample(own, "id_accuracy")
-    return [found + inside, inside]
-
-
-def _by_sample(own: pd.DataFrame, metric: str) -> pd.Series:
-    """The mean over all runs of each dataset sample; NaN if one is missing."""
-    return (
-        own[metric]
-        .astype(float)
-        .groupby(own["sample"])
-        .agg(lambda values: values.mean(skipna=False))
-    )
-
-
-def binding_names(rows: pd.DataFrame) -> list[str]:
-    """What tables call the binding of each row: its name; where it is empty, `mean of all`, or
-    `mean of 2 of 6` for a baseline that has fewer of the study's bindings than there are. rows:
-    columns study, baseline, binding."""
-    named = rows[rows["binding"] != ""]
-    own = named.groupby(["study", "baseline"])["binding"].nunique().to_dict()
-    of = named.groupby("study")["binding"].nunique().to_dict()
-    means = {
-        key: "mean of all" if count == of[key[0]] else f"mean of {count} of {of[key[0]]}"
-        for key, count in own.items()
-    }
-    return [
-        binding or means.get((study, baseline), "mean of all")
-        for study, baseline, binding in rows[["study", "baseline", "binding"]].itertuples(
-            index=False, name=None
-        )
-    ]
-
-
-def describe(baseline: str, baselines: Mapping[str, dict]) -> dict[str, str]:
-    """A baseline's name, model, method, what the method is told, and its selection rule."""
-    settings = baselines.get(baseline, {})
-    method = part_of(settings, "method")
-    return {
-        "baseline": baseline,
-        "model": str(part_of(settings, "model").get("name", "")),
-        "method": str(method.get("name", "")),
-        "supervision": str(method.get("supervision", "")),
-        "selection": str(settings.get("selection", "val_loss")),
-    }
-
-
-def part_of(settings: Mapping, key: str) -> Mapping:
-    """A baseline's model or method with its options; empty if a run made by others recorded
-    anything else."""
-    return settings[key] if isinstance(settings.get(key), Mapping) else {}
 
 
 def network_of(settings: Mapping) -> dict:
@@ -244,11 +191,15 @@ def whac_a_mole(values: pd.DataFrame, baselines: Mapping[str, dict]) -> pd.DataF
             other = runs.get(reference, own[:0])
             both = own[own["binding"].isin(other["binding"])] if reference else own
             other = other[other["binding"].isin(both["binding"])]
-            for (binding, *_), part in _by_binding(both):
+            for (binding, *_), part in by_binding(both):
                 beside = other[other["binding"] == binding] if binding else other
                 for cue, metric in CUE_GAPS.items():
-                    terms = [*_terms(part, metric), *_terms(beside, metric)]
-                    four = pd.concat(terms, axis=1).astype(float).to_numpy().T
+                    four = [
+                        accuracies
+                        for runs in (part, beside)
+                        for accuracies in terms(runs, metric, METRIC_SET.differences)
+                    ]
+                    four = pd.concat(four, axis=1).astype(float).to_numpy().T
                     judged = judge_gap(four[:2], four[2:]) if reference else NO_VERDICT
                     why = "; ".join(filter(None, (reason, judged["reason"])))
                     rows.append({**about, "binding": binding, "cue": cue, **judged, "reason": why})

@@ -11,8 +11,8 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.seeding import named_generator
+from diagvib.reproduction.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, PAPER_SAMPLES
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.verdicts import COMPARED, LEAST_SAMPLES, MARGIN, PAPER_SAMPLES
 
 # Below this p, the results differ from the paper.
 LEVEL = 0.05

@@ -11,10 +11,13 @@ from functools import cache
 import pandas as pd
 
 from diagvib.foundation.files import read_yaml
-from diagvib.settings.baselines import baseline_names, load_settings
+from diagvib.reproduction.published import is_comparable
+from diagvib.results.known_studies import known_studies
+from diagvib.results.metric_sets.metric_set import NOT_TUNED, part_of
+from diagvib.results.tables import baseline_settings, configured_settings
+from diagvib.scenes import load_scene
 from diagvib.settings.config import default_path
 
-NOT_TUNED = "not tuned"
 # What the authors published. Of all baselines: images without augmentation, selection by validation
 # loss (Sec. A.2).
 _ALL = {"augment": None, "selection": "val_loss"}
@@ -84,7 +87,12 @@ def judge_runs(
     missing or has none, for the precision; settings: the configuration.
     """
     configured = {name: _configured(settings, name) for name in frame["baseline"].unique()}
-    origins = {name: [NOT_TUNED] if is_untuned(name, settings) else [] for name in configured}
+    origins = {
+        name: [NOT_TUNED]
+        if NOT_TUNED in configured_settings(settings, name).get("origin", "")
+        else []
+        for name in configured
+    }
     found, judged = {}, {}
     cells = frame[["baseline", "study", "target"]].itertuples(index=False, name=None)
     for cell, run in zip(cells, made, strict=True):
@@ -98,63 +106,17 @@ def judge_runs(
     return found
 
 
-def baseline_settings(
-    frame: pd.DataFrame, made: Sequence[dict | None], settings: dict
-) -> dict[str, dict]:
-    """Every baseline's settings: as recorded by its runs, otherwise as configured. Arguments as for
-    `judge_runs`."""
-    recorded = {
-        name: run["settings"]
-        for name, run in zip(frame["baseline"], made, strict=True)
-        if run and run.get("settings")
-    }
-    return {
-        name: _entry(settings, name) | recorded.get(name, {}) for name in frame["baseline"].unique()
-    }
-
-
-def mixed_note(made: Sequence[dict | None]) -> str:
-    """A sentence that names the packages of which runs used several versions; empty if there are
-    none."""
-    seen: dict[str, set] = {}
-    for run in made:
-        for package, version in ((run or {}).get("versions") or {}).items():
-            seen.setdefault(package, set()).add(str(version))
-    several = [
-        f"{name} {', '.join(sorted(found))}" for name, found in seen.items() if len(found) > 1
-    ]
-    text = "The runs were made with several versions of packages"
-    return f"{text}: {'; '.join(several)}." if several else ""
-
-
-def is_untuned(baseline: str, settings: dict) -> bool:
-    """Whether the origin of a baseline's settings says that they, or some of them, are starting
-    points."""
-    return NOT_TUNED in _entry(settings, baseline).get("origin", "")
-
-
 @cache
 def _defaults() -> dict:
     """The paper's protocol."""
     return read_yaml(default_path())
 
 
-def _entry(settings: dict, baseline: str) -> dict:
-    """A baseline's settings as configured, or else as in `config/baselines`; {} for an unknown
-    baseline."""
-    usual = load_settings(baseline) if baseline in baseline_names() else {}
-    for entry in settings.get("baselines", []):
-        if isinstance(entry, dict) and entry["name"] == baseline:
-            short = {"max_epochs": entry["max_epochs"]} if "max_epochs" in entry else {}
-            return usual | entry.get("settings", {}) | short
-    return usual
-
-
 def _configured(settings: dict, baseline: str | None) -> dict:
     """What determines a training, as far as the configuration states it; baseline None: what all of
     them share."""
     counts, training = settings.get("counts", {}), settings.get("training", {})
-    own = _entry(settings, baseline) if baseline else {}
+    own = configured_settings(settings, baseline) if baseline else {}
     return {
         "train": counts.get("train"),
         "val": counts.get("val"),
@@ -212,3 +174,38 @@ def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
         for what, ours, theirs in measures
         if ours and ours != theirs
     ]
+
+
+def source_note(frame: pd.DataFrame, settings: dict) -> str:
+    """The note for everything made from sources other than the paper's, or from photos of which
+    some were left out; empty if none is needed.
+
+    If nothing has run yet, the configuration's `sources` decide.
+    """
+    ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
+    made = f"Made from {' and '.join(ran or [settings.get('sources', 'official')])} sources"
+    if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
+        return f"{made}." if {*ran} - {"official"} else ""
+    return f"{made}: not comparable to the paper."
+
+
+def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
+    """Which baselines train on photos without published weights, where the papers start from them;
+    empty if none do."""
+    studies = known_studies(settings).studies
+    photos = {
+        name
+        for name in frame["study"].unique()
+        if name in studies and load_scene(studies[name].scene).replicates == "seeds"
+    }
+    own = frame[frame["study"].isin(photos)]
+    models = {
+        name: part_of(made, "model")
+        for name, made in baseline_settings(own, [None] * len(own), settings).items()
+    }
+    scratch = [name for name, model in models.items() if not model.get("weights")]
+    return (
+        f"Trained from scratch, not from published weights as in the paper: {', '.join(scratch)}."
+        if scratch
+        else ""
+    )

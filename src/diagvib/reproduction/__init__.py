@@ -1,0 +1,1 @@
+"""The papers: their numbers, and how ours compare with them. No other room knows a paper."""

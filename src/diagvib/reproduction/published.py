@@ -1,0 +1,229 @@
+"""The numbers of the papers (config/papers), and those of ours that are made alike."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from diagvib.foundation.files import definition_path
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.gaps import (
+    knows_groups,
+    network_of,
+    training_shares,
+)
+from diagvib.results.metric_sets.metric_set import part_of
+from diagvib.results.texts import points
+from diagvib.settings.baselines import changed
+
+# The number of possible cues for a target in DiagViB-6: all other factors. FAAvg over fewer cues is
+# a different number.
+PAPER_CUES = 5
+# UrbanCars: the shares of the training images in which both cues agree with the target, cue 1
+# misleads, cue 2 misleads, both do.
+PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
+# Spawrious: options that are part of a method as the paper runs it; all others are drawn in its
+# random searches, or not known.
+_OPTIONS = {"jtt": {"restart": False}, "group_dro": {"balanced": True}}
+# Spawrious prints a mean that differs from that of its numbers.
+_MEAN_NOTES = {
+    (3, "causirl_coral"): "mean of the paper's six numbers; it prints 77.20",
+    (5, "erm"): "mean of the paper's six numbers; it prints 40.44",
+}
+
+
+@cache
+def read_paper_tables() -> pd.DataFrame:
+    """Every number of DiagViB-6's Tables 2 and A2-A9, as fractions.
+
+    Columns: table (2, A2 ...), study, baseline, target, metric (faavg | famin, or a contrast's),
+    paper_mean, paper_spread, spread_kind (stderr; of a contrast std). One row per key.
+    """
+    raw = pd.read_csv(definition_path("papers/diagvib6.csv"))
+    return pd.DataFrame(
+        {
+            "table": raw["table"].str.removeprefix("table_").str.upper(),
+            "study": raw["study"].str.lower(),
+            "baseline": raw["baseline"],
+            "target": raw["factor"],
+            "metric": raw["metric"],
+            "paper_mean": raw["mean_percent"] / 100,
+            "paper_spread": raw["spread_percent"] / 100,
+            "spread_kind": raw["spread_kind"],
+        }
+    )
+
+
+@cache
+def read_urbancars_tables() -> pd.DataFrame:
+    """Every number of Tables 3 and 5 of Li et al. (2023), as fractions.
+
+    Columns: table, scene, binding, model, weights, method, option (of the method, `key=value`, or
+    empty; all others are at their defaults), supervision, selection, metric, value. The methods in
+    Table 3 have no supervision.
+    """
+    raw = pd.read_csv(definition_path("papers/urbancars.csv"), keep_default_na=False)
+    return raw.assign(value=raw["percent"] / 100).drop(columns="percent")
+
+
+@cache
+def read_spawrious_tables() -> pd.DataFrame:
+    """Every number of Tables 3 to 5 of Lynch et al. (2023), as fractions.
+
+    Columns: table, scene, binding, model, weights, method, supervision, selection, study, paper,
+    paper_spread, note (what is doubtful about the number). Spreads are as printed.
+    """
+    raw = pd.read_csv(
+        definition_path("papers/spawrious.csv"),
+        keep_default_na=False,
+        na_values={"spread_percent": [""]},
+    )
+    return raw.assign(paper=raw["percent"] / 100, paper_spread=raw["spread_percent"] / 100)
+
+
+def of_paper(studies: Iterable[str]) -> bool:
+    """Whether DiagViB-6 has numbers for any of these studies."""
+    return not set(read_paper_tables()["study"]).isdisjoint(studies)
+
+
+def paper_percent(mean: float, spread: float) -> str:
+    """With DiagViB-6's rounding: `41 ± 2`."""
+    return f"{100 * mean:.0f} ± {100 * spread:.0f}"
+
+
+def beside_papers(
+    metrics: pd.DataFrame,
+    runs: pd.DataFrame,
+    known: KnownStudies,
+    baselines: Mapping[str, dict],
+) -> pd.DataFrame:
+    """The table `metrics` with paper, difference (ours minus the paper's), printed and note.
+
+    They are empty where no paper has a number for this scene or study, binding, model, method and
+    selection rule, or if the sources of the baseline's runs are not comparable.
+    """
+    rows = metrics.to_dict("records")
+    own = dict(iter(runs.groupby("baseline", sort=False)))
+    comparable = {baseline for baseline, its in own.items() if is_comparable(its)}
+    found = [
+        _OF_SET.get(row["metric_set"], _none)(row, known, baselines.get(row["baseline"], {}))
+        if row["baseline"] in comparable
+        else {}
+        for row in rows
+    ]
+    _add_means(rows, found)
+    paper = np.array([one.get("paper", np.nan) for one in found], dtype=float)
+    return metrics.assign(
+        paper=paper,
+        difference=metrics["mean"] - paper,
+        printed=[one.get("printed", "") for one in found],
+        note=[one.get("note") or row["note"] for one, row in zip(found, rows, strict=True)],
+    )
+
+
+def is_comparable(runs: pd.DataFrame) -> bool:
+    """Whether anything ran, and everything that ran used the papers' sources."""
+    ok = runs[runs["status"] == "ok"]
+    return bool(len(ok)) and bool(ok["comparable"].astype(bool).all())
+
+
+def _none(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+    return {}
+
+
+def _diagvib6(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+    numbers = _by_key().get((row["study"], row["baseline"], row["target"], row["metric"]))
+    if numbers is None or row["cues"] not in (0, PAPER_CUES):
+        return {}
+    return {"paper": numbers[0], "printed": paper_percent(*numbers)}
+
+
+@cache
+def _by_key() -> dict[tuple, tuple[float, float]]:
+    paper = read_paper_tables()
+    keys = paper[["study", "baseline", "target", "metric"]].itertuples(index=False, name=None)
+    return dict(
+        zip(keys, zip(paper["paper_mean"], paper["paper_spread"], strict=True), strict=True)
+    )
+
+
+def _urbancars(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+    """Where scene, binding, training shares, model with its weights, all of it trained, method with
+    its options, and selection are the same."""
+    study, method = known.studies[row["study"]], dict(part_of(settings, "method"))
+    method.pop("supervision", None)
+    wanted = {key: row[key] for key in ("binding", "model", "method", "selection", "metric")}
+    wanted["scene"] = study.scene
+    wanted["supervision"] = row["supervision"] if knows_groups(row["supervision"]) else "none"
+    for one in _matching(read_urbancars_tables(), wanted):
+        key, _, value = one["option"].partition("=")
+        published = {"name": one["method"]} | ({key: yaml.safe_load(value)} if key else {})
+        if (
+            network_of(settings) == {"name": one["model"], "weights": one["weights"]}
+            and changed(method) == changed(published)
+            and np.allclose(list(training_shares(study).values()), PAPER_SHARES)
+        ):
+            value = one["value"]
+            inside = row["metric"] == "id_accuracy"
+            return {"paper": value, "printed": f"{100 * value:.1f}" if inside else points(value)}
+    return {}
+
+
+def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+    """Where scene, rows of the study, binding, model with its weights, method and selection are the
+    same.
+
+    All of the network must be trained, except that batch norm keeps the statistics of published
+    weights (as in DomainBed in 2023), and the method must be the one that the paper describes.
+    """
+    if not row["study"] or row["metric"] != "accuracy":
+        return {}
+    study, network, method = (
+        known.studies[row["study"]],
+        network_of(settings),
+        part_of(settings, "method"),
+    )
+    weights = network.get("weights", "")
+    wanted = {key: row[key] for key in ("binding", "model", "method", "supervision", "selection")}
+    wanted |= {"scene": study.scene, "weights": weights}
+    options = {key: value for key, value in network.items() if key not in ("name", "weights")}
+    if options != ({"frozen_statistics": True} if weights else {}) or not (
+        _OPTIONS.get(row["method"], {}).items() <= method.items()
+    ):
+        return {}
+    for one in _matching(read_spawrious_tables(), wanted):
+        theirs = known.studies.get(one["study"])
+        if theirs is not None and theirs.rows == study.rows:
+            spread = one["paper_spread"]
+            end = "" if spread != spread else f" ± {100 * spread:.2f}"
+            return one | {"printed": f"{100 * one['paper']:.2f}{end}"}
+    return {}
+
+
+_OF_SET = {"shortcut": _diagvib6, "gaps": _urbancars, "average": _spawrious}
+
+
+def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:
+    same = np.logical_and.reduce([paper[key] == value for key, value in wanted.items()])
+    yield from paper[same].to_dict("records")
+
+
+def _add_means(rows: list[dict], found: list[dict]) -> None:
+    """Spawrious' mean over its studies, where ours is over the same ones."""
+    paper, of_studies = read_spawrious_tables(), {}
+    keys = [(row["metric_set"], row["metric"], row["baseline"], row["binding"]) for row in rows]
+    for key, row, one in zip(keys, rows, found, strict=True):
+        if row["study"]:
+            of_studies.setdefault(key, []).append(one)
+    for place, (key, row) in enumerate(zip(keys, rows, strict=True)):
+        its = [] if row["study"] else of_studies.get(key, [])
+        if key[:2] != ("average", "accuracy") or not its or not all(its):
+            continue
+        alike = {name: its[0][name] for name in ("table", "method")}
+        published = pd.DataFrame(_matching(paper, alike))
+        if {one["study"] for one in its} == set(published["study"]):
+            mean = published["paper"].mean()
+            note = _MEAN_NOTES.get(tuple(alike.values()), "")
+            found[place] = {"paper": mean, "printed": f"{100 * mean:.2f}", "note": note}

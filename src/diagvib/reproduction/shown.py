@@ -1,0 +1,105 @@
+"""The tables for readers that compare our numbers with the papers'."""
+
+from collections.abc import Iterator, Mapping
+
+import pandas as pd
+
+from diagvib.reproduction.agreement import agreement_sentence, rule_sentence, simulated_sentence
+from diagvib.reproduction.reference import reference_note
+from diagvib.reproduction.verdicts import (
+    LEAST_SAMPLES,
+    MARGIN,
+    VERDICTS,
+    summary_table,
+    verdict_sentence,
+)
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.table import Table
+from diagvib.results.texts import points
+
+VERDICT = "Comparison with the paper"
+REFERENCE = "Compared with the paper's nine models"
+MARKED = (
+    "A mark after our number compares it with the paper's: `=` agrees, the whole 95 % interval of the difference lies "
+    f"within {100 * MARGIN:.0f} points; `≠` differs, it reaches beyond that and excludes zero; `?` cannot tell, neither "
+    f"of these or fewer than {LEAST_SAMPLES} samples. The paper states neither the divisor of its spreads nor what the "
+    "standard deviation in its Table 2 is taken over; here it is that of paired differences over the samples."
+)
+
+
+def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+    comparison, agreement = tables["comparison"], tables["agreement"]
+    if not len(comparison):
+        return
+    about = [verdict_sentence(comparison)]
+    if len(agreement):
+        about += [agreement_sentence(agreement), rule_sentence()]
+    about += [MARKED, simulated_sentence()]
+    # Of the smallest groups, those that differ.
+    smallest = agreement["by"].str.contains(",", regex=False).astype(bool)
+    stated = agreement[~smallest | (agreement["statement"] == "differs")]
+    rows = [
+        [
+            r.by,
+            r.name,
+            str(r.cells),
+            points(r.mean_difference),
+            f"{r.score:.2f}",
+            f"{r.usual:.2f}",
+            f"{r.p:.3f}",
+            r.statement,
+        ]
+        for r in stated.itertuples(index=False)
+    ]
+    heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
+    heads += ["statement"]
+    yield Table("agreement", "All cells together", heads, rows, section=VERDICT, about=about)
+    columns = [verdict.replace(" ", "_") for verdict in VERDICTS]
+    rows = [
+        [row["by"], row["name"], str(row["cells"]), *(str(row[c]) for c in columns)]
+        for row in summary_table(comparison).to_dict("records")
+    ]
+    heads = ["by", "name", "cells", *VERDICTS]
+    yield Table("summary", "Verdicts", heads, rows, section=VERDICT, about=about)
+    ran = comparison[comparison["n"] > 0]
+    title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
+    heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]
+    heads += ["±", "verdict", "remarks"]
+    rows = [
+        [
+            r.table,
+            known.title(r.study),
+            r.baseline,
+            r.target,
+            r.metric,
+            f"{100 * r.ours:.1f}",
+            f"{100 * r.paper:.0f}",
+            points(r.difference),
+            "-" if r.uncertainty != r.uncertainty else f"{100 * r.uncertainty:.1f}",
+            r.verdict,
+            "; ".join(filter(None, (r.reason, r.mentions))),
+        ]
+        for r in ran.itertuples(index=False)
+    ]
+    yield Table("comparison", title, heads, rows, section=VERDICT, about=about, folded=True)
+
+
+def reference_tables(reference: pd.DataFrame, known: KnownStudies) -> Iterator[Table]:
+    """Models without a comparable cell, beside the paper's nine."""
+    rows = [
+        [
+            known.title(r.study),
+            r.baseline,
+            r.target,
+            r.metric,
+            f"{100 * r.ours:.1f}",
+            f"{100 * r.paper_low:.0f} to {100 * r.paper_high:.0f}",
+            f"{100 * r.paper_resnet18:.0f}",
+        ]
+        for r in reference.itertuples(index=False)
+    ]
+    if rows:
+        heads = ["study", "baseline", "factor", "metric", "ours", "paper's nine"]
+        heads += ["paper's resnet18"]
+        about = [reference_note(reference)]
+        yield Table("reference", "Every number", heads, rows, [], REFERENCE, about, folded=True)

@@ -1,0 +1,143 @@
+"""All tables: those of the results, with the papers' numbers beside ours."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from diagvib.foundation.files import write_json, write_text
+from diagvib.reproduction.agreement import agreement_table
+from diagvib.reproduction.comparability import judge_runs, scratch_note, source_note
+from diagvib.reproduction.published import beside_papers, is_comparable, of_paper
+from diagvib.reproduction.reference import reference_table
+from diagvib.reproduction.shown import reference_tables, verdict_tables
+from diagvib.reproduction.verdicts import KEYS, comparison_table
+from diagvib.results import TIDY
+from diagvib.results.known_studies import KnownStudies, known_studies
+from diagvib.results.metric_sets.shortcut import matrix_tables
+from diagvib.results.read_runs import Collected, read_runs, versions
+from diagvib.results.table import Table, by_section, latex, markdown
+from diagvib.results.tables import (
+    baseline_settings,
+    make_tables,
+    metrics_of,
+    mixed_note,
+    result_tables,
+    write_tidy,
+)
+from diagvib.results.texts import describe_missing
+
+
+def all_tables(
+    collected: Collected, settings: dict, tuned: Path | None = None
+) -> dict[str, pd.DataFrame]:
+    """Every tidy table by name. The column `sources` of the aggregated ones says what they were
+    made from.
+
+    Tables with a paper's numbers have no rows if no study of that paper is configured. settings:
+    the configuration; tuned: folder of tuning results.
+    """
+    frame, known = collected.frame, known_studies(settings)
+    baselines = baseline_settings(frame, collected.made, settings)
+    made = make_tables(collected, known, baselines, tuned)
+    judged = judge_runs(frame, collected.made, settings)
+    ours = metrics_of(made, "shortcut")
+    comparison = comparison_table(ours, frame, settings, judged)
+    comparison = comparison if of_paper(frame["study"]) else comparison[:0]
+    metrics = beside_papers(made["metrics"], frame, known, baselines)
+    verdicts = comparison[[*KEYS, "verdict"]]
+    made |= {
+        "metrics": metrics.merge(verdicts, how="left", on=KEYS).fillna({"verdict": ""}),
+        "comparison": comparison,
+        "agreement": agreement_table(comparison),
+        "reference": reference_table(ours, comparison, judged),
+    }
+    sources = " and ".join(sorted(set(frame["sources"].dropna())))
+    single = ("runs", "run_times")
+    return {
+        name: made[name] if name in single else made[name].assign(sources=sources) for name in TIDY
+    }
+
+
+def shown_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> list[Table]:
+    """Every table for readers that has rows, in the order of the page: those of tables.md,
+    tables.tex and the report. tables: the tidy ones."""
+    found = [
+        *verdict_tables(tables, known),
+        *reference_tables(tables["reference"], known),
+        *result_tables(tables, known),
+    ]
+    return [table for table in found if table.rows]
+
+
+def write_tables(
+    collected: Collected, out: Path, settings: dict, tuned: Path | None = None
+) -> None:
+    """The tidy tables as CSV and Parquet; those for readers as Markdown and LaTeX."""
+    tables, frame = all_tables(collected, settings, tuned), collected.frame
+    known = known_studies(settings)
+    write_tidy(tables, collected, out)
+    notes = (
+        source_note(frame, settings),
+        scratch_note(frame, settings),
+        mixed_note(collected.made),
+    )
+    note = " ".join(filter(None, notes))
+    shown, matrices = shown_tables(tables, known), matrix_tables(tables["p_matrix"], known)
+    for name, text in {
+        "tables.md": markdown_page(shown, note, frame),
+        "tables.tex": latex_page(shown, note),
+        "p_matrix.md": markdown_page(matrices, note, frame),
+        "p_matrix.tex": latex_page(matrices, note),
+    }.items():
+        write_text(Path(out) / name, known.about_repetitions(text, frame["study"]))
+
+
+def markdown_page(tables: Sequence[Table], note: str, runs: pd.DataFrame) -> str:
+    """Tables by section, then the missing runs. note: what must come first."""
+    parts = ["# Tables", *(["", f"**{note}**"] if note else [])]
+    for title, about, own in by_section(tables):
+        parts += ["", f"## {title}"]
+        parts += [line for text in about for line in ("", text)]
+        parts += [line for table in own for line in ("", *markdown(table))]
+    missing = [f"- {line}" for line in describe_missing(runs)]
+    parts += ["", "## Missing runs", ""]
+    return "\n".join([*parts, *(missing or ["None: every configured run is complete."])]) + "\n"
+
+
+def latex_page(tables: Sequence[Table], note: str) -> str:
+    """Tables by section; what is said about a section is a comment."""
+    parts = ["% needs \\usepackage{booktabs}", *([f"% {note}"] if note else [])]
+    for title, about, own in by_section(tables):
+        parts += ["", f"% {title}", *(f"% {text}" for text in about)]
+        parts += [line for table in own for line in ("", *latex(table, note))]
+    return "\n".join(parts) + "\n"
+
+
+def tabulate(
+    runs: Path,
+    out: Path,
+    expected: Iterable[dict],
+    settings: dict,
+    threads: int = 1,
+    tuned: Path | None = None,
+) -> pd.DataFrame:
+    """Read every expected run under `runs`, write `results.TABLE_FILES` to `out`; returns the frame
+    of `collect_runs`.
+
+    threads: the most processes that read; tuned: folder of tuning results, if any.
+    """
+    collected = read_runs(runs, expected, threads, known_studies(settings))
+    frame = collected.frame
+    write_tables(collected, out, settings, tuned)
+    write_json(
+        Path(out) / "versions.json",
+        {
+            **versions(collected),
+            "sources": sorted(set(frame["sources"].dropna())),
+            "comparable": is_comparable(frame),
+            "mixed": mixed_note(collected.made),
+            "settings": settings,
+        },
+    )
+    return frame

@@ -1,0 +1,79 @@
+"""The set of metrics `accuracy`: each test group's mean per-class accuracy and worst cell, for any
+roles and groups."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pandas as pd
+
+from diagvib.results.cells import RUN_KEYS, mean_per_class, worst_cell
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import MetricSet, of_all_bindings
+from diagvib.results.table import Table
+from diagvib.results.texts import interval
+
+MEASURES = {"accuracy": mean_per_class, "worst_cell": worst_cell}
+
+
+class Accuracy(MetricSet):
+    """`{group}_accuracy` and `{group}_worst_cell`, and `{group}_accuracy_{environment}` in a test
+    group with environments. The worst cell is determined within each run."""
+
+    title = "Accuracy by test group"
+    about: ClassVar[list[str]] = [
+        "The mean of the classes' accuracies, and the accuracy of each sample's worst cell, in percent: mean "
+        "± standard error over the dataset samples, with the 95 % interval."
+    ]
+
+    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+        places = _places(study, known)
+        return [_name(group, measure, where) for group, where in places for measure in MEASURES]
+
+    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+        parts = []
+        for measure, function in MEASURES.items():
+            together = function(cells, [*RUN_KEYS, "group"]).assign(environment="")
+            apart = function(cells, [*RUN_KEYS, "group", "environment"])
+            both = pd.concat([together, apart[apart["environment"] != ""]])
+            parts.append(both.assign(measure=measure))
+        found = pd.concat(parts)
+        named = [
+            _name(*keys)
+            for keys in zip(found["group"], found["measure"], found["environment"], strict=True)
+        ]
+        wide = found.assign(name=named).pivot(index=RUN_KEYS, columns="name", values="accuracy")
+        return runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
+
+    def shown(
+        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
+    ) -> Iterator[Table]:
+        lines = []
+        for (study, baseline, binding), part in of_all_bindings(own).groupby(
+            ["study", "baseline", "binding"], sort=False
+        ):
+            there = {row["metric"]: row for row in part.to_dict("records")}
+            for group, where in _places(study, known):
+                rows = [there[_name(group, measure, where)] for measure in MEASURES]
+                texts = [
+                    text
+                    for row in rows
+                    for text in (self.text(row), interval(row["low"], row["high"]))
+                ]
+                names = [known.title(study), baseline, binding, group, where or "all"]
+                lines.append([*names, *texts])
+        heads = ["study", "baseline", "binding", "group", "environment"]
+        heads += ["mean per-class accuracy", "95 % interval", "worst cell", "95 % interval"]
+        yield Table("accuracy", "All groups", heads, lines, section=self.title, about=self.about)
+
+
+def _places(study: str, known: KnownStudies) -> list[tuple[str, str]]:
+    """Each test group, all environments together ('') and each of those that it names."""
+    groups = known.studies[study].groups
+    return [(group, where) for group in groups for where in ("", *known.tested_in(study, group))]
+
+
+def _name(group: str, measure: str, environment: str) -> str:
+    return f"{group}_{measure}" + (f"_{environment}" if environment else "")
+
+
+METRIC_SET = Accuracy()

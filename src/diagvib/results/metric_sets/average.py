@@ -1,0 +1,126 @@
+"""The set of metrics `average` (Lynch et al., 2023, Sec. 5): accuracy where the cue points to
+another class, and how many predictions follow it there (their Fig. 5)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import pandas as pd
+
+from diagvib.results.cells import RUN_KEYS, mean_per_class, worst_cell
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import (
+    BASELINE,
+    MetricSet,
+    concatenated,
+    of_all_bindings,
+    over_samples,
+    pivot,
+)
+from diagvib.results.metric_sets.shortcut import ID, OOD
+from diagvib.results.table import Table
+from diagvib.studies.preference import spoken_for_among
+from diagvib.studies.study import Study
+
+MEASURES = ("accuracy", "worst_cell", "id_accuracy", "confusion")
+
+
+class Average(MetricSet):
+    """MEASURES and `id_accuracy_{environment}`. Rows with an empty study are the mean over all
+    studies.
+
+    accuracy, id_accuracy: mean per class of the groups ood and id; worst_cell: target x cue, of the
+    group ood; confusion: of the images of group ood whose cue points to other classes than theirs,
+    the share predicted as one of these.
+    """
+
+    title = "Environments: accuracy where the cue points to another class"
+    about: ClassVar[list[str]] = [
+        "Mean per-class accuracy on the test environment, and its mean over the studies, in percent: mean ± standard "
+        "error over the dataset samples. Laid out like Tables 3 to 5 of Lynch et al. (2023)."
+    ]
+
+    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+        return [*MEASURES, *(f"{ID}_accuracy_{name}" for name in known.tested_in(study, ID))]
+
+    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+        tested = cells[cells["group"] == OOD]
+        misled = tested[tested["misled"].notna()].astype({"misled": float})
+        sums = misled.groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()
+        apart = mean_per_class(cells[cells["group"] == ID], [*RUN_KEYS, "environment"])
+        apart = apart.pivot(index=RUN_KEYS, columns="environment", values="accuracy")
+        # "": the study names none
+        apart = apart.drop(columns="", errors="ignore").add_prefix(f"{ID}_accuracy_")
+        found = runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
+        found = found.rename(columns={f"{OOD}_accuracy": "accuracy"})
+        for table in (
+            worst_cell(tested, RUN_KEYS).rename(columns={"accuracy": "worst_cell"}),
+            sums[RUN_KEYS].assign(confusion=sums["misled"] / sums["n"]),
+            apart.reset_index(),
+        ):
+            found = found.merge(table, how="left", on=RUN_KEYS)
+        return found
+
+    def metrics(
+        self,
+        runs: pd.DataFrame,
+        cells: pd.DataFrame,
+        known: KnownStudies,
+        baselines: Mapping[str, dict],
+    ) -> pd.DataFrame:
+        found = super().metrics(runs, cells, known, baselines)
+        means = mean_over_studies(self.of_run(runs, cells, known), MEASURES, baselines)
+        return concatenated([found, means], list(found))
+
+    def shown(
+        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
+    ) -> Iterator[Table]:
+        """One table: a column per study, then their mean."""
+        rows = of_all_bindings(own[own["metric"] == "accuracy"])
+        studies = sorted(rows["study"].unique(), key=lambda study: study == "")
+        titles = [known.title(study) if study else "mean" for study in studies]
+        noted = rows[rows["note"] != ""]
+        notes = [
+            f"paper, {row.method}, {known.title(row.study) if row.study else 'mean'}: {row.note}"
+            for row in noted.itertuples(index=False)
+        ]
+        yield Table(
+            "average",
+            "All studies",
+            [*BASELINE, "binding", *titles],
+            pivot(rows, [*BASELINE, "binding"], "study", studies, self.text),
+            list(dict.fromkeys(notes)),
+            self.title,
+            self.about,
+        )
+
+
+METRIC_SET = Average()
+
+
+def mean_over_studies(
+    values: pd.DataFrame, names: Sequence[str], baselines: Mapping[str, dict]
+) -> pd.DataFrame:
+    """`over_samples` of the runs' values over all studies, for baselines and bindings that have
+    them all; no rows if there is only one study."""
+    studies = values["study"].nunique()
+    has_all = values.groupby(["baseline", "binding"])["study"].transform("nunique") == studies
+    every = values[has_all].assign(study="") if studies > 1 else values[:0]
+    return over_samples(every, names, baselines, {})
+
+
+def guessed_confusion(study: Study) -> float:
+    """The confusion expected from guessing: the share of the target's classes that a misleading cue
+    points to."""
+    # `added` is one class, whichever it is.
+    cells, among = study.cells("test", (1, 2, 0)), spoken_for_among(study, study.cues[0], (1, 2, 0))
+    cells = cells[cells["group"] == OOD]
+    wrong = [
+        len(among[cue] - {target})
+        for target, cue in zip(cells["target_class"], cells[f"{study.cues[0]}_class"], strict=True)
+    ]
+    weight = cells["weight"].where([count > 0 for count in wrong], 0)
+    return (
+        float((weight * wrong).sum() / weight.sum() / study.roles["target"])
+        if weight.sum()
+        else 0.0
+    )

@@ -1,0 +1,374 @@
+"""The set of metrics `shortcut` (DiagViB-6, Sec. 3.4): P_ij, FAAvg, FAMin, in-distribution
+accuracy, contrasts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets.metric_set import (
+    KEYS,
+    NOT_TUNED,
+    NUMBERS,
+    MetricSet,
+    describe,
+    pivot,
+)
+from diagvib.results.metrics import accuracy_array, estimate, faavg, famin, paired_change
+from diagvib.results.table import Table
+from diagvib.results.texts import describe_missing, interval, percent, points
+from diagvib.results.uncertainty import (
+    FEWEST,
+    overall_mean,
+    paired_difference,
+    sample_interval,
+    sample_means,
+)
+
+# Images on which the cue is as in training, and those on which it misleads. A study without cues
+# has only the first.
+ID, OOD = "id", "ood"
+METRIC_TITLES = {
+    "faavg": "FAAvg: mean over cues of the accuracy where the shortcut misleads",
+    "famin": "FAMin: the worst cue",
+    "id_accuracy": "In-distribution accuracy, mean over cues",
+}
+# Name, its aggregation, and the test group.
+_METRICS = [("faavg", faavg, OOD), ("famin", famin, OOD), ("id_accuracy", faavg, ID)]
+UNTUNED = "†"
+# How a number compares with the paper's.
+MARKS = {"agrees": "=", "differs": "≠", "cannot tell": "?"}
+PERCENT = (
+    "Percent: mean ± standard error over the dataset samples. n is shown if it is 1 or smaller than configured; `-` is a "
+    "missing run. A spread below 0.05 says little about other samples and is not printed; near 0 and 100, the 95 % bound "
+    "follows in brackets."
+)
+_SPREAD = (
+    "Each spread is that of one factor's mean over cues, taken over the dataset samples with divisor n - 1; that of a "
+    "difference of studies is the standard deviation of the differences paired by sample. "
+    f"{UNTUNED} settings not tuned."
+)
+_OVERALL = "Over all bindings"
+MATRICES = "P_ij: accuracy in percent where the cue misleads (without cues: on all test images)"
+
+
+class Shortcut(MetricSet):
+    """METRIC_TITLES over the configured cues, and contrasts of studies; without cues, faavg is P_i
+    on the only group. The tables `p_matrix`, `overall` and `baselines`."""
+
+    title = "Accuracy where the shortcut misleads"
+
+    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+        return list(METRIC_TITLES)
+
+    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+        return runs.reindex(columns=[*RUN_KEYS, f"{ID}_accuracy", f"{OOD}_accuracy"])
+
+    def metrics(
+        self,
+        runs: pd.DataFrame,
+        cells: pd.DataFrame,
+        known: KnownStudies,
+        baselines: Mapping[str, dict],
+    ) -> pd.DataFrame:
+        rows = [*_over_cues(runs), *_contrasts(runs, known)]
+        none = {"binding": "", "cue": ""}
+        found = [describe(row["baseline"], baselines) | none | row for row in rows]
+        untuned = {
+            name for name, own in baselines.items() if NOT_TUNED in str(own.get("origin", ""))
+        }
+        notes = [NOT_TUNED if row["baseline"] in untuned else "" for row in rows]
+        columns = [*KEYS, "metric", *NUMBERS, "cues"]
+        return pd.DataFrame(found, columns=columns).assign(note=notes)
+
+    def tables(
+        self,
+        runs: pd.DataFrame,
+        cells: pd.DataFrame,
+        known: KnownStudies,
+        baselines: Mapping[str, dict],
+    ) -> dict[str, pd.DataFrame]:
+        return {
+            "p_matrix": p_matrix(runs),
+            "overall": overall_table(runs),
+            "baselines": baseline_comparisons(runs),
+        }
+
+    def shown(
+        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
+    ) -> Iterator[Table]:
+        """The paper's tables, metric by metric and study by study; below each baseline, the paper's
+        row if there is one."""
+        for metric, title in metric_titles(known).items():
+            for study, rows in own[own["metric"] == metric].groupby("study", sort=False):
+                factors = [f for f in known.factors([study]) if f in set(rows["target"])]
+                tuned = rows["note"] != NOT_TUNED
+                marked = rows["baseline"].where(tuned, rows["baseline"] + f" {UNTUNED}")
+                yield Table(
+                    f"{metric}_{study}",
+                    f"{known.title(str(study))}: {title}",
+                    ["baseline", *factors],
+                    pivot(rows.assign(baseline=marked), ["baseline"], "target", factors, self.text),
+                    _notes(rows, tables["runs"], known),
+                    self.title,
+                    [PERCENT, _SPREAD],
+                )
+        yield from _overall(tables, known)
+
+    def text(self, row: Mapping) -> str:
+        """A number and its verdict. The paper gives the spread of a contrast as a standard
+        deviation."""
+        change = row["metric"] not in METRIC_TITLES
+        spread = row["stderr"] * (row["n"] ** 0.5 if change else 1)
+        text = percent(row["mean"], spread, row["n"], row["expected"], change)
+        return f"{text} {MARKS.get(row.get('verdict'), '')}".strip()
+
+
+METRIC_SET = Shortcut()
+
+
+def metric_titles(known: KnownStudies) -> dict[str, str]:
+    """Titles of the metrics for readers, then those of the contrasts."""
+    return METRIC_TITLES | {metric: contrast.title for metric, contrast in known.contrasts.items()}
+
+
+def _over_cues(runs: pd.DataFrame) -> Iterator[dict]:
+    """The metrics of each study, baseline and target."""
+    for keys, own in runs.groupby(["study", "baseline", "target"], sort=False):
+        about = dict(zip(("study", "baseline", "target"), keys, strict=True))
+        correlated = (own["cue"] != "").all()
+        for metric, reduce, group in _METRICS if correlated else [("faavg", faavg, ID)]:
+            acc = accuracy_array(own, own[f"{group}_accuracy"])
+            ends = sample_interval(acc.min(axis=1) if metric == "famin" else acc.mean(axis=1))
+            cues = acc.shape[1] if correlated else 0
+            numbers = (*reduce(acc), *ends, len(acc))
+            yield about | {"metric": metric, "cues": cues} | _numbers(*numbers)
+
+
+def _contrasts(runs: pd.DataFrame, known: KnownStudies) -> Iterator[dict]:
+    """A study minus its reference per baseline and target, if both are configured (paper, Table 2:
+    CHGO minus ZGO), paired by sample."""
+    for metric, contrast in known.contrasts.items():
+        for (baseline, target), own in runs.groupby(["baseline", "target"], sort=False):
+            pair = [own[own["study"] == name] for name in (contrast.study, contrast.reference)]
+            if all(map(len, pair)):
+                first, other = (accuracy_array(one, one[f"{OOD}_accuracy"]) for one in pair)
+                about = {"study": contrast.study, "baseline": baseline, "target": target}
+                numbers = (*paired_change(first, other), np.nan, np.nan, len(first))
+                yield about | {"metric": metric, "cues": first.shape[1]} | _numbers(*numbers)
+
+
+def _numbers(
+    mean: float, stderr: float, n: int, low: float, high: float, expected: int
+) -> dict[str, float]:
+    return dict(zip(NUMBERS, (mean, stderr, low, high, n, expected), strict=True))
+
+
+def _notes(rows: pd.DataFrame, runs: pd.DataFrame, known: KnownStudies) -> list[str]:
+    contrast = known.contrasts.get(rows["metric"].iloc[0])
+    studies = {contrast.study, contrast.reference} if contrast else set(rows["study"])
+    concerned = runs[runs["study"].isin(studies) & runs["baseline"].isin(set(rows["baseline"]))]
+    few = {
+        (r.target, int(r.cues)): len(known.factors([r.study])) - 1
+        for r in rows.itertuples()
+        if 0 < r.cues < len(known.factors([r.study])) - 1
+    }
+    texts = ", ".join(f"{target} {cues} of {of}" for (target, cues), of in sorted(few.items()))
+    notes = [f"over the configured cues only: {texts}"] if few else []
+    return notes + describe_missing(concerned)
+
+
+def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
+    """P_ij (without cues P_i, cue empty) per study, baseline and group: mean, stderr, n, expected
+    (paper, Sec. 3.4)."""
+    rows = []
+    for (study, baseline, target, cue), runs in frame.groupby(
+        ["study", "baseline", "target", "cue"], sort=False
+    ):
+        for group in (ID, OOD) if cue else (ID,):
+            mean, stderr, n = estimate(runs[f"{group}_accuracy"])
+            rows.append(
+                {
+                    "study": study,
+                    "baseline": baseline,
+                    "target": target,
+                    "cue": cue,
+                    "group": group,
+                    "mean": mean,
+                    "stderr": stderr,
+                    "n": n,
+                    "expected": len(runs),
+                }
+            )
+    columns = ["study", "baseline", "target", "cue", "group", "mean", "stderr", "n", "expected"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def accuracy_by_binding(runs: pd.DataFrame) -> pd.DataFrame:
+    """`ood` accuracy (without cues: `id`) for one study and baseline: rows samples, columns
+    bindings, NaN for missing runs."""
+    column = "ood_accuracy" if (runs["cue"] != "").any() else "id_accuracy"
+    return runs.pivot(index="sample", columns="binding", values=column).astype(np.float64)
+
+
+def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
+    """Each baseline's mean over all samples and bindings of a study: mean, low, high (95 %), n
+    runs, expected runs."""
+    rows = []
+    for (study, baseline), runs in frame.groupby(["study", "baseline"], sort=False):
+        values = accuracy_by_binding(runs).to_numpy()
+        there, means = ~np.isnan(values), sample_means(values)
+        low, high = sample_interval(means)
+        rows.append(
+            {
+                "study": study,
+                "baseline": baseline,
+                "mean": overall_mean(values[there], means) if there.any() else np.nan,
+                "low": low,
+                "high": high,
+                "n": int(there.sum()),
+                "expected": len(runs),
+                "samples": int(there.any(axis=1).sum()),
+                "bindings": int(there.any(axis=0).sum()),
+            }
+        )
+    columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def baseline_comparisons(frame: pd.DataFrame) -> pd.DataFrame:
+    """All pairs of baselines on every study, paired by dataset: `paired_difference`."""
+    rows = []
+    for study, runs in frame.groupby("study", sort=False):
+        own = {
+            baseline: accuracy_by_binding(rows)
+            for baseline, rows in runs.groupby("baseline", sort=False)
+        }
+        for first, second in combinations(own, 2):
+            a, b = own[first].align(own[second])
+            about = {"study": study, "first": first, "second": second}
+            rows.append(about | paired_difference(a.to_numpy(), b.to_numpy()))
+    columns = ["study", "first", "second", "difference", "low", "high", "samples", "bindings"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataFrame:
+    """Which bindings show a shortcut best: baseline, target, cue, without, shortcut, recovered, by
+    (study); best first.
+
+    p: the table of `p_matrix`. without, shortcut: accuracies in the two studies that the headline
+    compares, in the second where the cue misleads; recovered: the best of the studies that offer an
+    opportunity. NaN if nothing ran. No rows if no headline covers these studies.
+    """
+    columns = ["baseline", "target", "cue", "without", "shortcut", "recovered", "by"]
+    headline = known.headline(p["study"])
+    if headline is None:
+        return pd.DataFrame(columns=columns)
+    accuracy = p[((p["group"] == OOD) | (p["cue"] == "")) & (p["n"] > 0)]
+    rows = []
+    for (baseline, target, cue), _ in p[p["cue"] != ""].groupby(
+        ["baseline", "target", "cue"], sort=False
+    ):
+        own = accuracy[(accuracy["baseline"] == baseline) & (accuracy["target"] == target)]
+        means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
+        others = means[
+            [
+                study in known.studies and known.studies[study].opportunity != ""
+                for study in means.index
+            ]
+        ]
+        rows.append(
+            {
+                "baseline": baseline,
+                "target": target,
+                "cue": cue,
+                "without": means.get(headline.without, np.nan),
+                "shortcut": means.get(headline.shortcut, np.nan),
+                "recovered": others.max() if len(others) else np.nan,
+                "by": others.idxmax() if len(others) else "",
+            }
+        )
+    found = pd.DataFrame(rows, columns=columns)
+    score = (
+        found["without"].fillna(1)
+        - 2 * found["shortcut"]
+        + found["recovered"].fillna(found["shortcut"])
+    )
+    return found.loc[score.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
+
+
+def matrix_tables(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> list[Table]:
+    """Every P_ij matrix in percent: rows target factors, columns cue factors (none without
+    cues)."""
+    shown = p[(p["group"] == "ood") | (p["cue"] == "")]
+    found = []
+    for (study, baseline), own in shown.groupby(["study", "baseline"], sort=False):
+        factors = known.factors([study])
+        cues = matrix_columns(own["cue"], factors)
+        cells = {
+            (r.target, r.cue): percent(r.mean, r.stderr, r.n, r.expected)
+            for r in own.itertuples(index=False)
+        }
+        rows = [
+            [target, *(cells.get((target, cue), "") for cue in cues)]
+            for target in factors
+            if target in set(own["target"])
+        ]
+        heads = ["target", *(cue or "no cue" for cue in cues)]
+        title = f"{known.title(study)}, {baseline}"
+        found.append(
+            Table(f"{study}_{baseline}", title, heads, rows, section=MATRICES, about=[PERCENT])
+        )
+    return found
+
+
+def matrix_columns(cues: pd.Series, factors: Sequence[str]) -> list[str]:
+    """Columns of a P_ij matrix: all factors, or the cue combinations of a study with several cues;
+    '' for none."""
+    asked = list(dict.fromkeys(cues))
+    return list(factors) if asked != [""] and set(asked) <= set(factors) else asked
+
+
+def _overall(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> Iterator[Table]:
+    none = f"none for fewer than {FEWEST} samples."
+    about = [
+        "The means of dataset samples over all bindings. 95 % intervals: over the dataset samples, for these "
+        f"bindings; {none}"
+    ]
+    rows = [
+        [
+            r.baseline,
+            known.title(r.study),
+            "-" if r.n == 0 else f"{100 * r.mean:.1f}",
+            interval(r.low, r.high),
+            str(r.samples),
+            str(r.bindings),
+            f"{r.n} of {r.expected}",
+        ]
+        for r in tables["overall"].itertuples(index=False)
+    ]
+    heads = ["baseline", "study", "mean", "95 % interval", "samples", "bindings", "runs"]
+    title = "Mean over all bindings and samples"
+    yield Table("overall", title, heads, rows, [], _OVERALL, about, folded=True)
+    rows = [
+        [
+            known.title(r.study),
+            r.first,
+            r.second,
+            points(r.difference),
+            interval(r.low, r.high, change=True),
+            str(r.samples),
+            str(r.bindings),
+        ]
+        for r in tables["baselines"].itertuples(index=False)
+    ]
+    heads = ["study", "first", "second", "difference", "95 % interval", "samples", "bindings"]
+    note = (
+        "First minus second, in points, over all bindings and samples that both have. The intervals are not corrected "
+        "for the number of comparisons."
+    )
+    title = "Baselines compared, paired by dataset"
+    yield Table("baselines", title, heads, rows, [note], _OVERALL, about, folded=True)
