@@ -89,27 +89,6 @@ def test_a_recorded_step_draws_the_random_numbers_of_its_epoch():
     assert found[0][0] != pytest.approx(found[0][1], rel=1e-3), "each epoch has its own noise"
 
 
-@pytest.mark.parametrize("name", ["group_dro", "jtt", "coral", "lff", "eiil", "debian"])
-def test_methods_that_mend_shortcuts_can_be_recorded(name, capsys):
-    from test_methods import annotated, settings_for
-
-    found = []
-    for graphs in (True, False):
-        train = annotated(96, 0, device=GPU, mistaken=8)
-        method = make_baseline(settings_for(name), 6, SIZE, 3)
-        found.append(
-            losses(
-                fit(
-                    method,
-                    (train, annotated(24, 1, scaling=train.scaling, device=GPU)),
-                    graphs=graphs,
-                )
-            )
-        )
-    assert found[0] == pytest.approx(found[1], rel=2e-3)
-    assert "without CUDA graphs" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("graphs", [True, False])
 def test_no_step_waits_for_the_gpu(graphs):
     class Strict(Callback):
@@ -143,14 +122,6 @@ def test_images_that_do_not_fit_stay_on_the_host(monkeypatch, capsys):
     assert not dataset()[0].resident
     assert losses(fit(make("small_cnn"))) == pytest.approx(resident, rel=2e-3)
     assert "without CUDA graphs, step by step: the images do not fit" in capsys.readouterr().err
-
-
-def test_a_job_of_several_samples(tmp_path):
-    for sample in (0, 1, 2):
-        write_dataset(tmp_path / "images", "zgo", "hue-shape", sample)
-    out = train(tmp_path, "runs", samples=(0, 1, 2), device="cuda")
-    assert sorted(path.name for path in out.iterdir()) == ["0", "1", "2"]
-    assert not (tmp_path / "checkpoints").exists()
 
 
 def test_too_little_memory_says_what_to_lower(tmp_path):

@@ -72,25 +72,6 @@ def test_a_smaller_last_batch_is_not_repeated_from_the_record():
     assert graphs.repetitions == [2] and same(*results)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "asr", "vae", "factor_vae"])
-def test_steps_of_the_papers_baselines_can_be_recorded(name):
-    """Noise, batch norm, several optimisers; and no step waits for the device. resnet18 represents
-    the classifiers of torchvision that differ from it only in layers."""
-    settings = changed(name, batch_size=4)
-    if name == "asr":
-        settings["method"] |= {"base_width": 4, "levels": 2}
-    protocol = Protocol(max_epochs=1, patience=None, seed=3)
-    train = Batches(*separable(20, seed=0), CPU)
-    val = Batches(*separable(8, seed=1), CPU, train.scaling)
-    results = []
-    for graphs in (None, RecordedOperations()):
-        model = make_baseline(settings, 6, SIZE, 3)
-        fitted = Trainer(model, train, val, RUN, protocol).fit(graphs=graphs)
-        results.append(result(model, fitted))
-    assert graphs.repetitions == [2] * len({row["phase"] for row in fitted.history})
-    assert same(*results)
-
-
 @pytest.mark.parametrize("at", [{"step": 7}, {"epoch": 2}])
 def test_an_interrupted_run_continues_with_recorded_steps(tmp_path, at):
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")

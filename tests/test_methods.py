@@ -13,9 +13,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.groups import balancing_weights, group_index
 from diagvib.methods.method import Batch, TrainingData
 from diagvib.methods.registry import METHODS, declaration, make_baseline
-from diagvib.settings.baselines import complete
 from diagvib.settings.grid import Run
-from diagvib.training.batches import IMAGENET, Annotations, Batches
+from diagvib.training.batches import Annotations, Batches
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol, epoch_seed
 from diagvib.training.running_metrics import group_accuracies
@@ -283,14 +282,6 @@ def test_groups_of_cues_and_their_balance():
     assert torch.bincount(index[torch.cat(drawn)]).tolist() == pytest.approx([1500] * 4, rel=0.1)
 
 
-def test_groups_without_images_are_named():
-    data = known([0, 0, 2, 2], [[1, 0], [2, 0], [1, 0], [2, 1]])
-    with pytest.raises(DiagvibError, match="red and cue 1 y and cue 2 y; .*; and 1 more groups"):
-        group_index(data, "cues", "m")
-    with pytest.raises(DiagvibError, match="every group.*has target red and cue 2 y; choose"):
-        group_index(data, "cue-2", "m")
-
-
 def test_the_error_set_of_jtt_and_how_often_it_comes():
     method = made("jtt", copies=3)
     labels = [0, 1, 2, 0, 1]
@@ -432,27 +423,6 @@ def test_a_rule_that_the_study_cannot_offer():
         Trainer(method, train, train, RUN, PROTOCOL).fit()
 
 
-def test_batches_tell_cues_environment_and_index():
-    batches = annotated(40, 0, cues=2, environments=3)
-    chosen = torch.tensor([7, 33, 2])
-    batch = batches.batch(chosen)
-    assert torch.equal(batch.cues, batches.cues[chosen]) and torch.equal(
-        batch.environment, chosen % 3
-    )
-    assert torch.equal(batch.index, chosen)
-    assert torch.cat([part.index for part in batches.in_order()]).tolist() == list(range(40))
-
-
-def test_normalising_by_imagenet():
-    pixels = torch.zeros(1, 2, 2, 3, dtype=torch.uint8)
-    batch = Batches(pixels, torch.zeros(1, dtype=torch.int64), CPU, IMAGENET).batch(
-        torch.tensor([0])
-    )
-    assert batch.inputs[0, :, 0, 0].tolist() == pytest.approx(
-        [-0.485 / 0.229, -0.456 / 0.224, -0.406 / 0.225]
-    )
-
-
 @pytest.mark.parametrize(
     ("chosen", "dropped", "kept"),
     [
@@ -490,11 +460,6 @@ class Focal(Method):
 class Careful(GroupDro):
     options = {"patience": {"type": "integer", "default": 3}}
 
-class Computed(Method):
-    options = dict(gamma=1)
-
-class NoMethod:
-    pass
 """
 
 
@@ -517,34 +482,6 @@ def test_a_method_of_ones_own(own, data):
         "balanced": True,
         "patience": 3,
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "my_methods:Fokal",
-            "mine.method: my_methods:Fokal cannot be found: .*my_methods.py has no class Fokal",
-        ),
-        ("my_methods:NoMethod", "my_methods:NoMethod is not a subclass of diagvib.methods.method"),
-        (
-            "my_methods:Computed",
-            "options of Computed in .* must be literals",
-        ),
-    ],
-)
-def test_own_methods_that_are_none(own, name, message):
-    with pytest.raises(DiagvibError, match=message):
-        complete(
-            {
-                "method": name,
-                "model": "small_cnn",
-                "optimiser": {"name": "adam", "lr": 1.0},
-                "batch_size": 4,
-                "origin": "x",
-            },
-            "mine",
-        )
 
 
 def test_options_of_ones_own_are_checked_without_running_it(own):

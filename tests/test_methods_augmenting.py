@@ -53,16 +53,6 @@ def test_mixup_blends_images_and_labels_by_one_share():
     assert len(set(shares)) == 5 and torch.equal(batch.inputs, constant_images(3).inputs)
 
 
-def test_the_shares_of_mixup_are_beta_distributed():
-    """Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2 a + 1))."""
-    torch.manual_seed(0)
-    method, batch = made("mixup"), constant_images(3, 2)
-    shares = torch.stack([method.augment(batch).labels[0, 0] for _ in range(4000)])
-    assert method.options.alpha == 0.1
-    assert shares.mean().item() == pytest.approx(0.5, abs=0.03)
-    assert shares.var().item() == pytest.approx(1 / 4.8, abs=0.01)
-
-
 def test_losses_and_accuracy_of_soft_labels():
     """The loss is the labels' mixture of losses; the label with the larger share counts as
     correct."""
@@ -303,24 +293,6 @@ def test_the_loss_of_augmix(data):
     assert torch.allclose(output.logits, method.model(batch.inputs), atol=1e-5)
 
 
-@pytest.mark.parametrize("flip", [False, True])
-def test_augmix_mirrors_images_where_that_is_wanted(data, flip, monkeypatch):
-    method, seen = made("augmix", flip=flip), []
-    method.setup(data.training_data())
-    views = method.views
-    monkeypatch.setattr(method, "views", lambda pixels: seen.append(pixels) or views(pixels))
-    batch = data.batch(torch.arange(8))
-    torch.manual_seed(2)
-    method.training_step("classify", batch, lambda name, loss: None)
-    mirrored = [
-        torch.equal(image, given.flip(1))
-        for image, given in zip(seen[0], batch.pixels, strict=True)
-    ]
-    plain = [torch.equal(image, given) for image, given in zip(seen[0], batch.pixels, strict=True)]
-    assert all(one != other for one, other in zip(mirrored, plain, strict=True))
-    assert any(mirrored) == flip and any(plain)
-
-
 def test_the_penalty_of_spectral_decoupling():
     """Logits (1, 2, -3) of class 1 and (0, 4, 1) of class 2: squares sum to 14 and 17; of the true
     classes 4 and 1."""
@@ -343,12 +315,3 @@ def test_the_penalty_of_spectral_decoupling():
         method = made("sd", **options)
         method.model.head = torch.nn.Identity()
         assert method.penalty(logits, batch).item() == pytest.approx(expected)
-
-
-def test_spectral_decoupling_penalises_training_alone(data):
-    method, losses = made("sd", weight=100.0).eval(), []
-    batch = data.batch(torch.arange(8))
-    output = method.training_step("classify", batch, lambda name, loss: losses.append(loss))
-    cross_entropy = F.cross_entropy(method.model(batch.inputs), batch.labels, reduction="none")
-    assert torch.allclose(output.loss, cross_entropy) and losses[0] > output.loss.mean()
-    assert torch.allclose(method.validation_step("classify", batch).loss, cross_entropy)

@@ -7,10 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.causirl import split_sets
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import Batch, Optimiser
 from diagvib.methods.mmd import SCALES
@@ -22,7 +20,7 @@ from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE
 from synthetic_methods import settings_of
-from test_methods import PROTOCOL, RUN, annotated, batch_of, known, made, settings_for
+from test_methods import RUN, annotated, batch_of, known, made
 
 TOLD = [name for name in METHODS if "environments" in declaration(name).supervision]
 TWO = ("a", "b")
@@ -77,24 +75,6 @@ def test_who_is_told_environments_gets_equal_shares(name, data):
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("name", "size", "message"),
-    [
-        (
-            "irm",
-            5,
-            "method: irm needs two images of every environment in a batch, but batch_size is 5 and the study has 3 "
-            "environments; raise it to 6 or more",
-        ),
-        ("group_dro", 2, "batch_size 2 is less than .*; raise it to 3 or more"),
-    ],
-)
-def test_batches_that_are_too_small(name, size, message, data):
-    settings = {**settings_for(name, **options(name)), "batch_size": size}
-    with pytest.raises(DiagvibError, match=f"mine/zso/hue/0: {message}"):
-        Trainer(make_baseline(settings, 6, SIZE, 0), *data, RUN, PROTOCOL).fit()
 
 
 @pytest.mark.parametrize(
@@ -192,30 +172,6 @@ def test_the_penalty_of_irm_on_a_linear_model():
     assert method.penalty(features, batch).item() == pytest.approx(100 * expected)
 
 
-def test_irm_learns_from_the_gradient_of_its_penalty():
-    """As by differentiating the losses with respect to a scale of the logits, twice."""
-    torch.manual_seed(0)
-    data = known([0, 1, 2, 2, 1, 0, 0, 0, 1, 2], environment=[0] * 5 + [1] * 5, environments=TWO)
-    method, batch = with_phases("irm", data, anneal_steps=0, weight=3.0), batch_of(data, range(10))
-    head = method.model.head = nn.Linear(4, 3)
-    features = torch.randn(10, 4)
-    found = torch.autograd.grad(method.penalty(features, batch), head.weight)[0]
-    scale, penalty = torch.ones((), requires_grad=True), 0
-    for at in (slice(0, 5), slice(5, 10)):
-        logits, labels = head(features[at]) * scale, batch.labels[at]
-        slopes = [
-            torch.autograd.grad(
-                F.cross_entropy(logits[half::2], labels[half::2]), scale, create_graph=True
-            )[0]
-            for half in (0, 1)
-        ]
-        penalty += 3 * slopes[0] * slopes[1] / 2
-    assert (
-        torch.allclose(found, torch.autograd.grad(penalty, head.weight)[0], atol=1e-6)
-        and found.abs().max() > 0.01
-    )
-
-
 # Distances of features
 
 
@@ -277,17 +233,6 @@ def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
     assert method.penalty(FEATURES, batch).item() == 0, "all images are in the second set"
     places[0] = 1
     assert method.penalty(FEATURES, batch).item() == 0, "one image has no covariance"
-
-
-def test_every_split_is_as_likely():
-    batch = batch_of(known([0] * 8, environment=[0] * 4 + [1] * 4, environments=TWO), range(8))
-    torch.manual_seed(0)
-    drawn = torch.stack([split_sets(2, batch) for _ in range(4000)])
-    assert torch.equal(drawn.sum(1), torch.ones(4000, 8)), "every image is in one of them"
-    first = drawn[:, 0].unflatten(1, (2, 4))
-    assert (first[..., 1:] <= first[..., :-1]).all(), "the first images of each environment"
-    counts = torch.bincount((4 * first[:, 0].sum(1) + first[:, 1].sum(1)).long(), minlength=16)
-    assert counts.tolist() == pytest.approx([250] * 16, abs=60)
 
 
 # Fish

@@ -85,21 +85,6 @@ def test_work_is_done_in_advance_in_order_and_not_too_far():
     assert started == list(range(9))
 
 
-def test_the_thread_works_while_the_one_who_asks_does():
-    asked, done = threading.Event(), threading.Event()
-
-    def work(n: int) -> int:
-        if n == 1:
-            asked.wait(30)
-            done.set()
-        return n
-
-    for n, _ in in_advance(work, range(3)):
-        if n == 0:
-            asked.set()
-            assert done.wait(30), "the second is prepared while the first is used"
-
-
 def test_an_error_of_the_thread_reaches_the_one_who_asks_and_nothing_is_left_running():
     def work(n: int) -> float:
         return 1 / (2 - n)

@@ -14,7 +14,7 @@ from diagvib import stages as jobs
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.methods.registry import METHODS
-from diagvib.settings.baselines import BaselineSettings, complete, load_settings
+from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
@@ -22,14 +22,11 @@ from diagvib.settings.search_space import (
     read_ranges,
     search_space,
     trial_values,
-    with_values,
 )
 from diagvib.settings.tuning import tuned_baselines
-from diagvib.training import run as training
 from diagvib.training.random_search import choose, rule_rows
 from diagvib.training.selection_rules import kept_epochs
-from diagvib.training.trainer import Trainer
-from test_tuning import kill, sharing
+from test_tuning import sharing
 
 STUDY, BINDING = "o2o-easy", "shape-hue"
 TOY = [
@@ -159,15 +156,6 @@ def test_the_shipped_ranges_are_the_published_ones_and_fit_every_baseline():
             )
 
 
-def test_a_setting_that_only_some_have_is_drawn_for_these():
-    config = load_config(None, [*SEARCH, searching()])
-    for baseline, keys in (("erm_env", 2), ("coral", 3), ("fish", 3)):
-        settings = stage_settings(config, "tune", baseline=baseline)
-        ranges = settings.tuning.random_search.ranges
-        assert sum(map(len, ranges.values())) == keys, "a job depends on its own ranges alone"
-        assert search_space(settings.settings, ranges, "r", baseline) == space(baseline)
-
-
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -201,7 +189,7 @@ def test_a_setting_that_only_some_have_is_drawn_for_these():
 def test_what_cannot_be_searched_is_named_at_planning(changed, says):
     with pytest.raises(DiagvibError, match=says) as error:
         load_config(None, [*SEARCH, searching(**changed)])
-    assert "\n" not in str(error.value) and "tuning.random_search" in str(error.value)
+    assert "\n" not in str(error.value) and "random_search" in str(error.value)
 
 
 def test_a_search_needs_a_study_that_its_baselines_can_be_trained_on():
@@ -403,79 +391,6 @@ def test_the_table_says_what_each_rule_would_choose_and_have_got(searched):
         "96 training images of 64 pixels from embedded sources and 2 epochs",
     ):
         assert said in entry["origin"]
-
-
-def test_a_trial_is_what_a_run_with_its_settings_would_be(searched, images, root):
-    table = pd.read_csv(searched / "results/tuning/coral.csv")
-    config = load_config(None, [*SEARCH, searching()])
-    settings = stage_settings(config, "train", study=STUDY, baseline="coral")
-    values = drawn("coral", 2)
-    own = with_values(settings.settings, values)
-    made = settings.model_copy(update={"baseline": BaselineSettings(**own)})
-    jobs.train(Layout(root), made, "coral", STUDY, BINDING, "cpu")
-    own = table[(table["trial"] == 2) & (table["rule"] == own["selection"])].iloc[0]
-    run = yaml.safe_load(
-        (root / f"results/runs/coral/{STUDY}/{BINDING}/0/metrics.json").read_text()
-    )
-    assert (own["epoch"], own["ood_accuracy"]) == (
-        run["selected_epoch"],
-        run["groups"]["ood"]["accuracy"],
-    )
-
-
-def test_more_trials_train_what_is_new_and_the_table_is_printed(root, monkeypatch, capsys):
-    fitted = []
-
-    class Counted(Trainer):
-        def __init__(self, method, *arguments):
-            fitted.append(method.settings["optimiser"]["lr"])
-            super().__init__(method, *arguments)
-
-    monkeypatch.setattr(training, "Trainer", Counted)
-    tune(root, trials=1)
-    assert fitted == [load_settings("coral")["optimiser"]["lr"]]
-    untested = tune(root, "training.track_test=false", trials=2, baseline="erm_env")
-    assert (
-        len(fitted) == 3
-        and "oracle" not in set(untested["rule"])
-        and untested["test_accuracy"].isna().all()
-    )
-    capsys.readouterr()
-    table = tune(root, trials=2)
-    assert len(fitted) == 4 and len(table) == 12 and fitted[-1] == drawn("coral", 1)["optimiser.lr"]
-    before, said = results(root), capsys.readouterr().out
-    tune(root, trials=2)
-    assert len(fitted) == 4 and results(root) == before and capsys.readouterr().out == said
-    for part in (
-        "coral: random search on O2O-EASY",
-        "0 (now)",
-        "What each rule would choose",
-        "oracle",
-        "chosen:",
-    ):
-        assert part in said
-    assert (
-        len(tune(root, ranges="{coral: {method.gamma: {choice: [1.0]}}}", baseline="erm_env")) == 6
-    ), "of which nothing is drawn has one trial"
-
-
-def test_killed_it_continues_to_the_same_bytes(searched, root):
-    """SIGKILL after the first epoch of the second trial; then the same command again."""
-    kill(root, "test_random_search", 2)
-    kept = root / "data/tuning/coral"
-    assert not (root / "results").exists()
-    assert [len(list(kept.rglob(f"*.{kind}"))) for kind in ("json", "pt")] == [1, 1]
-    tune(root)
-    assert results(root) == results(searched) and not list(kept.rglob("*.pt"))
-
-
-def test_a_trial_that_diverges_is_not_chosen(root, capsys):
-    table = tune(root, ranges="{coral: {method.gamma: {choice: [1.0e+300]}}}", trials=2)
-    diverged = table[table["trial"] == 1]
-    assert diverged[["status", "chosen"]].to_numpy().tolist() == [["diverged", False]]
-    assert diverged[["epochs", "rule", "score", "test_accuracy"]].isna().all(axis=None)
-    assert set(table.loc[table["chosen"], "trial"]) == {0} and len(table) == 7
-    assert "no number" in capsys.readouterr().out
 
 
 def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):

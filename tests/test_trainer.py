@@ -182,13 +182,6 @@ def test_order_follows_the_names():
     assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", (), 0), 1, 1)
 
 
-def test_every_validation_image_counts_once(data):
-    train, _ = data
-    val = Batches(*separable(600, seed=4), CPU, train.scaling)  # more than two evaluation batches
-    assert sum(len(batch.labels) for batch in val.in_order()) == 600
-    assert torch.cat([batch.pixels for batch in val.in_order()]).equal(val.pixels)
-
-
 def test_scaling_is_that_of_all_pixels():
     pixels = torch.randint(0, 256, (700, 9, 9, 3), dtype=torch.uint8)
     pixels[..., 2] = 77

@@ -2,7 +2,6 @@
 loss diverges."""
 
 import os
-import shutil
 import signal
 import subprocess
 import textwrap
@@ -145,39 +144,6 @@ def test_a_second_tuning_trains_nothing_and_a_wider_one_what_is_new(root, monkey
     assert len(trained) == 4 + 8, "results for another seed do not count"
 
 
-def test_what_another_code_gave_does_not_count(root, tmp_path_factory):
-    """ReLU becomes Sigmoid in a copy of the package: the second tuning is that of Sigmoid alone."""
-    copy = tmp_path_factory.mktemp("copy")
-    for name in ("src", "config"):
-        shutil.copytree(
-            REPOSITORY / name, copy / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    small = [
-        "tuning.factors=[hue]",
-        "tuning.batch_sizes=[16]",
-        "tuning.learning_rates=[1.0e-3]",
-        f"root={root}",
-    ]
-    options = [part for override in [*TOY, *small] for part in ("--set", override)]
-
-    def validation_loss() -> float:
-        subprocess.run(
-            [BIN / "diagvib", "tune", "small_cnn", *options],
-            cwd=root,
-            check=True,
-            env={**os.environ, "PYTHONPATH": str(copy / "src")},
-            capture_output=True,
-        )
-        return pd.read_csv(root / "results/tuning/small_cnn.csv")["val_loss"].item()
-
-    first = validation_loss()
-    code = copy / "src/diagvib/models/small_cnn.py"
-    code.write_text(code.read_text().replace("ReLU(inplace=True)", "Sigmoid()"))
-    second = validation_loss()
-    shutil.rmtree(root / "data/tuning")
-    assert second == validation_loss() != first
-
-
 def kill(root: Path, module: str, training: int) -> None:
     """The `tune` of a module of tests, in a process that is killed after the first epoch of a
     training."""
@@ -276,21 +242,6 @@ def test_a_diverging_candidate_is_the_worst_and_stops_nobody(root, monkeypatch, 
         tune(root, "tuning.learning_rates=[1000.0]", *small, baseline="deep")
 
 
-def test_a_vae_is_judged_by_its_classifier(root):
-    """The negative ELBO of such images is thousands of nats, the cross entropy of a new classifier
-    a few."""
-    table = tune(
-        root,
-        "tuning.factors=[hue]",
-        "tuning.batch_sizes=[32]",
-        "tuning.max_epochs=1",
-        baseline="vae",
-    )
-    assert table["val_loss"].max() < 20 and set(table["epochs"]) == {2}
-    entry = chosen_entry(root, "vae")
-    assert entry["method"] == load_settings("vae")["method"] and "max_epochs" not in entry
-
-
 def frame(rows: list[tuple]) -> pd.DataFrame:
     columns = ["batch_size", "lr", "target", "val_loss"]
     table = pd.DataFrame(rows, columns=columns).assign(sample=0)
@@ -351,32 +302,3 @@ def test_the_default_grid_holds_the_published_settings():
     published = load_settings("resnet18")
     assert published["batch_size"] in section["batch_sizes"]
     assert published["optimiser"]["lr"] in section["learning_rates"]
-
-
-def test_the_workflow_tunes_the_configurations_baselines(tmp_path):
-    """From scratch, with ZSO not among the studies."""
-    pytest.importorskip(
-        "snakemake", reason="the workflow needs snakemake, which is not installed here"
-    )
-    from test_workflow import copy_of_the_repository, snakemake
-
-    repository = copy_of_the_repository(tmp_path)
-    (repository / "toy.yaml").write_text(
-        textwrap.dedent("""
-        root: toy
-        sources: embedded
-        studies: [zgo]
-        bindings: [hue-shape]
-        samples: 1
-        image_size: 64
-        counts: {train: 64, val: 18, id: 18, ood: 18}
-        baselines: [small_cnn]
-        training: {max_epochs: 1}
-        tuning: {batch_sizes: [16], learning_rates: [1.0e-3, 1.0e-4], factors: [scale]}
-        """)
-    )
-    snakemake(repository, "tuned", "--configfile", "toy.yaml")
-    assert len(pd.read_csv(repository / "toy/results/tuning/small_cnn.csv")) == 2
-    assert "chosen: batch 16" in (repository / "toy/logs/tune/small_cnn.log").read_text()
-    assert chosen_entry(repository / "toy")["batch_size"] == 16
-    assert not (repository / "toy/results/runs").exists()

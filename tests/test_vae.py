@@ -1,15 +1,12 @@
 """VAE and Factor-VAE: their losses, the estimate of total correlation, the frozen encoder,
 resuming."""
 
-import json
 import math
 from dataclasses import replace
 
 import pytest
 import torch
 
-from diagvib.foundation.files import read_json
-from diagvib.images.datasets import ImageFiles
 from diagvib.methods.factor_vae import (
     Discriminator,
     discriminator_loss,
@@ -22,12 +19,9 @@ from diagvib.settings.baselines import load_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
-from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Trainer
-from synthetic_images import SIZE, separable, write_dataset
-from test_trainer import Interrupted, Interruption
+from synthetic_images import SIZE, separable
 
 CPU = torch.device("cpu")
 RUN = Run("factor_vae", "zso", "hue", "hue", (), 0)
@@ -130,52 +124,6 @@ def test_phases_and_the_frozen_encoder(name, data):
     assert moved == {"head"}
 
 
-@pytest.mark.parametrize(
-    "at", [6, 14]
-)  # 4 steps an epoch: the second of the first phase, then the second phase
-def test_continues_bit_for_bit_despite_the_noise(tmp_path, data, at):
-    whole, weights = fitted(made("factor_vae"), data)
-    checkpoint = Checkpoint(tmp_path / "run.pt", "d")
-    with pytest.raises(Interrupted):
-        fitted(made("factor_vae"), data, checkpoint=checkpoint, callback=Interruption(step=at))
-    torch.manual_seed(99)
-    continued, again = fitted(made("factor_vae"), data, checkpoint=checkpoint)
-    assert (continued.history, again) == (whole.history, weights)
-
-
-def test_run_folder_of_two_phases(tmp_path):
-    """The test groups are tracked in phases with predictions; the selected epoch counts from the
-    start."""
-    write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    settings = {**load_settings("vae"), "batch_size": 16}
-    training = {
-        "max_epochs": 2,
-        "patience": None,
-        "seed": 1,
-        "precision": "bf16",
-        "threads": 1,
-        "track_test": True,
-    }
-    train_runs(
-        Job(settings, Protocol(**training), CPU, ImageFiles(tmp_path / "images")),
-        [Run("vae", "zgo", "hue-shape", "hue", ("shape",), 0)],
-        Folders(tmp_path / "runs", tmp_path / "checkpoints"),
-    )
-    history = [
-        json.loads(line) for line in (tmp_path / "runs/0/history.jsonl").read_text().splitlines()
-    ]
-    assert [(row["epoch"], row["phase"]) for row in history] == [
-        (1, "encode"),
-        (2, "encode"),
-        (3, "classify"),
-        (4, "classify"),
-    ]
-    assert ["ood_accuracy" in row for row in history] == [False, False, True, True]
-    metrics = read_json(tmp_path / "runs/0/metrics.json")
-    assert metrics["epochs"] == 4 and metrics["selected_epoch"] in (3, 4)
-    assert metrics["val_loss"] == history[metrics["selected_epoch"] - 1]["val_loss"]
-
-
 def test_shuffling_keeps_every_dimension_and_breaks_their_relation():
     torch.manual_seed(0)
     first = torch.randn(2000)
@@ -183,16 +131,6 @@ def test_shuffling_keeps_every_dimension_and_breaks_their_relation():
     mixed = shuffled(code)
     assert torch.equal(mixed.sort(0).values, code.sort(0).values)
     assert mixed.T.corrcoef().triu(1).abs().max() < 0.1
-
-
-def test_discriminator_loss_and_estimate_of_hand_made_logits():
-    surely_images, surely_shuffled = torch.tensor([[9.0, -9.0]]), torch.tensor([[-9.0, 9.0]])
-    assert discriminator_loss(surely_images, surely_shuffled) < 1e-6
-    assert discriminator_loss(surely_shuffled, surely_images) > 17
-    assert discriminator_loss(torch.zeros(4, 2), torch.zeros(4, 2)).item() == pytest.approx(
-        math.log(2)
-    )
-    assert total_correlation(surely_images).tolist() == [18]
 
 
 def estimate(correlation):
