@@ -257,7 +257,7 @@ def _plain_arguments(images: int) -> list[tuple]:
 
 
 def _render_plainly(images: int) -> None:
-    from diagvib.scenes.digits.plain_renderer import render_plain
+    from plain_renderer import render_plain
 
     for arguments in _plain_arguments(images):
         render_plain(*arguments)

@@ -73,13 +73,12 @@ CHANGES = {
     "scenery/colours.csv": OWN,
 }
 
-# Other methods, tuning, a second renderer for tests, what is in settings, rooms that decide no
+# Other methods, tuning, what is in settings, rooms that decide no
 # result, and tables.
 NOTHING = [
     "src/diagvib/methods/asr.py",
     "src/diagvib/training/tuning.py",
     "src/diagvib/operations/plan.py",
-    "src/diagvib/scenes/digits/plain_renderer.py",
     "src/diagvib/settings/grid.py",
     "src/diagvib/foundation/errors.py",
     "src/diagvib/stages.py",

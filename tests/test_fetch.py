@@ -111,8 +111,8 @@ def test_hopeless_download_names_urls_reasons_hashes_and_remedy(tmp_path, server
     for part in (
         *urls,
         "404",
-        "truncated download",
-        "no connection",
+        "IncompleteRead",
+        "Connection refused",
         SHA256,
         OTHER_SHA256,
         "mirror:",

@@ -15,8 +15,11 @@ from skimage.transform import resize as skimage_resize
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes.digits import renderer as renderer_module
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.plain_renderer import render_plain
 from diagvib.scenes.digits.renderer import CANVAS, Renderer, resize_matrix
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+from plain_renderer import render_plain
 
 OWN_GOLDEN = Path(__file__).parent / "golden_renders.npz"
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.files import file_sha256, whole_file
 from diagvib.scenes.sources import Source
 
@@ -68,52 +68,35 @@ def _copy(source: Source, mirror: Path, temporary: Path) -> None:
 
 
 def _download(source: Source, raw: Path, temporary: Path) -> None:
+    import pooch
+    import requests
+
+    # 64 KiB: the default of 1 KiB takes more time than the transfer
+    download = pooch.HTTPDownloader(
+        progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS
+    )
     reasons: dict[str, str] = {}
     for round_number in range(1 + RETRIES):
         if round_number:
             time.sleep(PAUSE_SECONDS)
         for url in source.urls:
             _say(f"{source.path}: downloading {url}")
-            reason = _try_url(url, source.sha256, temporary)
-            if reason is None:
-                return
-            reasons[url] = reason
-            _say(f"{source.path}: {reason}")
+            try:
+                download(url, str(temporary), None)
+            except requests.RequestException as error:
+                reasons[url] = one_line(error, 160)
+            else:
+                found = file_sha256(temporary)
+                if found == source.sha256:
+                    return
+                reasons[url] = f"wrong content, sha256 {found}"
+            _say(f"{source.path}: {reasons[url]}")
     tried = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
     raise DiagvibError(
         f"{raw / source.path}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
         "Run again when the network allows, or fetch the files by other means into a folder and "
         "set `mirror:` to it"
     )
-
-
-def _try_url(url: str, sha256: str, temporary: Path) -> str | None:
-    """Download to `temporary`; returns why this failed, or None. A failure to write (OSError) is
-    passed on."""
-    import pooch
-    import requests
-
-    # 64 KiB: the default of 1 KiB takes more time than the transfer
-    downloader = pooch.HTTPDownloader(
-        progressbar=sys.stderr.isatty(), chunk_size=2**16, timeout=TIMEOUT_SECONDS
-    )
-    try:
-        downloader(url, str(temporary), None)
-    except requests.HTTPError as error:
-        return f"the server answered {error.response.status_code} {error.response.reason}"
-    except requests.Timeout:
-        return f"no answer within {TIMEOUT_SECONDS} s"
-    except requests.exceptions.ChunkedEncodingError as error:
-        return f"truncated download ({_one_line(error)})"
-    except requests.RequestException as error:
-        return f"no connection ({_one_line(error)})"
-    found = file_sha256(temporary)
-    return None if found == sha256 else f"wrong content, sha256 {found}"
-
-
-def _one_line(error: Exception) -> str:
-    """The innermost reason of a nested network error."""
-    return " ".join(str(error).split()).rpartition("): ")[2].strip("()'\"")[-120:]
 
 
 def _say(message: str) -> None:

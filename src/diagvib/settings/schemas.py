@@ -7,6 +7,7 @@ They are for editors and readers; the program itself validates with the models.
 import yaml
 
 from diagvib.foundation.files import definition_path, read_yaml, write_text
+from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.sources import SourceFiles
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
@@ -18,6 +19,7 @@ def schema_texts() -> dict[str, str]:
     schemas = {
         "config": _config_schema(),
         "studies": StudyFile.model_json_schema(),
+        "scenes": PhotoSet.model_json_schema(),
         "sources": SourceFiles.model_json_schema(),
     }
     return {f"{name}.schema.yaml": _as_text(schema) for name, schema in schemas.items()}

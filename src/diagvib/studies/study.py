@@ -44,7 +44,8 @@ class Study(Strict):
     )
     scene: Annotated[str, Field(min_length=1)] = Field(
         "digits",
-        description="what the images show: a scene of the program, or your own as package.module:Class",
+        description="what the images show: a scene of the program, photos of your own as path/to/photos.yaml, "
+        "or any scene of your own as package.module:Class",
     )
     metrics: Literal[tuple(METRICS)] = Field(
         "shortcut",

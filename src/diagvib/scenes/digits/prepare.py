@@ -76,7 +76,7 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
     write_table(
         out / "digits.parquet",
         _digit_table(digits, labels, splits, training, test),
-        {**described, "catalogue_digest": _catalogue_digest(labels, splits)},
+        described,
     )
     write_json(out / DESCRIPTION, described)
 
@@ -99,19 +99,14 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def load_catalogue(folder: Path) -> DigitCatalogue:
-    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError as
-    above."""
+    """The labels and splits of a prepared folder, without reading its pixels. DiagvibError if it is
+    missing, or its files belong to different preparations."""
     described, path = read_description(folder), folder / "digits.parquet"
-    noted, (labels, splits) = (
-        read_metadata(path),
-        _labels_and_splits(read_table(path, ["label", "split"])),
-    )
-    if (noted.get("digest"), noted.get("catalogue_digest")) != (
-        described["digest"],
-        _catalogue_digest(labels, splits),
-    ):
+    if read_metadata(path).get("digest") != described["digest"]:
         raise _mismatch(folder)
-    return DigitCatalogue(*_origin(described), labels, splits)
+    return DigitCatalogue(
+        *_origin(described), *_labels_and_splits(read_table(path, ["label", "split"]))
+    )
 
 
 _Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
@@ -178,17 +173,8 @@ def _origin(described: dict) -> tuple[str, bool, str]:
 def _digest(
     digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: Iterable[np.ndarray]
 ) -> str:
-    return _sha256(digits, *_catalogue_bytes(labels, splits), *textures)
-
-
-def _catalogue_digest(labels: np.ndarray, splits: np.ndarray) -> str:
-    return _sha256(*_catalogue_bytes(labels, splits))
-
-
-def _catalogue_bytes(labels: np.ndarray, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return labels.astype(np.int8), np.frombuffer(
-        "\n".join(splits.tolist()).encode(), dtype=np.uint8
-    )
+    names = np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
+    return _sha256(digits, labels.astype(np.int8), names, *textures)
 
 
 def _sha256(*arrays: np.ndarray) -> str:

@@ -1,6 +1,5 @@
 """Which photo each image of a dataset is made from: each is used once."""
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 
@@ -94,57 +93,18 @@ def _too_few(
     (*cell, split), (rows, there) = min(
         short.items(), key=lambda item: item[1][1] / len(item[1][0])
     )
-    parts = recipes["split"].where(
-        (recipes["split"] != "test") | ("group" not in recipes), recipes.get("group")
-    )
-    needed = ", ".join(
-        f"{part} {n:,}" for part, n in parts.iloc[rows].value_counts().sort_index().items()
-    )
-    fitting = _fitting(
-        parts.value_counts().sort_index().to_dict(),
-        [(parts.iloc[own].value_counts().to_dict(), photos) for own, photos in short.values()],
-    )
+    parts = recipes["split"]
+    if "group" in recipes:
+        parts = parts.where(parts != "test", recipes["group"])
+    needed = parts.iloc[rows].value_counts().sort_index()
+    # The share of a cell may be rounded up in each split.
+    fitting = (parts.value_counts().sort_index() * (there - 3) / len(rows)).astype(int)
+    fits = (fitting >= LEAST_IMAGES).all()
     shown = ", ".join(f"{factor} {one}" for factor, one in zip(factors, cell, strict=True))
     listed = ", ".join(f"{part}: {n}" for part, n in fitting.items())
     return DiagvibError(
-        f"{name}: {len(rows):,} different photos of {shown} are needed ({needed}), but there are "
-        f"{there:,}"
+        f"{name}: {len(rows):,} different photos of {shown} are needed "
+        f"({', '.join(f'{part} {n:,}' for part, n in needed.items())}), but there are {there:,}"
         + (f" for the split {split}" if split else "")
-        + (f"; counts: {{{listed}}} would fit" if fitting else "")
+        + (f"; counts: {{{listed}}} would fit" if fits else "")
     )
-
-
-def _fitting(
-    counts: Mapping[str, int], cells: Sequence[tuple[Mapping[str, int], int]]
-) -> dict[str, int]:
-    """Counts for which the photos suffice, or {} if there are none: all reduced by one factor; but
-    those that would become too small stay as they are or, if that is too many, are the smallest
-    allowed.
-
-    cells: how many photos each part needs, and how many there are.
-    """
-    for smallest in (counts, dict.fromkeys(counts, LEAST_IMAGES)):
-        kept, small = {}, {}
-        while len(kept) < len(counts):
-            share = min(_share(counts, needed, there, kept) for needed, there in cells)
-            reduced = {part: kept.get(part, int(n * share)) for part, n in counts.items()}
-            small = {
-                part: smallest[part]
-                for part, n in reduced.items()
-                if part not in kept and n < LEAST_IMAGES
-            }
-            if share > 0 and not small:
-                return reduced
-            kept |= small
-    return {}
-
-
-def _share(
-    counts: Mapping[str, int], needed: Mapping[str, int], there: int, kept: Mapping[str, int]
-) -> float:
-    """The factor by which the counts that are not kept must shrink for one cell; not positive if
-    none is enough."""
-    fixed = sum(math.ceil(needed.get(part, 0) * n / counts[part]) for part, n in kept.items())
-    other = sum(n for part, n in needed.items() if part not in kept)
-    left = there - 3 - fixed  # the share of a cell may be rounded up in each split
-    return min(1.0, left / other) if other else 1.0 if left >= 0 else 0.0
