@@ -52,8 +52,8 @@ STAND_IN = """#!/bin/sh
 stage=$1; a=${2##*:}; b=$3; c=$4; root=.
 while [ $# -gt 0 ]; do [ "$1" = --root ] && root=$2; shift; done
 make() { mkdir -p "$1"; folder=$1; shift; for name; do echo "$stage $folder $name" > "$folder/$name"; done; }
-list() { folder=$1; shift; between="{"; for name; do printf '%%s"%%s": "%%s"' "$between" "$name" "$folder"; between=", "
-         done > "$folder/%(digests)s"; echo "}" >> "$folder/%(digests)s"; }
+list() { folder=$1; shift; (cd "$folder"; sha256sum "$@") | sed 's/\\(.*\\)  \\(.*\\)/"\\2": "\\1",/; 1s/^/{/; $s/,$/}/' \\
+         > "$folder/%(digests)s"; }
 each() { for sample in %(samples)s; do for name; do echo "$sample/$name"; done; done; }
 case $stage in
   fetch) make "$root/data/raw/$a" train.gz; list "$root/data/raw/$a" train.gz ;;

@@ -1,7 +1,6 @@
 """The ledger in real git and DVC repositories at toy size, tested by what Snakemake plans and DVC
 reports."""
 
-import base64
 import importlib.util
 import json
 import os
@@ -459,15 +458,11 @@ def grown(tmp_path, monkeypatch) -> tuple[Path, list[str]]:
         layout.recipes("zgo", "hue-shape"),
         layout.recipes("zgo", "shape-hue"),
         layout.digests("zgo", "hue-shape"),
+        layout.runs("small_cnn", "zgo", "hue-shape") / "sha256.json",
         layout.tables / "runs.csv",
         layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt",
     ):
         touch(path)
-    for name in (
-        "results/runs/resnet18/zgo/hue-shape/0/run.json",
-        "results/runs/small_cnn/zgo/hue-shape/0/run.json",
-    ):
-        touch(Path(".snakemake/metadata") / base64.urlsafe_b64encode(name.encode()).decode())
     return tmp_path, [
         "data/checkpoints/resnet18",
         "data/images/zgo/hue-shape/1",
@@ -481,7 +476,6 @@ def test_prune_lists_what_no_configuration_asks_for(grown):
     folder, beyond = grown
     small = load_config(folder / "small.yaml")
     assert sorted(str(item.path) for item in prune.find_unneeded([small])) == beyond
-    assert len(prune.find_records([small])) == 1
     (folder / "more.yaml").write_text(
         (folder / "small.yaml").read_text().replace("[small_cnn]", "[resnet18]")
     )
@@ -503,7 +497,7 @@ def test_prune_deletes_only_after_a_yes(grown, monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: "y")
     prune.prune(configs, yes=False, dry_run=False)
     assert not any((folder / path).exists() for path in beyond)
-    assert prune.find_unneeded(configs) == [] and prune.find_records(configs) == []
+    assert prune.find_unneeded(configs) == []
     assert {path.name for path in folder.rglob("*") if path.is_file()} == {
         "small.yaml",
         "test.parquet",
@@ -511,7 +505,6 @@ def test_prune_deletes_only_after_a_yes(grown, monkeypatch):
         "hue-shape.parquet",
         "sha256.json",
         "runs.csv",
-        base64.urlsafe_b64encode(b"results/runs/small_cnn/zgo/hue-shape/0/run.json").decode(),
     }
 
 
@@ -545,18 +538,9 @@ def test_prune_knows_a_root_however_it_is_written(tmp_path, monkeypatch):
     first = load_config(tmp_path / written(tmp_path, "mine", "zso"))
     for spelling in ("mine", "./mine", "other/../mine", str(tmp_path / "mine"), "link"):
         second = load_config(tmp_path / written(tmp_path, spelling, "zgo"))
-        noted = [
-            touch(records.record_of("metadata", name))
-            for name in (
-                "mine/data/recipes/zso/hue.parquet",
-                f"{spelling}/data/recipes/zgo/hue-shape.parquet",
-                "mine/data/recipes/chgo/hue-shape.parquet",
-            )
-        ]
         for configs in ([first, second], [second, first]):
             found = prune.find_unneeded(configs)
             assert [item.path.resolve() for item in found] == [beyond.parent]
-            assert [path.resolve() for path in prune.find_records(configs)] == [noted[2].resolve()]
     prune.prune([first, second], yes=True, dry_run=False)
     assert zso.exists() and zgo.exists() and not beyond.exists()
 
@@ -633,18 +617,3 @@ def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
     assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
     record.write_text(before[:100])
     assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
-
-
-def test_a_prune_that_is_stopped_leaves_no_file_without_its_record(grown, monkeypatch):
-    configs = [load_config(grown[0] / "small.yaml")]
-    records_before = prune.find_records(configs)
-
-    def forbidden(path):
-        raise PermissionError(13, "Permission denied", "a name without its folder")
-
-    monkeypatch.setattr(shutil, "rmtree", forbidden)
-    with pytest.raises(
-        DiagvibError, match=r"(data|results)/\S+: cannot be deleted \(Permission denied\)"
-    ):
-        prune.prune(configs, yes=True, dry_run=False)
-    assert prune.find_records(configs) == records_before != []

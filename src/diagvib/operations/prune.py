@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.operations.records import RECORDS, all_records
+from diagvib.foundation.files import DIGESTS_FILE
+from diagvib.operations.records import RECORDS
 from diagvib.settings.baselines import network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, dataset_count, datasets, train_jobs
@@ -24,20 +25,18 @@ class Unneeded:
 
 def prune(configs: list[Configuration], yes: bool, dry_run: bool) -> None:
     """List what none of the resolved configurations asks for, with sizes; delete it after a yes."""
-    unneeded, records = find_unneeded(configs), find_records(configs)
+    unneeded = find_unneeded(configs)
     for item in unneeded:
         print(f"{item.size / 1e6:12,.1f} MB  {item.files:7,} files  {item.path}")
-    total, roots = (
-        sum(item.size for item in unneeded),
-        ", ".join(sorted({config.root for config in configs})),
-    )
-    what = f"{sum(item.files for item in unneeded):,} files ({total / 1e9:.1f} GB) and {len(records):,} records"
-    if not unneeded and not records:
+    size = sum(item.size for item in unneeded)
+    what = f"{sum(item.files for item in unneeded):,} files ({size / 1e9:.1f} GB)"
+    if not unneeded:
+        roots = ", ".join(sorted({config.root for config in configs}))
         print(f"nothing to prune under {roots}: the configurations need everything there")
     elif dry_run:
         print(f"{what} could be deleted; nothing was")
     elif yes or _agreed(f"Delete these {what}? [y/N] "):
-        delete(unneeded, records)
+        delete(unneeded)
         print(
             f"deleted {what}. `diagvib record` brings the ledger up to date; what was recorded before stays in DVC's "
             "cache until `dvc gc --workspace`"
@@ -74,20 +73,7 @@ def find_unneeded(configs: list[Configuration]) -> list[Unneeded]:
     ]
 
 
-def find_records(configs: list[Configuration]) -> list[Path]:
-    """Snakemake's records of files in those folders that no configuration asks for, whether or not
-    they exist."""
-    needed = {path.resolve() for config in configs for path in _needed(config)}
-    tops = {top.resolve() for config in configs for top in _pruned_folders(Path(config.root))}
-    return [
-        record
-        for record, path in all_records()
-        if not tops.isdisjoint(places := {p.resolve() for p in (path, *path.parents)})
-        and needed.isdisjoint(places)
-    ]
-
-
-def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
+def delete(unneeded: Iterable[Unneeded]) -> None:
     """Delete them, and the folders that this leaves empty. DiagvibError while a workflow is running
     here, or for what cannot be deleted."""
     if any((RECORDS / "locks").glob("*")):
@@ -108,8 +94,6 @@ def delete(unneeded: Iterable[Unneeded], records: Iterable[Path]) -> None:
                 f"{item.path}: cannot be deleted ({error.strerror}); the rest is still there"
             ) from None
         _remove_empty(item.path.parent)
-    for record in records:  # last, so that a prune that is killed leaves no file without its record
-        record.unlink(missing_ok=True)
 
 
 def _pruned_folders(root: Path) -> list[Path]:
@@ -139,6 +123,7 @@ def _needed(config: Configuration) -> Iterable[Path]:
         if frozen[job[0]]:
             yield layout.features(frozen[job[0]], *job[1:])
         yield layout.checkpoints(*job)
+        yield layout.runs(*job) / DIGESTS_FILE
         yield from (layout.runs(*job) / str(sample) for sample in range(config.samples))
 
 

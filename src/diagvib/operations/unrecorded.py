@@ -4,7 +4,7 @@ again.
 Snakemake compares a job with its own records alone, looks only at the files that a rule lists, and
 takes a file without a record for up to date if it is newer than its inputs. Here a job also runs
 again if one of its files has no record (its root was moved or copied, or `.snakemake` deleted), if a
-file that its digest file stands for is gone, or if its files say that they were made with something
+file that its digest file stands for is gone or damaged, or if its files say that they were made with something
 else (by hand, by another clone, from code that was edited while a job ran). `snakemake --touch`
 vouches for files without a record; with `--rerun-triggers mtime` all are trusted.
 """
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, read_metadata
 from diagvib.images import FEATURES_FILE, made_from
 from diagvib.operations.asked import asked_for
 from diagvib.scenes import load_scene
@@ -38,7 +38,10 @@ def make_unrecorded_again(config: Configuration) -> None:
         there = [path for path in job.output if file is None and os.path.exists(path)]
         for why, files in (
             ("no record of what made it", {path for path in there if not self.metadata(path)}),
-            ("missing files", {gone for path in there for gone in _missing(config, path)}),
+            (
+                "files that are gone or damaged",
+                {f for path in there for f in _damaged(config, path)},
+            ),
             ("made with other settings, code or images", there and _made_otherwise(config, job)),
         ):
             if files:
@@ -49,19 +52,32 @@ def make_unrecorded_again(config: Configuration) -> None:
     Persistence.has_metadata, Persistence.params_changed = lambda self, job: True, params_changed
 
 
-def _missing(config: Configuration, path: str) -> list[str]:
-    """The files that an output stands for and that are gone."""
+def _damaged(config: Configuration, path: str) -> list[str]:
+    """The files that an output stands for and that are gone; of runs, also those that have changed
+    since. (Images, which are large, are compared when they are read.)"""
     folder, name = os.path.split(path)
-    names = []
+    files: dict[str, str | None] = {}
     with suppress(DiagvibError):  # damaged, which is said where it is used
         if name == DIGESTS_FILE:
-            names = [file for file, digest in read_json(path).items() if isinstance(digest, str)]
+            noted = read_json(path)
+            runs = [file.removesuffix(LAST) for file in noted if file.endswith(f"/{LAST}")]
+            kept = noted if runs else dict.fromkeys(noted)
+            files = {file: kept[file] for file in noted if isinstance(noted[file], str)}
+            files |= dict.fromkeys(run + LAST for run in runs)  # is compared by its content
+            if getattr(config, "keep_weights", False):
+                files |= dict.fromkeys(run + WEIGHTS_FILE for run in runs)
         elif name == FEATURES_FILE:
-            names = [f"{split}.npy" for split in read_json(path) if "/" in split]
-    if getattr(config, "keep_weights", False):
-        runs = [file.removesuffix(LAST) for file in names if file.endswith(f"/{LAST}")]
-        names += [run + WEIGHTS_FILE for run in runs]
-    return [file for file in names if not os.path.exists(f"{folder}/{file}")]
+            files = {f"{split}.npy": None for split in read_json(path) if "/" in split}
+    since = os.stat(path).st_mtime
+    return [file for file, digest in files.items() if _differs(f"{folder}/{file}", digest, since)]
+
+
+def _differs(path: str, digest: str | None, since: float) -> bool:
+    try:
+        unchanged = digest is None or os.stat(path).st_mtime <= since
+        return not (os.path.exists(path) if unchanged else file_sha256(path) == digest)
+    except OSError:
+        return True
 
 
 def _made_otherwise(config: Configuration, job) -> set[str]:
