@@ -54,7 +54,7 @@ def write_card(
     licences = scene.licences(config.sources)
     ids = sorted({licence.lower() for licence, _ in licences})
     front = {
-        "pretty_name": f"diagvib: {', '.join(config['studies'])}",
+        "pretty_name": f"diagvib: {', '.join(config.studies)}",
         "license": ids[0] if len(ids) == 1 else "other",
         "task_categories": ["image-classification"],
         "tags": [

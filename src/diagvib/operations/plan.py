@@ -39,7 +39,7 @@ def estimate(
     config: resolved. device: cpu or cuda; default: that of `rate_files`, or the configuration's.
     Rates come from `rate_files`, or from the newest files of `benchmarks/results` for the device.
     `seconds` are for one GPU, or for the whole machine on a CPU, whatever `gpus` is; `wall_seconds`
-    is what `gpus` GPUs need together. DiagvibError for several GPUs with a CPU, and for bad
+    is the least that `gpus` GPUs need together. DiagvibError for several GPUs with a CPU, and for bad
     `rate_files`.
     """
     if not device and rate_files:
@@ -187,94 +187,74 @@ def _epochs(config: Configuration, settings: dict, phase: str) -> int:
     return settings["method"].get("vae_epochs") or epochs if phase == "encode" else epochs
 
 
-def wall_seconds(stages: list[list[float]], workers: int) -> dict[str, float]:
-    """The time that jobs take on this many equal workers, one job at a time on each: in the best
-    order, and in any.
+def wall_seconds(stages: list[list[float]], workers: int) -> float:
+    """The least time that jobs take on this many equal workers, one job at a time on each.
 
-    stages: seconds of each stage's jobs, rendering first; a training waits for one rendering. No
-    worker idles while a job is ready, so no order takes longer than Graham's bound: an equal share,
-    plus what the longest chain of two jobs contributes to the others' shares.
+    stages: seconds of each stage's jobs, rendering first; a training waits for one rendering.
     """
-    total = sum(map(sum, stages))
     first, *others = [max(stage, default=0) for stage in stages]
-    chain = first + max(others, default=0)
-    return {
-        "at_least": max(total / workers, chain),
-        "at_most": total / workers + chain * (1 - 1 / workers),
-    }
+    return max(sum(map(sum, stages)) / workers, first + max(others, default=0))
 
 
 def print_plan(plan: dict, config: Configuration) -> None:
     """The plan as a table for people."""
     table = Table(
-        title=f"Plan: root {config['root']}, sources {config['sources']}, device {plan['device']}",
+        title=f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}",
         show_header=False,
         title_justify="left",
     )
-    for row in _quantities(plan, config) + _times(plan, config):
+    for row in [*_quantities(plan, config).items(), *_times(plan, config).items()]:
         table.add_row(*row)
     Console().print(table)
 
 
-def _quantities(plan: dict, config: Configuration) -> list[tuple[str, str]]:
-    disk, size = plan["disk"], config.image_size
-    pairs, samples = plan["jobs"]["draw"], dataset_count(config)
-    return [
-        (
-            "datasets",
-            f"{plan['datasets']:,} ({_counted(pairs, 'pair')} of study and binding x "
-            f"{_counted(samples, 'dataset sample')})",
-        ),
-        ("images", f"{plan['images']:,} of {size} x {size} pixels"),
-        ("runs", f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})"),
-        ("jobs", _listed(plan["jobs"])),
-        (
-            "disk",
-            f"{_size(sum(disk.values()))} ({', '.join(f'{k} {_size(v)}' for k, v in disk.items())})",
-        ),
-        (
-            "disk with DVC",
-            f"{_size(2 * sum(disk.values()))}; no more than above if copies share blocks (XFS, Btrfs)",
-        ),
-        *[
-            ("not known", f"weights of {name}, which a plan does not import; not in these sums")
-            for name in plan["weights_not_known"]
-        ],
-    ]
+def _quantities(plan: dict, config: Configuration) -> dict[str, str]:
+    size, total = config.image_size, sum(plan["disk"].values())
+    parts = ", ".join(f"{content} {_size(value)}" for content, value in plan["disk"].items())
+    pairs = _counted(plan["jobs"]["draw"], "pair")
+    samples = _counted(dataset_count(config), "dataset sample")
+    shown = {
+        "datasets": f"{plan['datasets']:,} ({pairs} of study and binding x {samples})",
+        "images": f"{plan['images']:,} of {size} x {size} pixels",
+        "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
+        "jobs": _listed(plan["jobs"]),
+        "disk": f"{_size(total)} ({parts})",
+        "disk with DVC": f"{_size(2 * total)}; no more than above if copies share blocks (XFS, Btrfs)",
+    }
+    if own := ", ".join(plan["weights_not_known"]):
+        shown["not known"] = f"weights of {own}, which a plan does not import; not in these sums"
+    return shown
 
 
-def _times(plan: dict, config: Configuration) -> list[tuple[str, str]]:
-    """Rows about time: every stage, all together, on several GPUs, and the measurements behind
-    them."""
+def _times(plan: dict, config: Configuration) -> dict[str, str]:
+    """Every stage, all together, on several GPUs, and the measurements behind them."""
     gpu, unit = ("GPU", "GPU: ") if plan["device"] == "cuda" else ("CPU", "")
-    why = "not measured with these settings"
+    why, rates_from = "not measured with these settings", ", ".join(plan["rates_from"])
     if config.image_size != _MEASURED_SIZE:
-        why = f"not measured at {config['image_size']} pixels, only at {_MEASURED_SIZE}"
-    rates_from = ", ".join(plan["rates_from"])
+        why = f"not measured at {config.image_size} pixels, only at {_MEASURED_SIZE}"
     if not rates_from:
         why, option = f"no {gpu} measured yet", f" --device {plan['device']}"
         rates_from = (
             f"{why}: run `python benchmarks/render.py{option}` and `python "
             f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates"
         )
-    known = {stage: seconds for stage, seconds in plan["seconds"].items() if seconds is not None}
-    rows = [
-        (f"{unit}{stage}", duration(known[stage]) if stage in known else why)
-        for stage in plan["seconds"]
-    ]
+    shown = {
+        f"{unit}{stage}": why if seconds is None else duration(seconds)
+        for stage, seconds in plan["seconds"].items()
+    }
     without = f", without {', '.join(plan['not_measured'])}" if plan["not_measured"] else ""
+    known = {stage: seconds for stage, seconds in plan["seconds"].items() if seconds is not None}
     if known.keys() - {"render"}:  # rendering alone says nothing about the whole
-        rows.append((f"{unit}in all", duration(sum(known.values())) + without))
+        shown[f"{unit}in all"] = duration(sum(known.values())) + without
         if plan["gpus"]:
-            between = " to ".join(dict.fromkeys(map(duration, plan["wall_seconds"].values())))
-            rows.append(
-                (
-                    f"on {_counted(plan['gpus'], 'GPU')}",
-                    f"{between}{without}; each takes one job at a time (profiles/slurm)",
-                )
+            least = f"at least {duration(plan['wall_seconds'])}{without}"
+            shown[f"on {_counted(plan['gpus'], 'GPU')}"] = (
+                f"{least}; each takes one job at a time (profiles/slurm)"
             )
-    measured = [("measured on", "; ".join(plan["measured_on"]))] if plan["measured_on"] else []
-    return [*rows, ("rates from", rates_from), *measured]
+    shown["rates from"] = rates_from
+    if plan["measured_on"]:
+        shown["measured on"] = "; ".join(plan["measured_on"])
+    return shown
 
 
 def _counted(count: int, what: str) -> str:
