@@ -1,5 +1,5 @@
-"""What the workflow needs besides its rules: `begin` and `prepare_snakemake` are called while the
-Snakefile is read, the others from its hooks. Figures: benchmarks/README.md."""
+"""What the workflow needs besides its rules: `prepare_snakemake` is called while the Snakefile is
+read, the others from its hooks. Figures: benchmarks/README.md."""
 
 import atexit
 import gc
@@ -8,10 +8,10 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
@@ -25,13 +25,12 @@ from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, scenes
 from diagvib.training.finished_runs import LAST
 
-Resolved = TypeVar("Resolved")
 _STOPPED = threading.Event()  # by SIGTERM
 
 
-def begin(workflow, config: dict, resolve: Callable[[dict, str], Resolved]) -> Resolved:
-    """The configuration, as `resolve` makes it from values and the name of their file. Whatever is
-    wrong with it ends the process with one line."""
+def prepare_snakemake(workflow, config: dict) -> Configuration:
+    """The configuration, resolved. Whatever is wrong with it, or with the records of what is there,
+    ends the process with one line."""
     # The `diagvib` next to this Python, whether or not its environment is active.
     os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
@@ -41,31 +40,20 @@ def begin(workflow, config: dict, resolve: Callable[[dict, str], Resolved]) -> R
         for file in workflow.configfiles:
             read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+        if workflow.is_main_process:
+            unpack(resolved.root)
     except DiagvibError as error:
         _end(error)
     make_unrecorded_again(resolved)
-    return resolved
-
-
-def prepare_snakemake(workflow, config: dict) -> Configuration:
-    """The main workflow's configuration, resolved. Whatever is wrong with it, or with the records
-    of what is there, ends the process with one line."""
-    resolved = begin(workflow, config, resolve)
-    root = resolved["root"]
-    if not workflow.is_main_process:
-        return resolved
+    root = resolved.root
     if "--delete-all-output" in sys.argv:
         _end(
             f"Snakemake knows only one file of each job, and would leave the others; `rm -r {root}/data "
             f"{root}/results` deletes everything, `diagvib prune` what a configuration does not need"
         )
-    try:
-        unpack(root)
-    except DiagvibError as error:
-        _end(error)
     # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be
     # done", too.
-    if "DVC_STAGE" in os.environ:
+    if "DVC_STAGE" in os.environ and workflow.is_main_process:
         _check_recorded(root)
     return resolved
 

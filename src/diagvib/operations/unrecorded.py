@@ -64,7 +64,7 @@ def _damaged(config: Configuration, path: str) -> list[str]:
             kept = noted if runs else dict.fromkeys(noted)
             files = {file: kept[file] for file in noted if isinstance(noted[file], str)}
             files |= dict.fromkeys(run + LAST for run in runs)  # is compared by its content
-            if getattr(config, "keep_weights", False):
+            if config.keep_weights:
                 files |= dict.fromkeys(run + WEIGHTS_FILE for run in runs)
         elif name == FEATURES_FILE:
             files = {f"{split}.npy": None for split in read_json(path) if "/" in split}
