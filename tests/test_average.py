@@ -244,8 +244,7 @@ def test_average_needs_one_cue_both_groups_and_every_class_in_each_environment(t
     path.write_text(MINE % ("other: mine", SAME, OTHER))
     study = load_studies([path])["mine"]
     assert (
-        read_study_file(path)[0].aliases == {"other": "mine"}
-        and load_study("other", [path]) is study
+        read_study_file(path).aliases == {"other": "mine"} and load_study("other", [path]) is study
     )
     supervision = {**study.model_dump(exclude={"name"}), "roles": {"target": 2, "cue": 2}}
     rows = supervision["rows"]

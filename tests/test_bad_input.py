@@ -491,7 +491,7 @@ def test_files_of_studies(tmp_path, more, says):
 
 def test_a_sound_study_of_ones_own_is_taken(tmp_path):
     path = write_studies(tmp_path / "studies.yaml", "Own_1-a", of_rows(TRAIN, OOD))
-    assert list(read_study_file(path)[1]) == ["Own_1-a"]
+    assert list(read_study_file(path).studies) == ["Own_1-a"]
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def check_yaml(block: Block, folder: Path) -> None:
     if value.keys() <= Configuration.model_fields.keys():
         load_config(path)
     elif {"title", "studies"} <= value.keys():
-        assert read_study_file(path)[1].keys() == value["studies"].keys()
+        assert read_study_file(path).studies.keys() == value["studies"].keys()
     else:
         assert all("model" in entry for entry in value.values()), (
             f"{block.title}: what kind of file is it?"

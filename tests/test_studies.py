@@ -307,7 +307,7 @@ def test_studies_of_ones_own(tmp_path, monkeypatch):
     ]
     assert load_study("two", ["mine.yaml"]) == parse_study("two", TWO_CUES)
     assert [str(path) for path in study_files(["mine.yaml"])][4:] == ["mine.yaml"]
-    assert read_study_file("mine.yaml")[0].title == "Mine"
+    assert read_study_file("mine.yaml").title == "Mine"
     write_studies(tmp_path / "again.yaml", zgo=TWO_CUES)
     with pytest.raises(DiagvibError, match="again.yaml: studies.zgo: another study has this name"):
         load_studies(["mine.yaml", "again.yaml"])

@@ -35,7 +35,7 @@ class KnownStudies:
 
     @cached_property
     def _files(self) -> list[StudyFile]:
-        return [read_study_file(path)[0] for path in study_files(self.further)]
+        return [read_study_file(path) for path in study_files(self.further)]
 
     @cached_property
     def routes(self) -> dict[str, list[str]]:

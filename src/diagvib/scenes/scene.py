@@ -7,11 +7,13 @@ import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BeforeValidator
 
 from diagvib.foundation.code import program_digest
 from diagvib.foundation.errors import DiagvibError, one_line
@@ -36,6 +38,17 @@ ABILITIES = {
 # Notes the state of the user's own files when they were fetched (`Scene.state`).
 STATE = "state.json"
 _EXAMPLE_SIZE = 128
+
+
+def _indices(given: object) -> object:
+    try:
+        return tuple(map(index, given))
+    except TypeError:
+        return given
+
+
+# Of a published sample: a cue class index for each target class 0, 1, 2, never its own.
+AddedCue = Annotated[tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]], BeforeValidator(_indices)]
 
 
 @dataclass(frozen=True)
@@ -81,6 +94,7 @@ class Scene:
     factors: factor -> names of its classes, in class-index order; a factor's name is one word.
     columns: of a recipe, in addition to the factors' classes. sources: the official source files.
     realized_by: factor -> the columns with its values, if they can be exchanged between images.
+    typical: the class that a factor has in examples of others, by default its first one.
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
     the training seed. depends: files besides its modules whose content counts as its code.
@@ -98,6 +112,7 @@ class Scene:
     columns: pa.Schema = pa.schema([])
     sources: ClassVar[Sequence[Source]] = ()
     realized_by: ClassVar[Mapping[str, Sequence[str]]] = {}
+    typical: ClassVar[Mapping[str, str]] = {}
     published_samples: ClassVar[Sequence[Mapping]] = ()
     replicates: Literal["samples", "seeds"] = "samples"
     depends: ClassVar[Sequence[str]] = ()
@@ -163,7 +178,8 @@ class Scene:
 
         catalogue, parts = self.catalogue(prepared), []
         for chosen in wanted:
-            one = {name: [chosen.get(name, its[0])] for name, its in self.factors.items()}
+            usual = {name: its[0] for name, its in self.factors.items()} | dict(self.typical)
+            one = {name: [its] for name, its in (usual | dict(chosen)).items()}
             classes = {name: np.array(its, dtype=object) for name, its in one.items()}
             generator = named_generator("examples")
             parts.append(one | self.realize(classes, "test", catalogue, generator))

@@ -8,6 +8,7 @@ from pydantic import Field
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import Strict
+from diagvib.scenes.scene import AddedCue
 
 # The number of classes chosen for a factor, unless a study's role has another number.
 CLASSES_PER_FACTOR = 3
@@ -27,9 +28,7 @@ class DatasetSample(Strict):
     classes: dict[
         str, Annotated[tuple[str, ...], Field(strict=False)]
     ]  # not strict: JSON has lists
-    added_cue: Annotated[
-        tuple[Annotated[int, Field(ge=0, lt=CLASSES_PER_FACTOR)], ...], Field(strict=False)
-    ]
+    added_cue: AddedCue
 
     def chosen(self, factor: str, count: int, known: Sequence[str]) -> tuple[str, ...]:
         """The classes of a factor for a role of `count` classes, in class-index order.

@@ -11,17 +11,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Misplaced, Name, Strict, validated
 from diagvib.foundation.versions import once_per_version
+from diagvib.scenes.scene import AddedCue
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
 from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row, row_cells
 
@@ -287,23 +287,11 @@ class StudyFile(Strict):
     def _studies_bear_their_keys(cls, value: object) -> object:
         if not isinstance(value, dict) or not isinstance(value.get("studies"), dict):
             return value
-        named = next(
-            (
-                name
-                for name, study in value["studies"].items()
-                if isinstance(study, dict) and "name" in study
-            ),
-            None,
-        )
-        if named is not None:
-            raise Misplaced(f"studies.{named}.name", "a study is named by its key; leave this out")
-        return {
-            **value,
-            "studies": {
-                key: {"name": key, **study} if isinstance(study, dict) else study
-                for key, study in value["studies"].items()
-            },
+        studies = {
+            key: {**study, "name": key} if isinstance(study, dict) else study
+            for key, study in value["studies"].items()
         }
+        return {**value, "studies": studies}
 
     @model_validator(mode="after")
     def _names_are_studies(self) -> StudyFile:
@@ -330,10 +318,9 @@ def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
 
 
 @once_per_version
-def read_study_file(path: Path) -> tuple[StudyFile, dict[str, Study]]:
-    """A study file and the studies in it. DiagvibError, naming the file, for any error in it."""
-    file = validated(StudyFile, read_yaml(path), str(path))
-    return file, file.studies
+def read_study_file(path: Path) -> StudyFile:
+    """A study file. DiagvibError, naming the file, for any error in it."""
+    return validated(StudyFile, read_yaml(path), str(path))
 
 
 def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
@@ -344,41 +331,37 @@ def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
 def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
     """Every study by name: the shipped ones, and those in further files. DiagvibError for a name
     that occurs twice."""
-    found: dict[str, Study] = {}
-    for path in study_files(further):
-        for name, study in read_study_file(path)[1].items():
-            if name in found:
-                raise DiagvibError(
-                    f"{path}: studies.{name}: another study has this name; choose a different one"
-                )
-            found[name] = study
-    return found
+    return _known(further)[0]
 
 
 def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
     """Aliases of studies, each with the study's real name. DiagvibError for an alias that is
     already a name."""
-    studies, found = load_studies(further), {}
+    return _known(further)[1]
+
+
+def _known(further: Sequence[str | Path]) -> tuple[dict[str, Study], dict[str, str]]:
+    studies: dict[str, Study] = {}
+    aliases: dict[str, str] = {}
     for path in study_files(further):
-        for alias, name in read_study_file(path)[0].aliases.items():
-            if alias in studies or alias in found:
-                raise DiagvibError(
-                    f"{path}: aliases.{alias}: another study has this name; choose a different one"
-                )
-            found[alias] = name
-    return found
+        file = read_study_file(path)
+        for key, into in (("studies", studies), ("aliases", aliases)):
+            for name, its in getattr(file, key).items():
+                if name in studies or name in aliases:
+                    raise DiagvibError(
+                        f"{path}: {key}.{name}: another study has this name; choose a different one"
+                    )
+                into[name] = its
+    return studies, aliases
 
 
 def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
     """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown
     one."""
-    studies = load_studies(further)
-    if name in studies:
-        return studies[name]
-    aliases = study_aliases(further)
-    if name not in aliases:
+    studies, aliases = _known(further)
+    if name not in studies and name not in aliases:
         raise unknown_name("study", name, [*studies, *aliases])
-    return studies[aliases[name]]
+    return studies[aliases.get(name, name)]
 
 
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
@@ -390,22 +373,8 @@ def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -
     """
     study = load_study(name)
     if added_cue is not None and any(row.adds for row in study.rows):
-        _check_added(added_cue, study.roles[TARGET])
-    if split not in {*METRICS[study.metrics][0], *study.groups}:
+        added_cue = validated(AddedCue, added_cue, "study_cells: added_cue")
+    if split not in {*METRICS[study.metrics].groups, *study.groups}:
         return study.cells(split, added_cue)
     cells = study.cells("test", added_cue)
     return cells[cells["group"] == split].reset_index(drop=True)
-
-
-def _check_added(added_cue: Sequence[int], classes: int) -> None:
-    try:
-        given = [index(cue) for cue in added_cue]
-    except TypeError:
-        given = []
-    if len(given) != classes or any(
-        cue not in range(classes) or cue == target for target, cue in enumerate(given)
-    ):
-        raise DiagvibError(
-            f"added_cue: must be another cue class, from 0 to {classes - 1}, for each of the {classes} "
-            f"target classes, such as [1, 2, 0], not {one_line(repr(added_cue))}"
-        )

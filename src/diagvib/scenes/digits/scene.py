@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,7 @@ from diagvib.scenes.digits.factors import (
     draw_realizations,
 )
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.scene import AddedCue, Scene
 from diagvib.scenes.sources import Source, read_sources
 
 if TYPE_CHECKING:
@@ -33,16 +33,6 @@ if TYPE_CHECKING:
     from diagvib.scenes.digits.prepare import DigitCatalogue
     from diagvib.scenes.digits.renderer import Renderer as BatchedRenderer
 
-# Values that are fixed in an example while another factor changes.
-_USUAL = {
-    "position": "center-center",
-    "hue": "blue",
-    "lightness": "brighter",
-    "scale": "large",
-    "shape": "5",
-    "texture": "wood",
-}
-_CROP = (108, 108)  # the middle of a 256 x 256 texture
 _BY_NUMBERS = ("position", "hue", "lightness", "scale")
 
 
@@ -66,6 +56,14 @@ class Digits(Scene):
         ]
     )
     realized_by = REALIZATION_COLUMNS
+    typical = {  # noqa: RUF012
+        "position": "center-center",
+        "hue": "blue",
+        "lightness": "brighter",
+        "scale": "large",
+        "shape": "5",
+        "texture": "wood",
+    }
 
     @cached_property
     def sources(self) -> list[Source]:
@@ -134,48 +132,11 @@ class Digits(Scene):
         )
         return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
 
-    def examples(self, prepared: Path, wanted: Sequence[Mapping[str, str]]) -> np.ndarray:
-        """Every class is shown by the middle of its region, every digit by the first of its kind in
-        the test split."""
-        from diagvib.scenes.digits.prepare import load_prepared
-        from diagvib.scenes.digits.renderer import Renderer
 
-        sources, chosen = load_prepared(prepared), [{**_USUAL, **one} for one in wanted]
-        digits = np.stack(
-            [sources.digits[_instances(sources, "test", shape)[0]] for shape in classes("shape")]
-        )
-        middle = {
-            factor: np.array([np.mean(REGIONS[factor][one[factor]], axis=1) for one in chosen])
-            for factor in _BY_NUMBERS
-        }
-        return (
-            Renderer(digits, sources.textures)
-            .render(
-                digit=np.array([int(one["shape"]) for one in chosen], dtype=np.int64),
-                texture=np.array(
-                    [classes("texture").index(one["texture"]) for one in chosen], dtype=np.int64
-                ),
-                crop=np.tile(np.array(_CROP, dtype=np.int64), (len(chosen), 1)),
-                hue=middle["hue"][:, 0] % 360,
-                lightness=middle["lightness"],
-                position=middle["position"],
-                scale=middle["scale"][:, 0],
-            )
-            .cpu()
-            .numpy()
-        )
-
-
-_AddedCue = Annotated[
-    tuple[Literal[1, 2], Literal[0, 2], Literal[0, 1]],
-    Field(
-        strict=False, description="a cue class index for each target class 0, 1, 2, never its own"
-    ),
-]
 _PublishedSample = create_model(
     "PublishedSample",
     __base__=Strict,
-    added_cue=_AddedCue,
+    added_cue=(AddedCue, ...),
     **{
         factor: Annotated[unique(Literal[tuple(REGIONS[factor])], least=3), Field(max_length=3)]
         for factor in FACTORS
