@@ -1,4 +1,4 @@
-"""Methods: one contract for all, and the numbers of those that are told groups, worked by hand."""
+"""Methods: one contract for all, and the numbers of those that use groups, worked by hand."""
 
 import subprocess
 import sys
@@ -27,7 +27,7 @@ from test_trainer import Interrupted, Interruption
 CPU = torch.device("cpu")
 RUN = Run("mine", "zso", "hue", "hue", (), 0)
 PROTOCOL = Protocol(max_epochs=2, patience=None, seed=3)
-# Every method, small enough to train in a test, and what it is told, if that is a choice.
+# Every method, small enough to train in a test, and its supervision, if that is a choice.
 SMALL = {
     "erm": {},
     "asr": {"base_width": 4, "levels": 2},
@@ -182,7 +182,7 @@ def test_contract(name, data, tmp_path, capsys):
         if supervision in ("cues", "environments") and name != "di"
     ],
 )  # which has heads for the domains that occur, and needs no others
-def test_what_is_told_of_groups_without_images(name, supervision):
+def test_groups_without_images_are_named(name, supervision):
     """Both cues give the label away, and no image is in the last environment."""
     known = annotated(32, 0, cues=2)
     annotations = replace(

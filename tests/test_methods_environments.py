@@ -1,4 +1,4 @@
-"""Methods that are told environments, and w2d: each against a case worked by hand, and the batches
+"""Methods that use environments, and w2d: each against a case worked by hand, and the batches
 they get."""
 
 import math
@@ -22,7 +22,7 @@ from synthetic_images import SIZE
 from synthetic_methods import settings_of
 from test_methods import RUN, annotated, batch_of, known, made
 
-TOLD = [name for name in METHODS if "environments" in declaration(name).supervision]
+USING = [name for name in METHODS if "environments" in declaration(name).supervision]
 TWO = ("a", "b")
 
 
@@ -61,8 +61,8 @@ def test_every_batch_has_equal_shares_of_the_sets():
     assert torch.equal(drawn, again) and not torch.equal(drawn, other)
 
 
-@pytest.mark.parametrize("name", TOLD)
-def test_who_is_told_environments_gets_equal_shares(name, data):
+@pytest.mark.parametrize("name", USING)
+def test_methods_that_use_environments_get_equal_shares(name, data):
     """64 images of three environments in batches of 16: five of each, in four steps."""
     method, seen = made(name, **options(name)), []
     step = method.training_step

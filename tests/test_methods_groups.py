@@ -1,4 +1,4 @@
-"""Methods that are told cues, each against a case worked by hand or a library that solves the
+"""Methods that use cues, each against a case worked by hand or a library that solves the
 same."""
 
 from dataclasses import replace

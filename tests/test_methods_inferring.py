@@ -1,4 +1,4 @@
-"""Methods that are told nothing and infer a network's bias, on cases worked by hand."""
+"""Methods without supervision and infer a network's bias, on cases worked by hand."""
 
 from dataclasses import replace
 from math import log

@@ -4,7 +4,7 @@ from diagvib.foundation.listing import callable_package
 
 
 def known() -> dict[str, tuple[str, ...]]:
-    """The methods: name -> what they can be told about the training images, the default first."""
+    """The methods: name -> the supervision they can have, the default first."""
     from diagvib.methods.registry import METHODS, declaration
 
     return {name: declaration(name).supervision for name in METHODS}

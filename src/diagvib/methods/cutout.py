@@ -8,7 +8,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.method import Batch, Method
 
 # Attempts to draw a box for an image before it is left unchanged, because no box was smaller than
@@ -42,14 +41,6 @@ class Cutout(Method):
             "default": [0.3, 3.3],
         },
     }
-
-    def build(self) -> None:
-        for name in ("area", "ratio"):
-            if (bounds := getattr(self.options, name)) != sorted(bounds):
-                raise DiagvibError(
-                    f"method: cutout: {name} is {bounds}; write the smaller value first"
-                )
-        super().build()
 
     def augment(self, batch: Batch) -> Batch:
         return replace(batch, inputs=batch.inputs.masked_fill(self._boxes(batch)[:, None], 0))

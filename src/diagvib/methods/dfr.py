@@ -50,11 +50,6 @@ class Dfr(Method):
                     f"method: dfr: head: {head} does not use {name}; leave {name} out, or choose the "
                     "other head"
                 )
-        if self.model.head.bias is None:
-            raise DiagvibError(
-                f"method: dfr: model {self.settings['model']['name']} ends in a layer without a bias, "
-                "which the new head needs; choose another model"
-            )
 
     def setup(self, data: TrainingData) -> None:
         super().setup(data)

@@ -11,8 +11,7 @@ from diagvib.models.network import Heads
 
 
 class DomainIndependent(Method):
-    """A domain is a combination of the classes of the cues that are told, all or one (`cues`,
-    `cue-1`).
+    """A domain is a combination of the classes of all cues, or of one (`supervision: cue-1`).
 
     An image trains the shared features and its own domain's head by cross entropy; to predict, when
     no domain is known, the logits of all heads are averaged. All heads start as the network's own;

@@ -1,4 +1,4 @@
-"""What methods that are told environments share: batches with equal shares of each, and penalties
+"""What methods that use environments share: batches with equal shares of each, and penalties
 that start late."""
 
 from functools import partial

@@ -5,4 +5,4 @@ from diagvib.methods.method import Method
 
 
 class Erm(Method):
-    """The interface without changes; told nothing, no options."""
+    """The interface without changes; no supervision, no options."""

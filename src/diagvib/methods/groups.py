@@ -1,4 +1,4 @@
-"""Groups of training images, for methods that are told cues or environments."""
+"""Groups of training images, for methods that use cues or environments."""
 
 from itertools import product
 
@@ -12,7 +12,7 @@ from diagvib.methods.method import TrainingData
 def group_index(data: TrainingData, supervision: str, name: str) -> tuple[Tensor, int]:
     """The group of each training image, int64[N], and the number of groups.
 
-    told `cues` or `cue-2`: a group for every combination of the target's class and those of all
+    supervision `cues` or `cue-2`: a group for every combination of the target's class and those of all
     cues, or of that cue; `environments`: one for each. Classes that no image has, as a dataset
     sample uses few of a factor's, make no group. DiagvibError naming the other groups that no image
     is in; name: the method's, for that message.
@@ -45,8 +45,7 @@ def group_index(data: TrainingData, supervision: str, name: str) -> tuple[Tensor
 
 def domain_index(data: TrainingData, supervision: str) -> tuple[Tensor, int]:
     """The domain of each training image, int64[N], and the number of domains: one for every
-    combination of classes of the told cues, `cues` or `cue-2`, that occurs. The target makes no
-    difference."""
+    combination of classes of the cues of that supervision, `cues` or `cue-2`, that occurs."""
     found, index = data.cues[:, _supervised_cues(data, supervision)].unique(
         dim=0, return_inverse=True
     )

@@ -65,8 +65,8 @@ class Lle(Method):
         features = self.model.features(batch.inputs)
         logits = self.heads.each(features)[torch.arange(len(shift)), shift]
         losses = self.losses(logits, batch.labels)
-        told_apart = self.shift(features.detach() if self.options.detach else features)
-        update("model", losses.mean() + F.cross_entropy(told_apart.float(), shift))
+        recognised = self.shift(features.detach() if self.options.detach else features)
+        update("model", losses.mean() + F.cross_entropy(recognised.float(), shift))
         return StepOutput(losses, logits)
 
     def predict(self, batch: Batch) -> Tensor:

@@ -157,8 +157,8 @@ class Update(Protocol):
 class Method(nn.Module):
     """How a network learns. By itself: cross entropy, one phase, one optimiser (paper, Sec. A.2).
 
-    A subclass overrides what differs. In the order in which the trainer calls them: `phases` and
-    `start_phase`; `optimisers`; `sampling`, the images of an epoch; in every step `augment`,
+    A subclass overrides what differs. In the order in which the trainer calls them: `setup`,
+    `phases` and `start_phase`; `optimisers`; `sampling`, the images of an epoch; in every step `augment`,
     `combine` (the images' losses into one), `penalty` (on features); methods that need more
     override `training_step`, `validation_step` or `predict`. The trainer moves the module to the
     device, seeds the global generators of torch, NumPy and Python's `random` for every epoch and
@@ -166,16 +166,16 @@ class Method(nn.Module):
     step may read a value back from the device: that would stall it.
 
     A killed run continues with what a checkpoint holds: parameters, buffers, `memory` and the
-    optimisers. `build` and `phases` are called again; what a step writes to any other attribute,
+    optimisers. `build`, `setup` and `phases` are called again; what a step writes to any other attribute,
     such as a counter, is lost.
 
-    `supervision`, `options`, `own_network`, `needs` and `pixels` are read from the source, without running it, so
-    that a configuration is checked quickly: they must be written as literals.
+    `supervision`, `options`, `own_network`, `needs` and `pixels` are read from the source, without
+    running it, so that a configuration is checked quickly: they must be written as literals.
     """
 
-    # What it can be told: "none", "cues" (the class of each cue), "cue" (of one, `supervision: cue-2`),
-    # "cue_types" (which factors are cues, but no classes) and "environments"; the first is the
-    # default of the option `supervision`.
+    # The labels besides the target's that it can use: "none", "cues" (the class of each cue), "cue"
+    # (of one, `supervision: cue-2`), "cue_types" (which factors are cues, but no classes) and
+    # "environments"; the first is the default of the option `supervision`.
     supervision = ("none",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
     options: ClassVar[dict] = {}
@@ -236,8 +236,8 @@ class Method(nn.Module):
         """Make what depends on the training data, such as groups or `memory`. Called once, on the
         new weights, before anything else, also when a run continues.
 
-        Keeps the data as `self.data`, for the steps. DiagvibError if they lack what the method must
-        be told.
+        Keeps the data as `self.data`, for the steps. DiagvibError if they lack the labels that the
+        method uses.
         """
         self.data = data
         check_supervision(vars(self.options), len(data.cue_classes), len(data.environments))

@@ -1,12 +1,12 @@
-"""Checks that a study has what a method must be told. Does not import torch, so that planning can
-check it."""
+"""Checks that a study has the labels that a method uses. Does not import torch, so that planning
+can check it."""
 
 from diagvib.foundation.errors import DiagvibError
 
 
 def check_supervision(method: dict, cues: int, environments: int) -> None:
     """DiagvibError if data with this many cues and training environments lack what a method (its
-    settings) is told."""
+    settings) uses."""
     supervision = method["supervision"]
     said = f"method: {method['name']} needs {supervision}, but the study"
     if supervision == "environments" and environments < 2:

@@ -25,7 +25,7 @@ from diagvib.models.weights import located
 from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
-from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
+from diagvib.training.accuracy import per_class_accuracy
 from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
@@ -287,17 +287,11 @@ def _tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     test = job.datasets.load(run.dataset, "test")
     batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
     names = np.array(test.factors[run.target])
-    table = test.table.select(["group", run.target])
 
     def track(method: Method) -> dict:
         prediction, _ = predict(method, batches, job.protocol, run.name)
-        predicted = table.append_column(
-            "prediction", pa.array(names[prediction.numpy()], pa.string())
-        )
-        return {
-            f"{group}_accuracy": metrics["accuracy"]
-            for group, metrics in _group_metrics(predicted, run.target).items()
-        }
+        groups = _group_metrics(test.table, run.target, names[prediction.numpy()])
+        return {f"{group}_accuracy": metrics["accuracy"] for group, metrics in groups.items()}
 
     return track
 
@@ -375,7 +369,7 @@ def _write_results(
 ) -> dict:
     """Write everything about a run that depends only on its names; returns the metrics. prediction:
     class index int64[N]."""
-    names = np.array(test.factors[run.target])
+    predicted = np.array(test.factors[run.target])[prediction.numpy()]
     facts = {
         "baseline": run.baseline,
         "study": run.study,
@@ -386,14 +380,15 @@ def _write_results(
         "sources": test.metadata["sources"],
         "comparable": test.metadata["comparable"],
     }
-    table = test.table.select([*_placed(test.table), *test.factors])
-    table = table.append_column("prediction", pa.array(names[prediction.numpy()], pa.string()))
+    placed = [name for name in ("group", "environment") if name in test.table.column_names]
+    table = test.table.select([*placed, *test.factors])
+    table = table.append_column("prediction", pa.array(predicted, pa.string()))
     table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
     metrics = {
         **facts,
         "target": run.target,
         "cue": "-".join(run.cues) or None,
-        "groups": _group_metrics(table, run.target),
+        "groups": _group_metrics(table, run.target, predicted),
         "selected_epoch": fitted.selected_epoch,
         "epochs": len(fitted.history),
         "val_loss": fitted.val_loss,
@@ -402,11 +397,6 @@ def _write_results(
     write_text(out / "history.jsonl", "".join(json.dumps(row) + "\n" for row in fitted.history))
     write_json(out / "metrics.json", metrics)
     return metrics
-
-
-def _placed(table: pa.Table) -> list[str]:
-    """The columns that say where an image belongs in its study."""
-    return [name for name in ("group", "environment") if name in table.column_names]
 
 
 def _write_weights(path: Path, method: Method, keep: bool) -> None:
@@ -418,20 +408,16 @@ def _write_weights(path: Path, method: Method, keep: bool) -> None:
     save_tensors(path, {name: value.cpu().clone() for name, value in method.state_dict().items()})
 
 
-def _group_metrics(table: pa.Table, target: str) -> dict:
+def _group_metrics(table: pa.Table, target: str, predicted: np.ndarray) -> dict:
     """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each
-    class's accuracy."""
-    group, label, prediction = (
-        table[c].to_numpy(zero_copy_only=False) for c in ("group", target, "prediction")
-    )
+    class's accuracy. predicted: the classes' names, [N]."""
+    group, label = (table[c].to_numpy(zero_copy_only=False) for c in ("group", target))
     metrics = {}
     for name in sorted(set(group)):
         at = group == name
-        metrics[name] = {
-            "accuracy": mean_per_class_accuracy(label[at], prediction[at]),
-            "n": int(at.sum()),
-            "per_class": per_class_accuracy(label[at], prediction[at]),
-        }
+        per_class = per_class_accuracy(label[at], predicted[at])
+        accuracy = float(np.mean(list(per_class.values())))
+        metrics[name] = {"accuracy": accuracy, "n": int(at.sum()), "per_class": per_class}
     return metrics
 
 

@@ -117,8 +117,8 @@ class Trainer:
 
         Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the
         history. graphs: records the steps, which changes how fast they start, not what they
-        compute. DiagvibError, beginning with the run's name, if the data lack what the method must
-        be told or the selection needs, or are fewer than a batch; Diverged if the loss is no longer
+        compute. DiagvibError, beginning with the run's name, if the data lack what the method or
+        the selection needs, or are fewer than a batch; Diverged if the loss is no longer
         a number.
         """
         self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs

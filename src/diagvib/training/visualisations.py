@@ -55,20 +55,22 @@ def write_visualisations(
     """
     shown = shown_images(test, run)
     images = test.table.take(shown).select(["group", *test.factors])
-    drawn = _draw(method, batches, torch.tensor(shown), protocol)
+    method.eval()
+    with (
+        torch.inference_mode(),
+        deterministic(batches.device, protocol.threads),
+        autocast(protocol.on(batches.device), batches.device),
+    ):
+        batch = batches.batch(torch.tensor(shown))
+        seed_generators(protocol.seed)
+        drawn = method.visualisations(
+            Unlabelled(batch.pixels, batch.inputs),
+            denormalisation(batches.scaling, batches.device),
+        )
     content = visualisation_table(drawn, images, test.factors[run.target])
-    write_table(
-        path,
-        content,
-        {
-            "baseline": run.baseline,
-            "study": run.study,
-            "binding": run.binding,
-            "sample": run.sample,
-            "sources": test.metadata["sources"],
-            "comparable": test.metadata["comparable"],
-        },
-    )
+    facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
+    facts |= {key: test.metadata[key] for key in ("sources", "comparable")}
+    write_table(path, content, facts)
 
 
 def shown_images(test: Images, run: Run) -> np.ndarray:
@@ -90,23 +92,6 @@ def shown_images(test: Images, run: Run) -> np.ndarray:
         ]
         parts.append(rows.sort_values(factors, key=class_order, kind="stable"))
     return pd.concat(parts).index.to_numpy()
-
-
-@torch.inference_mode()
-def _draw(
-    method: Method, batches: Batches, index: torch.Tensor, protocol: Protocol
-) -> list[Visualisation]:
-    method.eval()
-    batch = batches.batch(index)
-    with (
-        deterministic(batches.device, protocol.threads),
-        autocast(protocol.on(batches.device), batches.device),
-    ):
-        seed_generators(protocol.seed)
-        return method.visualisations(
-            Unlabelled(batch.pixels, batch.inputs),
-            denormalisation(batches.scaling, batches.device),
-        )
 
 
 def denormalisation(scaling: Scaling, device: torch.device) -> Denormalise:
