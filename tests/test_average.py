@@ -489,7 +489,7 @@ def test_misled_are_wrong_predictions_of_what_the_cue_speaks_for():
             )
         }
     ).append_column("group", pa.array(["ood"] * 6).dictionary_encode())
-    found = count_cells(table, "shape", ["hue"], "p", {"x": {"a", "b"}, "y": {"c"}})
+    found = count_cells(table, "shape", ["hue"], {"x": {"a", "b"}, "y": {"c"}})
     cells = dict(
         zip(
             zip(found["target_class"], found["cue_class"], strict=True),
@@ -498,7 +498,7 @@ def test_misled_are_wrong_predictions_of_what_the_cue_speaks_for():
         )
     )
     assert cells == {("a", "x"): 1, ("b", "x"): 0, ("c", "y"): None, ("b", "z"): None}
-    assert count_cells(table, "shape", ["hue"], "p")["misled"] == [None] * 4
+    assert count_cells(table, "shape", ["hue"])["misled"] == [None] * 4
 
 
 @pytest.mark.parametrize(

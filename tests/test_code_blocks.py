@@ -271,8 +271,8 @@ def check_metrics(text: str) -> None:
             for group, correct in (("id", 4), ("ood", 1))
         ]
     )
-    tables = _run(text)["lag_tables"](pd.DataFrame(), cells, None, {})
-    assert list(tables["lag"]["lag"]) == [0.0, 0.75]
+    found = _run(text)["METRIC_SET"].of_run(pd.DataFrame([run]), cells, None)
+    assert found[["id_lag", "ood_lag"]].to_numpy().tolist() == [[0.0, 0.75]]
 
 
 def check_kept_weights(text: str) -> None:
@@ -291,7 +291,7 @@ PYTHON: dict[str, Callable[[str], None]] = {
     "pd.read_parquet(": check_image_file,
     "def tiny(": check_model,
     "class Focal(Method)": check_method,
-    "def lag_tables(": check_metrics,
+    "class Lag(MetricSet)": check_metrics,
     "/weights.pt": check_kept_weights,
 }
 

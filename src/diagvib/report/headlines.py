@@ -76,4 +76,4 @@ def _bars(row, headline: Headline, known: KnownStudies) -> list[dict]:
 
 
 def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
+    return f"{round(100 * value, 6):.0f} %"

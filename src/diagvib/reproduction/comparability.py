@@ -10,7 +10,7 @@ from functools import cache
 
 import pandas as pd
 
-from diagvib.foundation.files import read_yaml
+from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.reproduction.published import is_comparable
 from diagvib.results.known_studies import known_studies
 from diagvib.results.metric_sets.metric_set import NOT_TUNED, part_of
@@ -18,42 +18,6 @@ from diagvib.results.tables import baseline_settings, configured_settings
 from diagvib.scenes import load_scene
 from diagvib.settings.config import default_path
 
-# What the authors published. Of all baselines: images without augmentation, selection by validation
-# loss (Sec. A.2).
-_ALL = {"augment": None, "selection": "val_loss"}
-# Of those with a network for images: random weights (Sec. 4), z-scored inputs.
-_NETWORK = {**_ALL, "options": {}, "weights": None, "frozen": False, "normalise": "dataset"}
-_ERM = {**_NETWORK, "method": "erm", "optimiser": "adam"}
-# More settings: of resnet18, in their code; of the VAEs, in Sec. A.2. Of the others, none.
-PUBLISHED = {
-    "resnet18": {
-        "model": "resnet18",
-        **_ERM,
-        "batch_size": 64,
-        "lr": 2e-4,
-        "betas": [0.9, 0.999],
-        "weight_decay": 0.0,
-    },
-    **{
-        name: {"model": name, **_ERM}
-        for name in ("resnet50", "wide_resnet50_2", "densenet161", "alexnet")
-    },
-    "resnet50_in": {"model": "resnet50", **_ERM, "weights": "IMAGENET1K_V1", "frozen": True},
-    "asr": {"model": "resnet18", **_NETWORK, "method": "asr"},
-    "vae": {**_ALL, "method": "vae", "batch_size": 64, "lr": 1e-4, "latent": 12, "beta": 1.0},
-    "factor_vae": {
-        **_ALL,
-        "method": "factor_vae",
-        "batch_size": 64,
-        "lr": 1e-4,
-        "latent": 12,
-        "gamma": 20.0,
-        "discriminator_lr": 1e-5,
-    },
-}
-# Neither is stated by the paper: the published trainer has no autocast, and its seed is one of its
-# settings.
-PUBLISHED_PRECISION, PUBLISHED_SEED = "fp32", 1332
 _WORDS = {
     "batch_size": "batch size",
     "lr": "learning rate",
@@ -112,6 +76,12 @@ def _defaults() -> dict:
     return read_yaml(default_path())
 
 
+@cache
+def _published() -> dict:
+    """What is published about the settings of its baselines."""
+    return read_yaml(definition_path("papers/diagvib6_settings.yaml"))
+
+
 def _configured(settings: dict, baseline: str | None) -> dict:
     """What determines a training, as far as the configuration states it; baseline None: what all of
     them share."""
@@ -145,7 +115,7 @@ def _obstacles(facts: dict, baseline: str | None = None) -> list[str]:
     own = _flat(facts["settings"])
     return found + [
         f"{_WORDS.get(key, key)} {own[key]} (paper: {'none' if value in (None, {}) else value})"
-        for key, value in PUBLISHED.get(baseline, {}).items()
+        for key, value in _published()["baselines"].get(baseline, {}).items()
         if key in own and own[key] != value
     ]
 
@@ -160,12 +130,13 @@ def _flat(settings: dict) -> dict:
 
 
 def _mentions(facts: dict) -> list[str]:
-    found = []
-    if facts["precision"] not in (None, PUBLISHED_PRECISION):
-        found.append(f"{facts['precision']} (paper: {PUBLISHED_PRECISION})")
-    if facts["seed"] not in (None, PUBLISHED_SEED):
-        found.append(f"seed {facts['seed']} (paper: {PUBLISHED_SEED})")
-    return found
+    paper = _published()
+    words = {"precision": "{}", "seed": "seed {}"}
+    return [
+        f"{text.format(facts[key])} (paper: {paper[key]})"
+        for key, text in words.items()
+        if facts[key] not in (None, paper[key])
+    ]
 
 
 def _unequal(measures: list[tuple[str, int | None, int]]) -> list[str]:
@@ -183,9 +154,10 @@ def source_note(frame: pd.DataFrame, settings: dict) -> str:
     If nothing has run yet, the configuration's `sources` decide.
     """
     ran = sorted(set(frame[frame["status"] == "ok"]["sources"]))
-    made = f"Made from {' and '.join(ran or [settings.get('sources', 'official')])} sources"
-    if is_comparable(frame) or (not ran and settings.get("sources", "official") == "official"):
-        return f"{made}." if {*ran} - {"official"} else ""
+    used = ran or [settings.get("sources", "official")]
+    made = f"Made from {' and '.join(used)} sources"
+    if is_comparable(frame) if ran else used == ["official"]:
+        return "" if used == ["official"] else f"{made}."
     return f"{made}: not comparable to the paper."
 
 
@@ -193,19 +165,10 @@ def scratch_note(frame: pd.DataFrame, settings: dict) -> str:
     """Which baselines train on photos without published weights, where the papers start from them;
     empty if none do."""
     studies = known_studies(settings).studies
-    photos = {
-        name
-        for name in frame["study"].unique()
-        if name in studies and load_scene(studies[name].scene).replicates == "seeds"
-    }
+    scenes = {name: studies[name].scene for name in frame["study"].unique() if name in studies}
+    photos = [name for name, scene in scenes.items() if load_scene(scene).replicates == "seeds"]
     own = frame[frame["study"].isin(photos)]
-    models = {
-        name: part_of(made, "model")
-        for name, made in baseline_settings(own, [None] * len(own), settings).items()
-    }
-    scratch = [name for name, model in models.items() if not model.get("weights")]
-    return (
-        f"Trained from scratch, not from published weights as in the paper: {', '.join(scratch)}."
-        if scratch
-        else ""
-    )
+    made = baseline_settings(own, [None] * len(own), settings)
+    names = [name for name, one in made.items() if not part_of(one, "model").get("weights")]
+    text = "Trained from scratch, not from published weights as in the paper"
+    return f"{text}: {', '.join(names)}." if names else ""

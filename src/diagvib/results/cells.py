@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import open_parquet
 
 RUN_KEYS = ["baseline", "study", "binding", "target", "cue", "sample"]
@@ -25,13 +24,7 @@ def read_predictions(path: Path, target: str, cues: Sequence[str]) -> pa.Table:
     # Class names stay dictionary codes: four times faster than strings, with up to 11,070 files to
     # read.
     with open_parquet(path, read_dictionary=wanted) as file:
-        names = file.schema_arrow.names
-        for column in wanted:
-            if column not in names:
-                raise DiagvibError(
-                    f"{path}: lacks column {column}; delete this folder and run again"
-                )
-        wanted += ["environment"] if "environment" in names else []
+        wanted += ["environment"] if "environment" in file.schema_arrow.names else []
         return file.read(columns=wanted, use_threads=False).unify_dictionaries()
 
 
@@ -39,21 +32,16 @@ def count_cells(
     table: pa.Table,
     target: str,
     cues: Sequence[str],
-    path: Path,
     spoken: Mapping[str, Set[str]] | None = None,
 ) -> dict[str, list]:
     """A run's part of the long table, CELL and counts; groups, environments and classes in order of
     first occurrence.
 
-    table: from `read_predictions`; path: of the file, for the DiagvibError if an image lacks a
-    value; spoken: class of the first cue -> classes that it points to, if `misled` should be
-    counted.
+    table: from `read_predictions`; spoken: class of the first cue -> classes that it points to, if
+    `misled` should be counted. ValueError if an image lacks a value.
     """
-    if any(table[column].null_count for column in table.column_names):
-        raise DiagvibError(
-            f"{path}: an image lacks its group, {target}, the class of a cue or the prediction; delete "
-            "this folder and run again"
-        )
+    if lacking := [name for name in table.column_names if table[name].null_count]:
+        raise ValueError(f"an image lacks its {lacking[0]}")
     by = [*(["environment"] if "environment" in table.column_names else []), "group", target, *cues]
     codes, names = zip(*(_codes(table[column]) for column in by), strict=True)
     prediction, predicted = _codes(table["prediction"])

@@ -1,19 +1,18 @@
 """Two results folders compared: another code version, another seed, another machine."""
 
-from html import escape
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from rich.table import Table
+import rich.table
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_text
 from diagvib.foundation.progress import print_wide
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.metrics import Estimate, estimate
+from diagvib.results.metrics import estimate
 from diagvib.results.read_runs import collect_runs
-from diagvib.results.table import markdown_table
+from diagvib.results.table import Table, html, markdown
 from diagvib.results.texts import describe_missing, interval, percent, points
 from diagvib.results.uncertainty import FEWEST, sample_interval
 from diagvib.scenes import load_scene
@@ -21,6 +20,14 @@ from diagvib.studies.binding import read_binding
 
 KEYS = ["study", "baseline", "target", "cue", "group"]
 HEADS = [*KEYS, "A", "B", "B - A", "95 % interval", "n", "verdict"]
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>A and B compared</title>
+<style>:root{{color-scheme:light dark}}body{{font:1rem/1.5 system-ui,sans-serif;margin:2rem}}
+table{{border-collapse:collapse}}caption{{font-size:1.5rem;text-align:left}}
+th,td{{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid #8884}}
+.number{{text-align:right}}</style>
+{}</html>
+"""
 
 
 def compare_results(first: Path, second: Path, threads: int = 1) -> pd.DataFrame:
@@ -110,104 +117,42 @@ def _long(frame: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
 def _compare(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     rows, tested = [], {name: study.groups for name, study in SHIPPED.studies.items()}
     for key, first, second in zip(a.index, a.to_numpy(), b.reindex_like(a).to_numpy(), strict=True):
-        if (
-            np.isnan(first).all()
-            and np.isnan(second).all()
-            and key[-1] not in tested.get(key[0], ())
-        ):
-            continue
         ours, theirs, change = estimate(first), estimate(second), estimate(second - first)
+        if not ours.n and not theirs.n and key[-1] not in tested.get(key[0], ()):
+            continue
         low, high = sample_interval(second, first)
-        same = change.n > 0 and np.nanmax(np.abs(second - first)) == 0
-        rows.append(
-            {
-                **dict(zip(KEYS, key, strict=True)),
-                "a": ours.mean,
-                "a_stderr": ours.stderr,
-                "a_n": ours.n,
-                "b": theirs.mean,
-                "b_stderr": theirs.stderr,
-                "b_n": theirs.n,
-                "difference": change.mean,
-                "low": low,
-                "high": high,
-                "n": change.n,
-                "verdict": "same"
-                if same
-                else "differs"
-                if low > 0 or high < 0
-                else _undecided(ours, theirs, change),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _undecided(ours: Estimate, theirs: Estimate, change: Estimate) -> str:
-    if change.n:
-        return "cannot tell"
-    return (
-        "no common sample"
-        if ours.n and theirs.n
-        else "only A"
-        if ours.n
-        else "only B"
-        if theirs.n
-        else "missing"
-    )
+        if change.n:
+            same = np.nanmax(np.abs(second - first)) == 0
+            verdict = "same" if same else "differs" if low > 0 or high < 0 else "cannot tell"
+        elif ours.n and theirs.n:
+            verdict = "no common sample"
+        else:
+            verdict = "only A" if ours.n else "only B" if theirs.n else "missing"
+        numbers = (*ours, *theirs, change.mean, low, high, change.n)
+        rows.append([*key, *numbers, verdict])
+    columns = ["a", "a_stderr", "a_n", "b", "b_stderr", "b_n", "difference", "low", "high", "n"]
+    return pd.DataFrame(rows, columns=[*KEYS, *columns, "verdict"])
 
 
 def compare_sentence(table: pd.DataFrame) -> str:
     counts = table["verdict"].value_counts()
-    text = (
-        f"{len(table)} cells: "
-        + ", ".join(f"{count} {name}" for name, count in counts.items())
-        + "."
-    )
+    parts = [f"{len(table)} cells: {', '.join(f'{n} {name}' for name, n in counts.items())}."]
     if "cannot tell" in counts:
-        text += (
-            " Cannot tell: the 95 % interval of the difference contains zero, or there are fewer than "
+        parts.append(
+            "Cannot tell: the 95 % interval of the difference contains zero, or there are fewer than "
             f"{FEWEST} common samples; the cells need not be equal."
         )
     if "differs" in counts:
-        text += " Differs: it does not contain zero, which happens by chance in one cell of twenty."
-    return " ".join(
-        [
-            text,
-            *(f"Left out, {line}." for line in table.attrs.get("damaged", [])),
-        ]
-    )
-
-
-def print_comparison(table: pd.DataFrame) -> None:
-    """The comparison on the terminal."""
-    shown = Table(title="A and B compared (percent)", title_justify="left")
-    for head in HEADS:
-        shown.add_column(
-            head,
-            justify="right" if head in HEADS[len(KEYS) : -1] else "left",
-            no_wrap=True,
+        parts.append(
+            "Differs: it does not contain zero, which happens by chance in one cell of twenty."
         )
-    for row in _texts(table):
-        shown.add_row(*row)
-    print_wide(shown)
-    print(compare_sentence(table))
+    parts += [f"Left out, {line}." for line in table.attrs.get("damaged", [])]
+    return " ".join(parts)
 
 
-def write_comparison(table: pd.DataFrame, path: Path) -> None:
-    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another
-    ending."""
-    writers = {
-        ".csv": lambda: table.to_csv(index=False, float_format="%.10g"),
-        ".md": lambda: _markdown(table),
-        ".html": lambda: _html(table),
-    }
-    if path.suffix not in writers:
-        raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")
-    write_text(path, writers[path.suffix]())
-
-
-def _texts(table: pd.DataFrame) -> list[list[str]]:
-    return [
+def shown(table: pd.DataFrame) -> Table:
+    """The comparison for readers."""
+    rows = [
         [
             SHIPPED.title(r.study),
             r.baseline,
@@ -223,41 +168,31 @@ def _texts(table: pd.DataFrame) -> list[list[str]]:
         ]
         for r in table.itertuples(index=False)
     ]
+    title = "A and B compared (percent)"
+    return Table("comparison", title, HEADS, rows, [compare_sentence(table)])
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    return (
-        "\n".join(
-            [
-                "# A and B compared (percent)",
-                "",
-                compare_sentence(table),
-                "",
-                *markdown_table(HEADS, _texts(table)),
-            ]
-        )
-        + "\n"
-    )
+def print_comparison(table: pd.DataFrame) -> None:
+    """The comparison on the terminal."""
+    compared = shown(table)
+    lines = rich.table.Table(title=compared.title, title_justify="left")
+    for head in HEADS:
+        number = head in HEADS[len(KEYS) : -1]
+        lines.add_column(head, justify="right" if number else "left", no_wrap=True)
+    for row in compared.rows:
+        lines.add_row(*row)
+    print_wide(lines)
+    print(*compared.notes)
 
 
-def _html(table: pd.DataFrame) -> str:
-    def row(cells: list[str], kind: str) -> str:
-        return f"<tr>{''.join(f'<{kind}>{escape(cell)}</{kind}>' for cell in cells)}</tr>"
-
-    style = (
-        "<style>:root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;margin:2rem}"
-        "table{border-collapse:collapse}th,td{text-align:left;padding:.2rem .8rem .2rem 0;"
-        "border-bottom:1px solid #8884}</style>"
-    )
-    return (
-        "\n".join(
-            [
-                '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-                f"<title>A and B compared</title>{style}<h1>A and B compared (percent)</h1>",
-                f"<p>{escape(compare_sentence(table))}</p><table><thead>{row(HEADS, 'th')}</thead><tbody>",
-                *(row(cells, "td") for cells in _texts(table)),
-                "</tbody></table></html>",
-            ]
-        )
-        + "\n"
-    )
+def write_comparison(table: pd.DataFrame, path: Path) -> None:
+    """Write as CSV, Markdown or HTML, depending on the file name's ending. DiagvibError for another
+    ending."""
+    writers = {
+        ".csv": lambda: table.to_csv(index=False, float_format="%.10g"),
+        ".md": lambda: "\n".join(markdown(shown(table))) + "\n",
+        ".html": lambda: _PAGE.format(html(shown(table))),
+    }
+    if path.suffix not in writers:
+        raise DiagvibError(f"--out {path}: ends in '{path.suffix}'; use {', '.join(writers)}")
+    write_text(path, writers[path.suffix]())

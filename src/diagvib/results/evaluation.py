@@ -62,7 +62,6 @@ def evaluate(
                 counted.select([*cell, "prediction"]),
                 target,
                 cues,
-                f"{study} {binding}",
                 known.spoken(study, [target, *cues], sample),
             )
         ],

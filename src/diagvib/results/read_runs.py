@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.progress import track
 
@@ -38,18 +38,47 @@ NOTED = ("epoch", "train_loss", "train_accuracy", "val_loss", "val_accuracy")
 ENVIRONMENTS = "val_environment_accuracy"
 # With fewer runs, starting another process costs more time than it saves.
 RUNS_A_PROCESS = 1000
-# The contents of run.json, as far as they are read.
-_MADE = {
-    "settings": dict,
-    "training": dict,
-    "versions": dict,
-    "seconds": dict,
-    "device": str,
-    "precision": str,
-    "seed": int,
-    "images_per_second": int | float,
-}
-_KINDS = {dict: "mapping", str: "text", int: "whole number", int | float: "number"}
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Made(_Strict):
+    """The contents of run.json, as far as they are read."""
+
+    settings: dict | None = None
+    training: dict | None = None
+    versions: dict | None = None
+    seconds: dict[str, float] | None = None
+    device: str | None = None
+    precision: str | None = None
+    seed: int | None = None
+    images_per_second: float | None = None
+
+
+class _Names(_Strict):
+    """What says which run a file belongs to."""
+
+    baseline: str
+    study: str
+    binding: str
+    sample: int
+
+
+class _Origin(_Names):
+    sources: str
+    comparable: bool
+
+
+class _Group(_Strict):
+    n: int
+    accuracy: float
+
+
+class _Metrics(_Names):
+    groups: dict[str, _Group]
+    epochs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +116,7 @@ class _Read:
     comparable: bool | None = None
     groups: Sequence[str] = ()  # the test groups
     cells: dict | None = None  # from `cells.count_cells`
-    noted: dict | None = None  # metrics.json's groups
+    noted: dict[str, _Group] = field(default_factory=dict)  # metrics.json's groups
     made: dict | None = None
     epochs: np.ndarray | None = None
     last_phase: int = 0
@@ -131,7 +160,11 @@ def read_runs(
     found = in_processes(
         partial(_read_run, Path(runs), known, history), expected, threads, RUNS_A_PROCESS
     )
-    read = list(_progress(found, len(expected)))
+    console = Console(stderr=True)
+    quiet = not sys.stderr.isatty()
+    read = list(
+        track(found, "reading runs", len(expected), console=console, transient=True, disable=quiet)
+    )
     # Runs of unknown studies name their groups themselves.
     groups = list(dict.fromkeys([*groups, *(group for one in read for group in one.groups)]))
     frame = pd.DataFrame(
@@ -182,12 +215,12 @@ def _checked(one: _Read, number: int, accuracy: dict) -> _Read:
     number and group."""
     for group in one.groups:
         found, n = accuracy[number, group]
-        noted = one.noted.get(group, {})
-        if noted.get("n") != n or abs(noted.get("accuracy", np.inf) - found) > 1e-6:
+        noted = one.noted.get(group)
+        if noted is None or noted.n != n or abs(noted.accuracy - found) > 1e-6:
             return _Read(
                 "damaged",
-                f"metrics.json: {group} accuracy {noted.get('accuracy')} (n = {noted.get('n')}) "
-                f"disagrees with the predictions, {found:.6f} (n = {n}); delete this folder and run again",
+                f"metrics.json: {group} accuracy disagrees with the predictions, {found:.6f} (n = {n}); "
+                "delete this folder and run again",
             )
     return one
 
@@ -209,17 +242,6 @@ def _frame(
     )
 
 
-def _progress(found: Iterable, total: int) -> Iterable:
-    return track(
-        found,
-        "reading runs",
-        total,
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )
-
-
 def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) -> _Read:
     """history: the columns of the epochs."""
     folder = run_folder(runs, run)
@@ -228,27 +250,32 @@ def _read_run(runs: Path, known: KnownStudies, history: list[str], run: dict) ->
         unfinished = folder.exists() and len(absent) < len(RUN_FILES)
         return _Read("missing", f"unfinished: no {absent[0]}" if unfinished else "not run")
     try:
-        made = _read_made(folder / "run.json")
+        with _reading(folder / "run.json") as path:
+            _Made.model_validate(made := read_json(path))
         if "asked" in run and (other := differing(made, run["asked"])):
             return _Read(
                 "missing",
                 f"another run is there, of other {', '.join(other)} than the configuration asks for; "
                 "`snakemake` makes it again",
             )
-        counted = _read_cells(folder, run, known)
-        epochs, last = read_history(folder / "history.jsonl", history)
+        with _reading(folder / "predictions.parquet") as path:
+            counted = _read_cells(path, run, known)
+        with _reading(folder / "metrics.json") as path:
+            metrics = _Metrics.model_validate(read_json(path))
+            _check_names(metrics, run)
+        with _reading(folder / "history.jsonl") as path:
+            epochs, last = read_history(path, history)
+            if metrics.epochs not in (None, len(epochs)):
+                raise ValueError(f"{len(epochs)} epochs, but metrics.json says {metrics.epochs}")
         if "asked" in run and made.get("files") != file_digests(folder):
             raise DiagvibError("changed since it was made; delete this folder and run again")
-        if (recorded := counted.pop("recorded")) not in (None, len(epochs)):
-            raise DiagvibError(
-                f"history.jsonl: holds {len(epochs)} epochs, but metrics.json says {recorded}; delete "
-                "this folder and run again"
-            )
         # Only checks that the pictures belong to this run; whether they can be shown turns out when
         # they are drawn.
         with _reading(folder / "exhibits.parquet") as path:
-            _check_names(path, read_metadata(path), run)
-        return _Read("ok", made=made, epochs=epochs, last_phase=last, **counted)
+            _check_names(_Names.model_validate(read_metadata(path)), run)
+        return _Read(
+            "ok", made=made, epochs=epochs, last_phase=last, noted=metrics.groups, **counted
+        )
     except DiagvibError as error:
         return _Read("damaged", one_line(str(error).replace(f"{folder}/", "")))
 
@@ -268,150 +295,69 @@ def _reading(path: Path) -> Iterator[Path]:
         ) from None
 
 
-def _read_made(path: Path) -> dict:
-    """A run's run.json. DiagvibError for a value that tables cannot be made from."""
-    made = read_json(path)
-    for key, kind in _MADE.items():
-        if made.get(key) is not None and not isinstance(made[key], kind):
-            raise DiagvibError(
-                f"{path}: {key} is {made[key]!r}, which is not a {_KINDS[kind]}; delete this folder and "
-                "run again"
-            )
-    for stage, seconds in (made.get("seconds") or {}).items():
-        if not isinstance(seconds, int | float):
-            raise DiagvibError(
-                f"{path}: seconds.{stage} is {seconds!r}, which is not a number; delete this folder and "
-                "run again"
-            )
-    return made
+def _read_cells(path: Path, run: dict, known: KnownStudies) -> dict:
+    """A run's fields from `sources` to `cells`. For an unknown study, the test groups are those of
+    the predictions."""
+    cues = run["cue"].split("-") if run["cue"] else []
+    table = read_predictions(path, run["target"], cues)
+    noted = _Origin.model_validate_json(table.schema.metadata[METADATA_KEY])
+    _check_names(noted, run)
+    spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
+    cells = count_cells(table, run["target"], cues, spoken)
+    study = known.studies.get(run["study"])
+    groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
+    if absent := [group for group in groups if group not in cells["group"]]:
+        raise ValueError(f"no image of group {absent[0]}")
+    origin = {"sources": noted.sources, "comparable": noted.comparable}
+    return {**origin, "groups": groups, "cells": cells}
 
 
-def _read_cells(folder: Path, run: dict, known: KnownStudies) -> dict:
-    """A run's fields from `sources` to `noted`, and how many epochs it recorded. For an unknown
-    study, the test groups are those of the predictions."""
-    with _reading(folder / "predictions.parquet") as path:
-        cues = run["cue"].split("-") if run["cue"] else []
-        table = read_predictions(path, run["target"], cues)
-        noted = _metadata(table, path)
-        _check_names(path, noted, run)
-        origin = {key: noted.get(key) for key in ("sources", "comparable")}
-        if not isinstance(origin["sources"], str) or not isinstance(origin["comparable"], bool):
-            raise DiagvibError(
-                f"{path}: does not say what sources it was made from; delete this folder and run again"
-            )
-        cells = count_cells(
-            table,
-            run["target"],
-            cues,
-            path,
-            known.spoken(run["study"], [run["target"], *cues], run["sample"]),
-        )
-        study = known.studies.get(run["study"])
-        groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
-        absent = next((group for group in groups if group not in cells["group"]), None)
-        if absent:
-            raise DiagvibError(
-                f"{path}: has no image of group {absent}; delete this folder and run again"
-            )
-    with _reading(folder / "metrics.json") as path:
-        metrics = read_json(path)
-        _check_names(path, metrics, run)
-        noted = {
-            group: {
-                key: metrics.get("groups", {}).get(group, {}).get(key) for key in ("n", "accuracy")
-            }
-            for group in groups
-        }
-        for group, own in noted.items():
-            if any(not isinstance(own[key], int | float) for key in own):
-                raise DiagvibError(
-                    f"{path}: has no accuracy and n for group {group}; delete this folder and run again"
-                )
-    return {
-        **origin,
-        "groups": groups,
-        "cells": cells,
-        "noted": noted,
-        "recorded": metrics.get("epochs"),
-    }
-
-
-def _metadata(table: pa.Table, path: Path) -> dict:
-    try:
-        return json.loads(table.schema.metadata[METADATA_KEY])
-    except (KeyError, TypeError, ValueError):
-        raise DiagvibError(
-            f"{path}: its metadata names no run; delete this folder and run again"
-        ) from None
-
-
-def _check_names(path: Path, noted: dict, run: dict) -> None:
-    for key in ("baseline", "study", "binding", "sample"):
-        if noted.get(key) != run[key]:
-            raise DiagvibError(
-                f"{path}: says {key} {noted.get(key)}, but is in the folder of {key} {run[key]}; "
-                "delete this folder and run again"
+def _check_names(noted: _Names, run: dict) -> None:
+    for key in _Names.model_fields:
+        if getattr(noted, key) != run[key]:
+            raise ValueError(
+                f"says {key} {getattr(noted, key)}, but is in the folder of {key} {run[key]}"
             )
 
 
 def read_history(path: Path, columns: Sequence[str]) -> tuple[np.ndarray, int]:
     """A run's epochs, float32[epochs, columns], NaN for what was not recorded, and the index of the
-    first epoch of the last phase. DiagvibError for a damaged file.
+    first epoch of the last phase.
 
     columns: NOTED, which every epoch has, and others that an epoch may lack.
     """
-    try:
-        rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
-        found = [
-            [row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows
-        ]
-        epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
-        earlier = [
-            at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DiagvibError(
-            f"{path}: damaged ({one_line(error)}); delete this folder and run again"
-        ) from None
+    rows = json.loads("[" + ",".join(path.read_text(encoding="utf-8").splitlines()) + "]")
+    found = [
+        [row[key] if key in NOTED else row.get(key, np.nan) for key in columns] for row in rows
+    ]
+    epochs = np.array(found, dtype=np.float32).reshape(-1, len(columns))
     if not len(epochs) or not np.isfinite(epochs[:, 0]).all():
-        raise DiagvibError(
-            f"{path}: holds no epochs, or some without a number; delete this folder and run again"
-        )
+        raise ValueError("no epochs, or some without a number")
+    earlier = [at for at, row in enumerate(rows, 1) if row.get("phase") != rows[-1].get("phase")]
     return epochs, max(earlier, default=0)
 
 
 def history_table(collected: Collected) -> pd.DataFrame:
     """Every recorded epoch: the run's keys and the history's columns, empty if not recorded."""
-    lengths = [0 if epochs is None else len(epochs) for epochs in collected.epochs]
-    keys = (
-        collected.frame[RUN_KEYS]
-        .iloc[np.repeat(np.arange(len(lengths)), lengths)]
-        .reset_index(drop=True)
-    )
-    values = np.concatenate(
-        [
-            np.zeros((0, len(collected.history)), np.float32),
-            *(epochs for epochs in collected.epochs if epochs is not None),
-        ]
-    )
-    return pd.concat([keys, pd.DataFrame(values, columns=collected.history)], axis=1).astype(
-        {"epoch": "int64"}
-    )
+    none = np.zeros((0, len(collected.history)), np.float32)
+    epochs = [none if one is None else one for one in collected.epochs]
+    keys = collected.frame[RUN_KEYS].iloc[np.repeat(np.arange(len(epochs)), list(map(len, epochs)))]
+    values = pd.DataFrame(np.concatenate([none, *epochs]), columns=collected.history)
+    return pd.concat([keys.reset_index(drop=True), values], axis=1).astype({"epoch": "int64"})
 
 
 def run_times(collected: Collected) -> pd.DataFrame:
     """One row per finished run: images_per_second and seconds per stage, from its run.json."""
     keys = ["baseline", "study", "binding", "sample"]
+    names = collected.frame[keys].to_dict("records")
     rows = [
         {
-            **dict(zip(keys, names, strict=True)),
+            **name,
             "device": made.get("device"),
             "images_per_second": made.get("images_per_second"),
             **{f"seconds_{stage}": value for stage, value in (made.get("seconds") or {}).items()},
         }
-        for names, made in zip(
-            collected.frame[keys].itertuples(index=False, name=None), collected.made, strict=True
-        )
+        for name, made in zip(names, collected.made, strict=True)
         if made is not None
     ]
     return pd.DataFrame(rows or {key: [] for key in keys})
