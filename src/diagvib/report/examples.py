@@ -95,7 +95,11 @@ def _pictures(scene: str, prepared: Path, shown: list) -> dict[str, str]:
 
 def _address(picture: np.ndarray, rows: list) -> str:
     size = (len(rows[0]) * _SIDE, len(rows) * _SIDE)
+    return webp_address(Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS))
+
+
+def webp_address(picture: Image.Image) -> str:
+    """A picture as a data address, a tenth of the size of a PNG file."""
     file = io.BytesIO()
-    small = Image.fromarray(picture).resize(size, Image.Resampling.LANCZOS)
-    small.save(file, format="webp", quality=82, method=6)
+    picture.save(file, format="webp", quality=80)
     return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -15,6 +15,7 @@ from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.report.curves import CURVES
+from diagvib.report.examples import webp_address
 from diagvib.report.figure import Figure, Material
 from diagvib.report.headlines import headlines
 from diagvib.report.judged import bindings_of, gap_sentences, judged_methods
@@ -140,7 +141,10 @@ def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
     for figure in figures:
         if figure.section:
             of(figure.section).figures.append(figure)
-    parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about, []
+    comparison = material.frames["comparison"]
+    why = comparison.loc[comparison["verdict"] == "not comparable", "reason"].value_counts()
+    reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
+    parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about + reasons, []
     gaps, whac = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
     for study in gaps["study"].unique()[:1]:
         binding = bindings_of(gaps, study)[0]
@@ -185,7 +189,4 @@ def inline_svg(path: Path, figure: Figure) -> Markup:
 
 
 def _smaller_picture(found: re.Match) -> str:
-    """Pixels as WebP, a tenth of the size."""
-    picture, file = Image.open(io.BytesIO(base64.b64decode(found[1]))), io.BytesIO()
-    picture.save(file, format="webp", quality=75, method=4)
-    return f'href="data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"'
+    return f'href="{webp_address(Image.open(io.BytesIO(base64.b64decode(found[1]))))}"'
