@@ -4,9 +4,31 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
+
+from diagvib.foundation.files import write_table
 from diagvib.report.figure import Material
 from diagvib.report.figures import draw_figures
 from diagvib.report.page import write_report
+from diagvib.results.known_studies import sample_of
+from diagvib.studies.study import load_study
+
+
+def write_images(folder: Path, study: str, factors: list[str]) -> None:
+    """Image files of dataset sample 0 in which a pixel encodes the classes of its cell: [20 + 80 *
+    target class, 20 + 80 * cue class, ...]."""
+    own, chosen = load_study(study), sample_of("digits", 0).classes
+    facts = {"study": study, "binding": "-".join(factors), "sample": 0, "image_shape": [8, 8, 3]}
+    for split in ("train", "test"):
+        rows = []
+        for cell in own.cells(split).to_dict("records"):
+            at = [cell[f"{role}_class"] for role in own.roles]
+            names = {name: chosen[name][i] for name, i in zip(factors, at, strict=True)}
+            image = bytes([*(20 + 80 * i for i in at), 0][:3] * 64)
+            times = round(2000 * cell["weight"]) if split == "train" else 1
+            rows += [{"group": cell["group"], **names, "image": image}] * times
+        table = pa.Table.from_pylist(rows)
+        write_table(folder / f"{split}.parquet", table, facts | {"split": split})
 
 
 def make_report(root: Path, settings: dict, **folders) -> str:

@@ -8,12 +8,10 @@ from itertools import product
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 from matplotlib.colors import to_hex
 
 from browser import Browser, find_browser
-from diagvib.foundation.files import read_table, write_table
 from diagvib.report.gap_figures import gap_bars, gap_pareto, not_beaten
 from diagvib.report.judged import gap_sentences, judged_methods
 from diagvib.report.preference import preference_curves
@@ -25,8 +23,8 @@ from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.results.read_runs import run_folder
 from diagvib.studies.needs import GAP_GROUPS
-from diagvib.studies.study import load_study
-from reports import drawn_in, make_report
+from diagvib.studies.study import parse_study
+from reports import drawn_in, make_report, write_images
 from test_gaps import BINDING, SECOND, expected, losing, settings, write
 
 STUDY = "whac-95"
@@ -185,32 +183,24 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     assert sentences(wide)[1:] == ["bad widens both gaps."]
 
 
-def history(
-    study: str = STUDY, bindings=(BINDING,), cues: int = 2, epochs: int = 4
-) -> pd.DataFrame:
+def history(study: str = STUDY, bindings=(BINDING,), cues: int = 2) -> pd.DataFrame:
     """For each run an accuracy that grows by 0.1 per epoch, and by 0.02 per sample; cues the other
     way."""
-    rows = pd.DataFrame(
-        product(("plain", "other"), bindings, range(3), range(1, epochs + 1)),
-        columns=["baseline", "binding", "sample", "epoch"],
-    )
+    runs = product([study], ("plain", "other"), bindings, range(3), range(1, 5))
+    rows = pd.DataFrame(runs, columns=["study", "baseline", "binding", "sample", "epoch"])
     learnt = 0.1 * rows["epoch"] + 0.02 * rows["sample"]
-    return rows.assign(
-        study=study,
-        val_accuracy=learnt,
-        **{f"val_follows_cue_{cue}": 0.9 - 0.1 * cue - learnt for cue in range(1, cues + 1)},
-    )
+    followed = {f"val_follows_cue_{at}": 0.9 - 0.1 * at - learnt for at in range(1, cues + 1)}
+    return rows.assign(val_accuracy=learnt, **followed)
+
+
+def lines_of(figure) -> dict:
+    return {line.get_label(): line for line in figure.axes[0].lines if line.get_label()[0] != "_"}
 
 
 def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     figure = preference_curves(history(), STUDY)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["plain", "other"]
-    drawn = {
-        line.get_label(): line.get_ydata().tolist()
-        for line in figure.axes[0].lines
-        if line.get_label()[0] != "_"
-    }
-    assert drawn == {
+    assert {label: line.get_ydata().tolist() for label, line in lines_of(figure).items()} == {
         "target: shape": pytest.approx([0.12, 0.22, 0.32, 0.42]),
         "cue 1: hue": pytest.approx([0.68, 0.58, 0.48, 0.38]),
         "cue 2: texture": pytest.approx([0.58, 0.48, 0.38, 0.28]),
@@ -218,70 +208,50 @@ def test_cue_preference_is_the_mean_over_runs_in_a_panel_per_method():
     band = figure.axes[0].collections[0].get_paths()[0].vertices[:, 1]
     assert band.max() - 0.42 == pytest.approx(0.02 / 3**0.5), "a standard error of 0, 0.02 and 0.04"
     several = preference_curves(history(bindings=(BINDING, SECOND)), STUDY)
-    assert {line.get_label() for line in several.axes[0].lines} >= {"target", "cue 1", "cue 2"}
+    assert list(lines_of(several)) == ["target", "cue 1", "cue 2"]
 
 
 def test_cue_preference_where_there_is_one_cue_and_where_there_is_nothing():
     one = history("zgo", ("shape-hue",), 1)
-    assert "cue: hue" in {line.get_label() for line in preference_curves(one, "zgo").axes[0].lines}
+    assert list(lines_of(preference_curves(one, "zgo"))) == ["target: shape", "cue: hue"]
     for nothing, study in (
         (history().drop(columns="val_follows_cue_2"), STUDY),
         (history().assign(val_follows_cue_2=np.nan), STUDY),
         (one.assign(val_follows_cue_1=one["val_accuracy"]), "zgo"),  # cue and target are one
+        (history("m2m-easy", ("shape-hue",), 1), "m2m-easy"),  # a cue class points to two classes
     ):
         assert preference_curves(nothing, study) is None
 
 
-def write_images(folder) -> dict:
-    """Image files whose every pixel encodes its cell; in training, none of the group neither.
-    Returns the classes that are drawn."""
-    factors, facts = BINDING.split("-"), {"study": STUDY, "binding": BINDING, "sample": 0}
-    chosen = {factor: sample_of("digits", 0).classes[factor] for factor in factors}
-    for split in ("train", "test"):
-        rows = []
-        for row in load_study(STUDY).cells(split).to_dict("records"):
-            where = [row["target_class"], row["cue-1_class"], row["cue-2_class"]]
-            names = {factor: chosen[factor][at] for factor, at in zip(factors, where, strict=True)}
-            one = {
-                "group": row["group"],
-                **names,
-                "image": bytes([20 + 80 * at for at in where] * 64),
-            }
-            neither = row["group"] == "neither"
-            rows += [one] * (
-                1 if split == "test" else 0 if neither else round(2000 * row["weight"])
-            )
-        facts |= {"split": split, "image_shape": [8, 8, 3]}
-        write_table(folder / f"{split}.parquet", pa.Table.from_pylist(rows), facts)
-    return chosen
+def test_a_cue_that_points_to_no_single_class_has_no_curve():
+    cells = [[0, 0, 0], [0, 1, 0], [0, 2, 0], [1, 0, 1], [1, 1, 1], [1, 2, 1]]
+    mine = {"title": "Mine", "meaning": "m", "metrics": "accuracy"}
+    mine["roles"] = {"target": 2, "cue-1": 3, "cue-2": 2}
+    mine["rows"] = [{"splits": ["train", "val", "test"], "group": "seen", "cells": cells}]
+    known = KnownStudies(given=(parse_study("mine", mine),))
+    drawn = lines_of(preference_curves(history("mine"), "mine", known))
+    assert list(drawn) == ["target: shape", "cue 2: texture"]
+    both = lines_of(preference_curves(history(), STUDY))
+    assert all(drawn[label].get_color() == both[label].get_color() for label in drawn)
 
 
 def test_the_contact_sheet_shows_every_cell_with_its_share_and_group(tmp_path):
-    chosen = write_images(tmp_path)
+    write_images(tmp_path, STUDY, BINDING.split("-"))
     figure = contact_sheet(tmp_path, STUDY, BINDING.split("-"))
     blocks = [part.get_suptitle() for part in figure.subfigs]
-    assert blocks == [f"shape: {name}" for name in chosen["shape"]]
-    weights = {"common": 0.9025 / 3, "no-cue-1": 0.0475 / 6, "no-cue-2": 0.0475 / 6}
+    assert blocks == [f"shape: {name}" for name in sample_of("digits", 0).classes["shape"]]
+    # Of the group neither, there is no training image; it is shown all the same.
+    shares = dict(zip(GAP_GROUPS, ("30.1 %", "0.801 %", "0.801 %", "never"), strict=True))
     frames = {}
-    for number, axes in enumerate(figure.axes):
-        target, first, second = where = number // 9, number // 3 % 3, number % 3
+    for axes, where in zip(figure.axes, product(range(3), repeat=3), strict=True):
+        agree = where[0] == where[1], where[0] == where[2]
         assert (axes.images[0].get_array() == [20 + 80 * at for at in where]).all()
-        group = GAP_GROUPS[first == target, second == target]
-        frames.setdefault(group, set()).add(to_hex(axes.spines["left"].get_edgecolor()))
-        share = axes.get_xlabel()
-        if group == "neither":  # not trained, and shown all the same
-            assert share == "never"
-        else:
-            assert float(share.removesuffix(" %")) == pytest.approx(100 * weights[group], rel=0.1)
-    assert len(figure.axes) == 27 and len(set.union(*frames.values())) == 4
-    assert all(len(colours) == 1 for colours in frames.values())
+        assert axes.get_xlabel() == shares[agree]
+        frames.setdefault(agree, set()).add(to_hex(axes.spines["left"].get_edgecolor()))
+    assert len(set.union(*frames.values())) == sum(map(len, frames.values())) == 4
     words = [text.get_text().split(":")[0] for text in figure.legends[0].texts]
-    assert words == [
-        "both cues agree with the target",
-        "hue misleads",
-        "texture misleads",
-        "both mislead",
-    ]
+    assert words[:2] == ["both cues agree with the target", "hue misleads"]
+    assert words[2:] == ["texture misleads", "both mislead"]
 
 
 SAID = {
@@ -291,32 +261,21 @@ SAID = {
 }
 
 
-def page_of(root, runs: dict, bindings) -> str:
-    """The page of runs, with images of one binding."""
-    wanted = expected(runs, STUDY, bindings)
+def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tmp_path):
+    wanted = expected(SAID, STUDY, (BINDING, SECOND))
     for run in wanted:
-        made, (first, second) = runs[run["baseline"]]
+        made, (first, second) = SAID[run["baseline"]]
         # Methods differ a little from sample to sample, unlike ERM.
         more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
-        write(root / "runs", run, losing(first + more, second + more), made)
-        path = run_folder(root / "runs", run) / "history.jsonl"
-        rows = [
-            json.loads(line)
-            | {
-                "val_follows_cue_1": 0.5,
-                "val_follows_cue_2": 0.25 + 0.01 * run["sample"],
-                "val_worst_group": 0.1,
-            }
-            for line in path.read_text().splitlines()
-        ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tabulate(root / "runs", root / "tables", wanted, {"sources": "embedded", "baselines": []})
-    write_images(root / "images" / STUDY / BINDING / "0")
-    return make_report(root, {"sources": "embedded", "baselines": []})
-
-
-def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tmp_path):
-    page = page_of(tmp_path, SAID, (BINDING, SECOND))
+        write(tmp_path / "runs", run, losing(first + more, second + more), made)
+        path = run_folder(tmp_path / "runs", run) / "history.jsonl"
+        noted = {"val_follows_cue_1": 0.5, "val_follows_cue_2": 0.25}
+        epochs = [json.loads(line) | noted for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
+    configured = {"sources": "embedded", "baselines": []}
+    tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured)
+    write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
+    page = make_report(tmp_path, configured)
     assert {name for name in drawn_in(tmp_path) if not name.startswith("training/")} == {
         *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, SECOND)),
         *(f"gaps/pareto_{STUDY}", f"preference/{STUDY}", f"sheets/{STUDY}_{BINDING}"),
@@ -328,9 +287,6 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tm
     assert page.count("<title>first, told ") == 3 * 3, "of every bar of three figures"
     assert len(re.findall("<summary>WHAC-95, [^<]*: gaps of every method", section)) == 2
     assert "DiagViB" not in page
-    epochs = read_table(tmp_path / "tables/history.parquet").to_pandas()
-    assert set(epochs["val_follows_cue_1"]) == {0.5} and epochs["val_worst_group"].notna().all()
-    assert epochs["val_worst_group_cue_2"].isna().all(), "noted by no run"
     if find_browser() and os.name == "posix":
         with Browser(find_browser(), tmp_path / "profile") as browser:
             browser.open(tmp_path / "report.html", width=390)
@@ -339,27 +295,3 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tm
             found = browser.run("document.querySelector('figure:has(.tip) .tip-text').textContent")
             assert found.startswith("plain, told nothing, where cue 1 misleads: -36.5 points")
             assert "3 of 3" in found and browser.errors == []
-
-
-def test_a_cue_that_points_to_no_single_class_has_no_curve(tmp_path):
-    assert (
-        preference_curves(
-            history("m2m-easy", ("shape-hue",), 1).assign(val_follows_cue_1=0.0), "m2m-easy"
-        )
-        is None
-    )
-    assert preference_curves(history("o2o-easy", ("shape-hue",), 1), "o2o-easy") is not None
-    (tmp_path / "mine.yaml").write_text(
-        "title: Mine\nstudies:\n  mine:\n    title: Mine\n    meaning: m\n    metrics: accuracy\n"
-        "    roles: {target: 2, cue-1: 3, cue-2: 2}\n    rows:\n"
-        "      - splits: [train, val, test]\n        group: seen\n"
-        "        cells: [[0, 0, 0], [0, 1, 0], [0, 2, 0], [1, 0, 1], [1, 1, 1], [1, 2, 1]]\n"
-    )
-    found = KnownStudies((str(tmp_path / "mine.yaml"),))
-    figure = preference_curves(history("mine"), "mine", found)
-    drawn = {line.get_label(): line for line in figure.axes[0].lines if line.get_label()[0] != "_"}
-    assert list(drawn) == ["target: shape", "cue 2: texture"]
-    with_both = {
-        line.get_label(): line for line in preference_curves(history(), STUDY).axes[0].lines
-    }
-    assert all(drawn[label].get_color() == with_both[label].get_color() for label in drawn)

@@ -8,12 +8,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from conftest import REPOSITORY
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_table
 from diagvib.report.curves import study_curves
 from diagvib.report.figure import Figure, Material
 from diagvib.report.figures import draw_figures
@@ -26,8 +24,7 @@ from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metrics import CHANCE
 from diagvib.results.tables import read_tables
-from diagvib.studies import study_cells
-from reports import drawn_in, make_report, matrix_of
+from reports import drawn_in, make_report, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_run
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
@@ -43,26 +40,6 @@ TELLING = [
     "shape",
     "position",
 ]  # in the model of synthetic_runs the strongest shortcut among BINDINGS
-
-
-def write_images(folder, study, binding):
-    """Image files whose every pixel encodes its cell: red = 10 * target class, green = 10 * cue
-    class."""
-    chosen, facts = sample_of("digits", 0).classes, {"study": study, "binding": "-".join(binding)}
-    for split in ("train", "test"):
-        rows = [
-            {
-                "group": cell.group,
-                **{
-                    factor: chosen[factor][at]
-                    for factor, at in zip(binding, (cell.target_class, cell.cue_class), strict=True)
-                },
-                "image": bytes([10 * cell.target_class, 10 * cell.cue_class, 0] * 64),
-            }
-            for cell in study_cells(study, split).itertuples()
-        ]
-        facts |= {"sample": 0, "split": split, "image_shape": [8, 8, 3]}
-        write_table(folder / f"{split}.parquet", pa.Table.from_pylist(rows), facts)
 
 
 @pytest.fixture(scope="module")
@@ -230,18 +207,16 @@ def test_headlines_need_no_study_but_zgo():
 
 
 def test_a_sheet_shows_what_is_trained_and_what_is_tested(tmp_path):
-    chosen = sample_of("digits", 0).classes
     write_images(tmp_path, "zgo", TELLING)
     figure = contact_sheet(tmp_path, "zgo", TELLING)
-    assert [axes.get_ylabel() for axes in figure.axes[::3]] == list(chosen["shape"])
+    rows = [axes.get_ylabel() for axes in figure.axes[::3]]
+    assert rows == list(sample_of("digits", 0).classes["shape"])
     for number, axes in enumerate(figure.axes):
         target, cue = divmod(number, 3)
-        assert (axes.images[0].get_array() == [10 * target, 10 * cue, 0]).all()
+        assert (axes.images[0].get_array() == [20 + 80 * target, 20 + 80 * cue, 0]).all()
         assert axes.get_xlabel() == ("33.3 %" if target == cue else "never")
-    assert [text.get_text() for text in figure.legends[0].texts] == [
-        "id: 100 % of training",
-        "ood: 0 % of training",
-    ]
+    words = [text.get_text() for text in figure.legends[0].texts]
+    assert words == ["id: 100 % of training", "ood: 0 % of training"]
 
 
 def test_heat_maps_and_curves_work_on_partial_grids(results):
