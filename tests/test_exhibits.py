@@ -63,21 +63,15 @@ def test_the_images_shown_are_spread_over_groups_classes_and_cells():
 
 def test_a_rendered_image_is_kept_exactly_and_noise_in_few_bytes():
     with np.load(Path(__file__).parent / "golden_renders.npz") as golden:
-        image = torch.from_numpy(golden["images"][:4])
-    noise = torch.randint(
-        0, 255, (4, 128, 128, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
-    )
-    shown = pa.table(
-        {"group": ["id"] * 4, **{factor: [classes(factor)[0]] * 4 for factor in FACTORS}}
-    )
-    table = visualisation_table(
-        [Visualisation("input", image), Visualisation("lensed", noise)], shown, classes("hue")
-    )
-    kept = np.stack(
-        [np.array(Image.open(io.BytesIO(file))) for file in table["picture"].to_pylist()]
-    )
-    assert (kept[:4] == image.numpy()).all() and not (kept[4:] == noise.numpy()).all()
-    assert max(map(len, table["picture"].to_pylist()[4:])) < 30_000 < noise[0].numel()
+        image = torch.from_numpy(golden["images"][:1])
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randint(0, 255, image.shape, dtype=torch.uint8, generator=generator)
+    shown = pa.table({"group": ["id"], **{name: classes(name)[:1] for name in FACTORS}})
+    kinds = [Visualisation("input", image), Visualisation("lensed", noise)]
+    files = visualisation_table(kinds, shown, classes("hue"))["picture"].to_pylist()
+    kept = [np.array(Image.open(io.BytesIO(file))) for file in files]
+    assert (kept[0] == image[0].numpy()).all() and (kept[1] != noise[0].numpy()).any()
+    assert len(files[1]) < 30_000 < noise.numel()
 
 
 @pytest.fixture(scope="module")
@@ -92,19 +86,13 @@ def batch(batches):
 
 def made(name, **options):
     settings = load_settings(name)
-    return make_baseline(
-        {**settings, "method": {**settings["method"], **options}}, 6, SIZE, 0
-    ).eval()
+    settings["method"] = settings["method"] | options
+    return make_baseline(settings, 6, SIZE, 0).eval()
 
 
 @torch.inference_mode()
 def offered(model, batches, batch):
     return model.visualisations(batch, denormalisation(batches.scaling, CPU))
-
-
-def test_the_z_scoring_is_undone_exactly(batches, batch):
-    assert torch.equal(denormalisation(batches.scaling, CPU)(batch.inputs), batch.pixels)
-    assert denormalisation(batches.scaling, CPU)(batch.inputs + 100).min() == 255
 
 
 def test_a_lens_that_brightens_by_a_standard_deviation(batches, batch):
