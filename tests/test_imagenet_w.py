@@ -25,7 +25,7 @@ from diagvib.imagenet_w.evaluation import evaluate, versions
 from diagvib.imagenet_w.photo_sets import MEASURES, measure, photo_sets
 from diagvib.imagenet_w.photos import Preprocessing, list_photos, read_photos
 from diagvib.imagenet_w.settings import Configuration
-from diagvib.imagenet_w.tables import lines, note, read_imagenet_w_tables, table
+from diagvib.imagenet_w.tables import read_imagenet_w_tables, shown_table, table
 from imagenet_w_photos import CARTON, CLASSES, cjk_font, write_photos
 
 CPU = torch.device("cpu")
@@ -495,11 +495,11 @@ def test_the_papers_numbers_stand_beside_the_same_model_alone():
     assert table("last_layer", [trained])["paper_carton_gap"].tolist() == [10]
     for changed in ({"epochs": 9}, {"batch_size": 512}, {"accuracies": {"0.001": 76.0}}):
         assert table("last_layer", [{**trained, **changed}])["paper_carton_gap"].isna().all()
-    _, rows = lines("last_layer", [trained])
+    rows = shown_table("last_layer", [trained]).rows
     assert rows[1][:1] == ["paper"] and rows[1][4:7] == ["76.25", "-6.18", "+10.00"]
-    assert "only an imitation" in note([result(published_font=False)]) and "imitation" not in note(
-        [result()]
-    )
+    for published in (True, False):
+        notes = shown_table("models", [result(published_font=published)]).notes
+        assert ("only an imitation" in " ".join(notes)) is not published
 
 
 def test_the_papers_tables_are_whole(mirror):

@@ -107,7 +107,7 @@ def measure_all(config: Configuration) -> None:
     from diagvib.imagenet_w.photo_sets import IMAGENET, photo_sets
     from diagvib.imagenet_w.photos import list_photos
     from diagvib.imagenet_w.stand_ins import make_stand_ins
-    from diagvib.imagenet_w.tables import print_table, write_tables
+    from diagvib.imagenet_w.tables import write_tables
     from diagvib.imagenet_w.views import METHODS
     from diagvib.imagenet_w.watermark import find_font
 
@@ -154,5 +154,3 @@ def measure_all(config: Configuration) -> None:
             found = train_last_layer(name, recipe, stored, root / "data" / "last_layer" / name)
             note("last_layer", name, classifier, found)
     write_tables(root / "results" / "tables", bool(config.stand_ins), **results)
-    for kind, found in results.items():
-        print_table(kind, found, bool(config.stand_ins))

@@ -11,7 +11,7 @@ import pandas as pd
 
 from diagvib.foundation.files import definition_path, write_json, write_text
 from diagvib.imagenet_w.photo_sets import MEASURES
-from diagvib.results.table import markdown_table
+from diagvib.results.table import PAPER, Table, markdown
 
 TITLES = {
     "models": "Models on ImageNet-W (laid out like Table 1 of Li et al., 2023)",
@@ -26,11 +26,14 @@ _NAMES = {
     "last_layer": ("method", "learning_rate", "model", "weights"),
 }
 _NOTE = (
-    "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; all others in percentage points. "
-    "Watermark drawn with {fonts}."
+    "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place "
+    "of carton among the classes that the watermark raises; all others but factors in points."
 )
-_OTHER_FONT = " This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only an imitation."
-_STAND_INS = " Made from stand-ins drawn by code: not comparable to the paper."
+_OTHER_FONT = (
+    "This is not the paper's font, Source Han Serif SC ExtraLight, so the watermark is only an "
+    "imitation."
+)
+_STAND_INS = "Made from stand-ins drawn by code: not comparable to the paper."
 
 
 @cache
@@ -41,27 +44,14 @@ def read_imagenet_w_tables() -> pd.DataFrame:
 
 
 def write_tables(folder: Path, stand_ins: bool, **results: Sequence[Mapping]) -> None:
-    """Write models.csv, .json, .md and last_layer.csv, .json, .md, for the given results, as the
-    stages leave them."""
+    """Write models.csv, .json, .md and last_layer.csv, .json, .md, for the given results, and print
+    them."""
     for kind, found in results.items():
-        write_text(
-            folder / f"{kind}.csv",
-            table(kind, found, stand_ins).to_csv(index=False, lineterminator="\n"),
-        )
+        rows, shown = table(kind, found, stand_ins), shown_table(kind, found, stand_ins)
+        write_text(folder / f"{kind}.csv", rows.to_csv(index=False, lineterminator="\n"))
         write_json(folder / f"{kind}.json", {"results": [*found]})
-        write_text(
-            folder / f"{kind}.md",
-            "\n".join(
-                [
-                    f"# {TITLES[kind]}",
-                    "",
-                    *markdown_table(*lines(kind, found, stand_ins)),
-                    "",
-                    note(found, stand_ins),
-                ]
-            )
-            + "\n",
-        )
+        write_text(folder / f"{kind}.md", "\n".join(markdown(shown)) + "\n")
+        _print(shown, len(_NAMES[kind]))
 
 
 def table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> pd.DataFrame:
@@ -97,56 +87,40 @@ def paper(kind: str, result: Mapping, stand_ins: bool = False) -> dict[str, floa
 
 
 def _trained_as_published(result: Mapping) -> bool:
-    return {
-        **{key: result[key] for key in _PUBLISHED},
-        "accuracies": set(result["accuracies"]),
-    } == _PUBLISHED
+    how = {key: result[key] for key in _PUBLISHED}
+    return {**how, "accuracies": {*result["accuracies"]}} == _PUBLISHED
 
 
-def lines(
-    kind: str, found: Sequence[Mapping], stand_ins: bool = False
-) -> tuple[list[str], list[list[str]]]:
-    """Heads, and for each result our texts, with the paper's on the line below if it has any."""
-    rows = []
+def shown_table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> Table:
+    """For each result our texts, with the paper's on the line below if it has any."""
+    names, rows = _NAMES[kind], []
     for result in found:
-        theirs = paper(kind, result, stand_ins)
-        rows += with_paper(
-            [_name(result[key]) for key in _NAMES[kind]],
-            [_text(name, result[name]) for name in MEASURES],
-            [_text(name, theirs.get(name)) for name in MEASURES] if theirs else [],
-        )
-    return [*(name.replace("_", " ") for name in _NAMES[kind]), *MEASURES.values()], rows
+        own = [f"{one:g}" if isinstance(one, float) else one for one in map(result.get, names)]
+        rows.append([*own, *(_text(name, result[name]) for name in MEASURES)])
+        if theirs := paper(kind, result, stand_ins):
+            numbers = [_text(name, theirs.get(name)) for name in MEASURES]
+            rows.append([PAPER, *[""] * (len(names) - 1), *numbers])
+    fonts = "; ".join(sorted({result["font"] for result in found}))
+    notes = [_NOTE, f"Watermark drawn with {fonts}."]
+    notes += [_OTHER_FONT] * (not all(result["published_font"] for result in found))
+    heads = [*(name.replace("_", " ") for name in names), *MEASURES.values()]
+    return Table(kind, TITLES[kind], heads, rows, notes + [_STAND_INS] * stand_ins)
 
 
-def note(found: Sequence[Mapping], stand_ins: bool = False) -> str:
-    fonts = sorted({result["font"] for result in found})
-    other = any(not result["published_font"] for result in found)
-    return (
-        _NOTE.format(fonts="; ".join(fonts) or "no font yet")
-        + (_OTHER_FONT if other else "")
-        + (_STAND_INS if stand_ins else "")
-    )
-
-
-def print_table(kind: str, found: Sequence[Mapping], stand_ins: bool = False) -> None:
-    """The table on the terminal."""
+def _print(table: Table, names: int) -> None:
+    """The table on the terminal. names: how many columns are no numbers."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Shown
 
-    heads, rows = lines(kind, found, stand_ins)
-    shown = Table(title=TITLES[kind], title_justify="left")
-    for number, head in enumerate(heads):
-        shown.add_column(head, justify="left" if number < len(_NAMES[kind]) else "right")
-    for row in rows:
+    shown = Shown(title=table.title, title_justify="left")
+    for number, head in enumerate(table.heads):
+        shown.add_column(head, justify="left" if number < names else "right")
+    for row in table.rows:
         shown.add_row(*row)
     console = Console()
     # In a file or pipe a table keeps its width instead of being cut at 80 columns.
     Console(width=console.width if console.is_terminal else 160).print(shown)
-    print(note(found, stand_ins))
-
-
-def _name(value: object) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    print(*table.notes, sep="\n")
 
 
 def _text(metric: str, value: float | None) -> str:
@@ -154,8 +128,3 @@ def _text(metric: str, value: float | None) -> str:
         return "-"
     signed = metric not in ("in1k_accuracy", "p_carton", "p_carton_factor", "carton_rank")
     return f"{value:+.2f}" if signed else f"{value:.2f}"
-
-
-def with_paper(names: list[str], ours: list[str], theirs: list[str]) -> list[list[str]]:
-    """A line of texts and, below it, the paper's, if it has any."""
-    return [[*names, *ours], *([["paper", *[""] * (len(names) - 1), *theirs]] if theirs else [])]
