@@ -17,7 +17,7 @@ from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from synthetic_images import write_dataset
-from test_mirrored_weights import SETTINGS
+from synthetic_methods import settings_of
 from test_trainer import CPU, RUN
 
 
@@ -56,8 +56,7 @@ def test_a_disk_that_is_too_small_is_named(tmp_path, no_memory):
 
 def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, monkeypatch):
     settings = {
-        **SETTINGS,
-        "model": {**SETTINGS["model"], "name": "small_cnn"},
+        **settings_of(normalise="imagenet"),
         "augment": ["flip"],
     }
     for where, share in (("memory", 1.0), ("disk", 0.0)):
