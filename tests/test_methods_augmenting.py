@@ -58,22 +58,14 @@ def test_losses_and_accuracy_of_soft_labels():
     logits = torch.tensor([[2.0, 0, 1], [2, 0, 1], [2, 0, 1]])
     soft = torch.tensor([[0.7, 0.3, 0], [0.3, 0.7, 0], [0.1, 0.3, 0.6]])
     losses = made("mixup").losses(logits, soft)
-    single = torch.stack(
-        [F.cross_entropy(logits, torch.full((3,), label), reduction="none") for label in range(3)],
-        1,
-    )
-    assert torch.allclose(losses, (soft * single).sum(1))
-    metrics, batch = RunningMetrics(CPU, 3), constant_images(3)
-    metrics.add(StepOutput(losses, logits, soft), batch)
-    assert metrics.means(3)[1] == pytest.approx(1 / 3), "image 0 is said to be of class 0"
-    metrics.clear()
-    metrics.add(StepOutput(losses, logits.roll(1, 1), soft), batch)  # predicts class 1
-    assert metrics.means(3)[1] == pytest.approx(1 / 3)
-    metrics.clear()
-    metrics.add(StepOutput(losses, torch.eye(3)[[0, 2, 2]]), batch)
-    assert metrics.means(3)[1] == pytest.approx(2 / 3), (
-        "without labels of its own the batch's count"
-    )
+    assert torch.allclose(losses, -(soft * logits.log_softmax(1)).sum(1))
+    for output, accuracy in (
+        (StepOutput(losses, logits, soft), 1 / 3),
+        (StepOutput(losses, torch.eye(3)[[0, 2, 2]]), 2 / 3),  # the batch's own labels
+    ):
+        metrics = RunningMetrics(CPU, 3)
+        metrics.add(output, constant_images(3))
+        assert metrics.means(3)[1] == pytest.approx(accuracy)
 
 
 def test_the_label_of_cutmix_is_the_true_area():
@@ -137,19 +129,12 @@ def test_cutout_leaves_most_images_as_they_are():
 
 def test_divergence_of_known_distributions():
     certain = 30 * torch.eye(3)
-    same = certain[0].expand(3, 3)
-    logits = torch.stack(
-        [certain, certain.roll(1, 0), certain.roll(2, 0)]
-    )  # every view predicts another class
-    assert augmix.jensen_shannon(logits).tolist() == pytest.approx([math.log(3)] * 3, rel=1e-5)
-    one_differs = torch.stack([certain, certain, certain.roll(1, 0)])
-    assert augmix.jensen_shannon(one_differs).tolist() == pytest.approx(
-        [(2 * math.log(3 / 2) + math.log(3)) / 3] * 3, rel=1e-5
-    )
-    assert augmix.jensen_shannon(torch.stack([same, same, same])).abs().max() < 1e-6
+    views = torch.stack([certain, certain.roll(1, 0), certain.roll(2, 0)])
+    assert augmix.jensen_shannon(views).tolist() == pytest.approx([math.log(3)] * 3, rel=1e-5)
+    same = certain[0].expand(3, 3, 3)
+    assert augmix.jensen_shannon(same).abs().max() < 1e-6
     p = torch.tensor([[0.5, 0.5], [0.9, 0.1], [0.2, 0.8]], dtype=torch.float64)
-    m = p.mean(0)
-    by_hand = sum((row * (row / m).log()).sum() for row in p) / 3
+    by_hand = sum((row * (row / p.mean(0)).log()).sum() for row in p) / 3
     assert augmix.jensen_shannon(p.log()[:, None]).item() == pytest.approx(by_hand.item())
 
 
