@@ -1,7 +1,6 @@
 """Composed photos: the user's folder, what is made from it, and every pixel compared with a plain
 composition."""
 
-import os
 import shutil
 from pathlib import Path
 
@@ -284,25 +283,6 @@ def test_a_photo_less_is_another_state_list_and_digest(mirror, prepared, tmp_pat
     shutil.rmtree(own / "cars" / "backgrounds" / "urban")
     with pytest.raises(DiagvibError, match="backgrounds/urban: no photo that can be used"):
         CARS.fetch(tmp_path / "raw", own)
-
-
-def test_names_and_places_of_photos_do_not_matter_to_the_dataset(mirror, prepared, tmp_path):
-    own = copied(mirror, tmp_path)
-    moved = own / "cars" / "cars" / "urban"
-    for suffix in (".jpg", ".mask.png"):
-        os.rename(moved / f"001{suffix}", moved / f"a{suffix}")
-    CARS.fetch(tmp_path / "raw", own)
-    CARS.prepare(tmp_path / "raw", tmp_path / "prepared", "official")
-    split = [
-        dict(
-            read_table(folder / "catalogue.parquet", ["sha256", "split"])
-            .to_pandas()
-            .to_numpy()
-            .tolist()
-        )
-        for folder in (prepared, tmp_path / "prepared")
-    ]
-    assert split[0] == split[1]
 
 
 def test_without_a_folder_of_photos_the_remedy_is_named(tmp_path):

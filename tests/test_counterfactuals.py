@@ -11,7 +11,6 @@ from diagvib.images.files import Images
 from diagvib.methods.groups import Partners
 from diagvib.methods.registry import check_scene, make_baseline
 from diagvib.scenes import load_scene
-from diagvib.settings.config import resolve
 from diagvib.training.batches import Annotations, Batches
 from synthetic_methods import settings_of
 from test_scenes import recipes
@@ -174,26 +173,3 @@ def test_what_a_scene_cannot_do_is_said_at_planning():
         "squares:Squares cannot",
     ):
         check_scene({"name": "cf_f"}, "squares:Squares")
-
-
-def test_a_configuration_of_a_scene_that_cannot_is_refused(tmp_path):
-    baselines = tmp_path / "mine.yaml"
-    baselines.write_text(
-        "x: {model: small_cnn, method: cf_f, optimiser: {name: adam, lr: 0.001}, batch_size: 4, "
-        "origin: test}\n"
-    )
-    with pytest.raises(
-        DiagvibError, match="baselines: x: study two-cues: method: cf_f needs a scene that can say"
-    ):
-        resolve(
-            {
-                "studies": ["two-cues"],
-                "studies_from": ["tests/square_studies.yaml"],
-                "bindings": ["colour-corner-extent"],
-                "counts": {"common": 9, "neither": 12},
-                "baselines": ["x"],
-                "baselines_from": [str(baselines)],
-                "samples": 1,
-            },
-            "c.yaml",
-        )

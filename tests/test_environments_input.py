@@ -64,29 +64,12 @@ def mine(tmp_path):
             "baselines: coral: study zgo: method: coral needs environments, but the study has one environment",
         ),
         (
-            ["studies=[o2o-easy, zgo]", HUE, "baselines=[erm_env, lisa]"],
-            "lisa: study zgo: method: lisa needs environ",
-        ),
-        (
             ["studies=[o2o-easy]", HUE, "baselines=[group_dro_cue_2]"],
             "group_dro_cue_2: study o2o-easy: method: group_dro needs cue-2, but the study has only 1 cue",
         ),
         (
             ["studies=[o2o-easy]", "bindings=[shape-scale]", "baselines=[erm_env]"],
             "bindings: study o2o-easy: cue has 6 classes, but scale has only 5; bind another factor to it",
-        ),
-        (
-            [
-                "studies=[m2m-hard, whac-95]",
-                "bindings=[shape-position-hue, shape-texture]",
-                "baselines=[erm_env]",
-                "counts.test=100",
-            ],
-            "bindings: study m2m-hard: cue has 6 classes, but texture has only 5",
-        ),
-        (
-            ["studies=[m2m-easy]", "bindings=[shape-position-hue]", "baselines=[erm_env]"],
-            r"study m2m-easy: 'shape-position-hue' names 3 factors for 2 roles \(target, cue\)",
         ),
     ],
 )

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 from conftest import REPOSITORY
-from diagvib.images.datasets import ImageFiles, RenderedRecipes
+from diagvib.images.datasets import ImageFiles
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, datasets, expected_runs, scenes
@@ -137,29 +136,6 @@ def test_images_show_what_their_recipe_says(layout):
             }[row["colour"]]
         )
         assert (pixels[64 - top, 64 - left] == 127).all()
-
-
-def test_files_say_what_made_them(layout):
-    noted = ImageFiles(layout.images("two-places", "corner-colour")).metadata(1, "train")
-    assert noted["roles"] == {"target": "corner", "cue": "colour"} and noted["scene"] == SCENE
-    assert (
-        noted["study"] == "two-places" and noted["sample"] == 1 and noted["sources"] == "embedded"
-    )
-
-
-def test_both_ways_give_the_same(layout):
-    rendered = RenderedRecipes(
-        layout.recipes("two-cues", BINDINGS["two-cues"]),
-        SQUARES,
-        layout.prepared(SCENE),
-        64,
-        torch.device("cpu"),
-    ).load(1, "test")
-    read = ImageFiles(layout.images("two-cues", BINDINGS["two-cues"])).load(1, "test")
-    assert (
-        torch.equal(rendered.pixels, read.pixels)
-        and rendered.table.to_pydict() == read.table.to_pydict()
-    )
 
 
 def test_a_job_is_told_of_its_own_study_and_scene(config):

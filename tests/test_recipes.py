@@ -20,12 +20,11 @@ from diagvib.studies.dataset_sample import DatasetSample
 from diagvib.studies.dataset_sample import dataset_sample as numbered_sample
 from diagvib.studies.recipes import (
     draw_recipes,
-    draw_split,
     read_recipes,
     select_recipes,
     write_recipes,
 )
-from diagvib.studies.study import load_studies, load_study, parse_study
+from diagvib.studies.study import load_studies, load_study
 
 COUNTS = {"train": 9000, "val": 1800, "id": 1800, "ood": 1800}
 # Random draws fail a test at this level once in a million; the draws are seeded, so it either
@@ -191,81 +190,6 @@ def test_counts_of_one_split_do_not_move_another(pool):
     pd.testing.assert_frame_equal(fewer.reset_index(drop=True), whole.reset_index(drop=True))
 
 
-def test_two_cues_can_be_drawn(pool):
-    study = parse_study(
-        "two-cues",
-        {
-            "title": "Two cues",
-            "meaning": "m",
-            "metrics": "accuracy",
-            "roles": {"target": 3, "cue": 3, "second_cue": 3},
-            "rows": [
-                {
-                    "splits": ["train", "val", "test"],
-                    "group": "seen",
-                    "cells": [[0, 0, 0], [1, 1, 1], [2, 2, 2]],
-                }
-            ],
-        },
-    )
-    binding = bind(study, "shape-hue-texture", DIGITS.factors)
-    frame = draw_split(
-        study,
-        binding,
-        dataset_sample(0),
-        "train",
-        COUNTS,
-        DIGITS,
-        pool,
-        named_generator("two-cues"),
-    )
-    assert frame.groupby(["shape", "hue", "texture"]).size().to_list() == [3000] * 3
-
-
-def test_environments_are_drawn_by_their_weight(pool):
-    study = parse_study(
-        "environments",
-        {
-            "title": "t",
-            "meaning": "m",
-            "metrics": "accuracy",
-            "roles": {"target": 3, "cue": 6},
-            "rows": [
-                {
-                    "splits": ["train", "val"],
-                    "group": "seen",
-                    "weight": 2.0,
-                    "environment": "a",
-                    "cells": [[0, 0], [1, 1], [2, 2]],
-                },
-                {
-                    "splits": ["train", "val"],
-                    "group": "seen",
-                    "environment": "b",
-                    "cells": [[0, 3], [1, 4], [2, 5]],
-                },
-                {"splits": ["test"], "group": "new", "cells": [[0, 1], [1, 2], [2, 0]]},
-            ],
-        },
-    )
-    counts = {"train": 900, "val": 90, "new": 60}
-    recipes = draw_recipes(
-        study, bind(study, "shape-hue", DIGITS.factors), [dataset_sample(0)], counts, DIGITS, pool
-    )
-    assert recipes.column_names[:4] == ["sample", "split", "group", "environment"]
-    frame = recipes.to_pandas()
-    hues = dataset_sample(0).chosen("hue", 6, DIGITS.factors["hue"])
-    shapes = dataset_sample(0).classes["shape"]
-    found = frame.groupby(["split", "environment", "shape", "hue"]).size().to_dict()
-    assert found == {
-        **{("train", "a", shapes[c], hues[c]): 200 for c in range(3)},
-        **{("train", "b", shapes[c], hues[c + 3]): 100 for c in range(3)},
-        **{("val", "a", shapes[c], hues[c]): 20 for c in range(3)},
-        **{("val", "b", shapes[c], hues[c + 3]): 10 for c in range(3)},
-        **{("test", "main", shapes[c], hues[(c + 1) % 3]): 20 for c in range(3)},
-    }
-
-
 def test_file_round_trip_and_holes(tmp_path, pool):
     recipes = recipes_of("zgo", "hue-shape", pool)
     path = tmp_path / "recipes.parquet"
@@ -370,20 +294,3 @@ def test_two_cues_get_their_exact_quotas(pool, study, counts, binding):
             assert sorted(found[one] for one in alike) == sorted(wanted[one] for one in alike)
         if split != "train" and count % 27 == 0:
             assert set(found.values()) == {count // 27}
-
-
-def test_counts_of_groups_go_before_the_rows_weights(pool):
-    counts = {
-        "train": 900,
-        "val": 27,
-        **dict.fromkeys(("common", "no-cue-1", "no-cue-2", "neither"), 36),
-    }
-    frame = (
-        recipes_of("whac-95", "shape-hue-texture", pool, counts=counts)
-        .to_pandas()
-        .query("split == 'test'")
-    )
-    assert frame["group"].value_counts().to_dict() == dict.fromkeys(
-        ("common", "no-cue-1", "no-cue-2", "neither"), 36
-    )
-    assert set(frame.groupby(["shape", "hue", "texture"]).size()) == {3, 6, 12}

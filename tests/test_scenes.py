@@ -1,5 +1,6 @@
 """The contract of every scene, and the errors for a user's scene that breaks it."""
 
+import hashlib
 import importlib
 import shutil
 import sys
@@ -354,3 +355,48 @@ def test_a_scene_cannot_change_the_classes_of_images(tmp_path, kind):
             scene,
             scene.catalogue(tmp_path),
         )
+
+
+# sha256 of the recipes, and of their images of 64 pixels.
+FORMER = {
+    "o2o-easy": (
+        "shape-position",
+        {"train": 90, "val": 18, "id": 18, "ood": 18},
+        "603b25bbd0e31f7be1f707131c7990ccf7662913495f35ee4ca753ab56f78c12",
+        "b216738c3f6bd00ebc30e614b7947b704698dd060a1486d35c622ba8bf1db76f",
+    ),
+    "urbancars": (
+        "car-background-object",
+        {"train": 40, "val": 4, "test": 4},
+        "b6d677ac8bf0c24d4f15a238f5bff51cd8c62e40147b56c0e40d5c2bba4f22d0",
+        "b818013c9617ba61375fab9d2a006e8cd3eb2cc0b49ac5a06f1c9d13d650b8b5",
+    ),
+    "dogs-o2o-easy": (
+        "breed-background",
+        {"train": 40, "val": 6, "id": 6, "ood": 8},
+        "3877244bcb2ee428f26940fd334259d34dba0058dfe8d7c3cc41cf5f644b00c5",
+        "a7615e3014e6e302be9a2b9b1d0c4ddbcb96a2d8c34b30cfc996b66bb9f2ccfa",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORMER)
+def test_datasets_of_stand_ins_stay_as_they_were(name, tmp_path):
+    binding, counts, *wanted = FORMER[name]
+    study = load_studies()[name]
+    scene = load_scene(study.scene)
+    scene.make(tmp_path / "raw", tmp_path, "embedded")
+    numbers = (0, 1, 7) if scene.replicates == "samples" else (0,)
+    table = draw_recipes(
+        study,
+        bind(study, binding, scene.factors),
+        [dataset_sample(number, scene.factors, scene.published_samples) for number in numbers],
+        counts,
+        scene,
+        scene.catalogue(tmp_path),
+    ).replace_schema_metadata(None)
+    with pa.BufferOutputStream() as sink:
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.combine_chunks())
+        found = [sink.getvalue(), scene.rendering(tmp_path, 64, CPU)(table).numpy().tobytes()]
+    assert [hashlib.sha256(its).hexdigest() for its in found] == wanted
