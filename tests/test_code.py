@@ -16,7 +16,7 @@ from conftest import BIN, REPOSITORY
 from diagvib.foundation import code
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import cache_folder, read_json
+from diagvib.foundation.files import read_json
 from diagvib.operations.stage_code import stage_code, stage_digest
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
@@ -96,18 +96,6 @@ def test_what_is_kept_is_what_the_files_say(tmp_path, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(first))  # a file, so that nothing can be written there
     new_process()
     assert [program_digest(path) for path in files] == found
-
-
-def test_where_it_is_kept(monkeypatch):
-    monkeypatch.setenv("HOME", "/home/someone")
-    for variables, folder in (
-        ({"DIAGVIB_CACHE": "~/mine"}, "/home/someone/mine"),
-        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": "/scratch"}, "/scratch/diagvib"),
-        ({"DIAGVIB_CACHE": "", "XDG_CACHE_HOME": ""}, "/home/someone/.cache/diagvib"),
-    ):
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        assert str(cache_folder()) == folder
 
 
 FILES = {

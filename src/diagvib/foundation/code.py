@@ -115,20 +115,18 @@ def find_source(name: str) -> Path | None:
     importing its parent packages; None if there is none."""
     top, *inner = name.split(".")
     spec = None if top == OURS else _spec(top)
-    folders = [_PACKAGE] if top == OURS else (spec and spec.submodule_search_locations) or ()
-    paths = [Path(folder, *inner) for folder in folders]
-    files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
     if spec and spec.has_location and not inner:
         files = [Path(spec.origin)]
+    else:
+        folders = [_PACKAGE] if top == OURS else (spec and spec.submodule_search_locations) or ()
+        paths = [Path(folder, *inner) for folder in folders]
+        files = [file for path in paths for file in (path / "__init__.py", path.with_suffix(".py"))]
     return next((file.resolve() for file in files if file.suffix == ".py" and file.is_file()), None)
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    for finder in sys.meta_path:
-        spec = finder.find_spec(name, None)
-        if spec is not None:
-            return spec
-    return PathFinder.find_spec(name, [os.getcwd()])
+    found = (finder.find_spec(name, None) for finder in sys.meta_path)
+    return next(filter(None, found), None) or PathFinder.find_spec(name, [os.getcwd()])
 
 
 def program_digest(path: Path) -> str:

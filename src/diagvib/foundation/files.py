@@ -11,7 +11,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -202,9 +202,13 @@ def read_json(path: str | Path) -> dict:
     return value
 
 
-class _Unambiguous(Composer):
+class _Loader(Composer, _LIBYAML):
     """By default, the later of two equal keys wins, 010 is 8, 1:30 is 90 and `no` is false; here
-    they are errors."""
+    they are errors. libyaml's own composer is not used: very deep nesting crashes it."""
+
+    def __init__(self, text: str):
+        Composer.__init__(self)
+        _LIBYAML.__init__(self, text)
 
     def compose_scalar_node(self, anchor):
         plain, node = self.peek_event().implicit[0], super().compose_scalar_node(anchor)
@@ -230,26 +234,11 @@ class _Unambiguous(Composer):
         return node
 
 
-class _StrictLoader(_Unambiguous, yaml.SafeLoader):
-    """Slower, with the better error messages."""
-
-
-class _FastLoader(_Unambiguous, _LIBYAML):
-    """Takes a seventh of the time. libyaml's own composer is not used: very deep nesting crashes
-    it."""
-
-    def __init__(self, text: str):
-        Composer.__init__(self)
-        _LIBYAML.__init__(self, text)
-
-
 def parse_yaml(text: str, where: str):
     """YAML as Python values; None for an empty text. DiagvibError naming `where`, the line and the
     problem."""
-    with suppress(*_NOT_YAML):
-        return yaml.load(text, _FastLoader)
     try:
-        return yaml.load(text, _StrictLoader)
+        return yaml.load(text, _Loader)
     except yaml.MarkedYAMLError as error:
         mark, problem = (
             error.problem_mark or error.context_mark,
