@@ -14,7 +14,7 @@ from diagvib.report.scatter import paper_scatter
 from diagvib.report.sheets import shown_classes
 from diagvib.report.training import training_curves
 from diagvib.results.known_studies import SHIPPED
-from diagvib.results.selection import HISTORY
+from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 
@@ -28,7 +28,7 @@ def test_the_scatter_shows_compared_cells_only():
 
 
 def test_training_curves_draw_every_run():
-    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(HISTORY, 0.5)}
+    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5)}
     rows = [
         {**names, "binding": binding, "sample": sample, "epoch": epoch}
         for binding in ("hue-shape", "shape-hue")
