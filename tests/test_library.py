@@ -19,6 +19,7 @@ from conftest import BIN, REPOSITORY
 from diagvib import library, stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
+from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
@@ -267,7 +268,8 @@ print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=counts,
 
 def prepared(scene: str, mirror: Path | None = None) -> Path:
     """The folder of the data that a scene's images are rendered from."""
-    return library._prepared(scene, "official" if mirror else "embedded", mirror)
+    sources = "official" if mirror else "embedded"
+    return library._prepared(load_scene(scene), sources, mirror)
 
 
 def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
@@ -276,7 +278,8 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
     # What a new process would find after an edit; this one has loaded the old code.
     write_scene(scenes, "one", "(0, 0, 0)")
     script = (
-        "from diagvib.library import _prepared; print(_prepared('one:Squares', 'embedded', None))"
+        "import diagvib.library as l; "
+        "print(l._prepared(l.load_scene('one:Squares'), 'embedded', None))"
     )
     edited = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -292,7 +295,7 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
     (scenes / "a").write_text("changed")
     assert (prepared("one:Photos", scenes / "a") / "photo").read_text() == "changed"
     with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
-        library._prepared("one:Photos", "official", None)
+        library._prepared(load_scene("one:Photos"), "official", None)
 
 
 def test_several_processes_may_be_the_first(tmp_path):
