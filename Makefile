@@ -28,7 +28,6 @@ docs: .venv/installed
 
 schema: .venv/installed
 	$(BIN)/python -m diagvib.settings.schemas
-	$(BIN)/python -m diagvib.settings.baselines > config/schema/baselines.schema.yaml
 
 .venv/installed: pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "diagvib needs Python 3.11 or newer; try make PYTHON=python3.12")'

@@ -43,8 +43,8 @@ def make_grid(layout: Layout, config: dict) -> float:
     start = time.perf_counter()
     for scene in scenes(config):
         stages.prepare(layout, Prepare(sources="embedded"), scene)
-    small = config.model_copy(update={"samples": 1, "counts": dict.fromkeys(config["counts"], 90)})
-    for study in config["studies"]:
+    small = config.model_copy(update={"samples": 1, "counts": dict.fromkeys(config.counts, 90)})
+    for study in config.studies:
         for binding in study_bindings(config, study, [BINDING]):
             stages.draw(layout, stage_settings(small, "draw", study), study, binding.name)
             stages.render(

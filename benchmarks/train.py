@@ -117,7 +117,7 @@ def main(
 
 
 def _configured() -> list[str]:
-    return [baseline["name"] for baseline in load_config()["baselines"]]
+    return [baseline.name for baseline in load_config().baselines]
 
 
 def _dataset() -> tuple[str, str]:

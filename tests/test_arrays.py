@@ -52,9 +52,3 @@ def test_chunks_are_written_and_read_as_one_column(tmp_path, monkeypatch):
     assert [len(chunk) for chunk in column.chunks] == [3] * 8 + [1]
     pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
     assert np.array_equal(back(pq.read_table(tmp_path / "a.parquet")["image"], (4, 8)), images)
-
-
-def test_a_value_that_no_offset_reaches_is_refused(monkeypatch):
-    monkeypatch.setattr(arrays_module, "_MOST_BYTES", 100)
-    with pytest.raises(ValueError, match="values of 101 bytes; at most 100 fit"):
-        to_binary(np.zeros((2, 101), dtype=np.uint8))

@@ -178,7 +178,7 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     assert stage.study("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", (
         "folders use a study's real name"
     )
-    assert config["studies"] == ["m2m-hard", "o2o-easy"] and config["baselines"][0]["studies"] == [
+    assert config.studies == ["m2m-hard", "o2o-easy"] and config.baselines[0].studies == [
         "m2m-hard"
     ]
     for overrides, says in (
@@ -725,6 +725,6 @@ def test_the_page_of_environments_alone(tmp_path, there):
 
 def test_the_configuration_on_digits_has_all_six_with_exact_shares():
     config = load_config(definition_path("environments.yaml"))
-    assert set(config["studies"]) == set(SIX) and config["counts"]["train"] % 6336 == 0
+    assert set(config.studies) == set(SIX) and config.counts["train"] % 6336 == 0
     plain = [run for run in grid_runs(config) if run.baseline == "erm_env"]
     assert {run.cues for run in plain} == {("hue",), ("position",)} and len(plain) == 36

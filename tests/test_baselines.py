@@ -17,9 +17,9 @@ from diagvib.methods.registry import METHODS, make_baseline
 from diagvib.models.registry import MODELS, family
 from diagvib.settings.baselines import (
     baseline_names,
+    baselines_schema,
     complete,
     load_settings,
-    schema_text,
     shortened,
 )
 from diagvib.training.batches import Batches
@@ -184,15 +184,8 @@ def test_published_settings_of_resnet18():
     assert sum(p.numel() for p in made("resnet18").parameters()) == 11_176_512 + 6 * 513
 
 
-def test_the_written_schema_is_that_of_the_code():
-    written = definition_path("schema/baselines.schema.yaml").read_text()
-    assert written == schema_text(), (
-        "python -m diagvib.settings.baselines > config/schema/baselines.schema.yaml"
-    )
-
-
 def test_the_schema_takes_the_shipped_file_and_refuses_an_unknown_option():
-    validator = jsonschema.Draft202012Validator(yaml.safe_load(schema_text()))
+    validator = jsonschema.Draft202012Validator(baselines_schema())
     entries = yaml.safe_load(definition_path("baselines/diagvib6.yaml").read_text())
     validator.validate(entries)
     entries["asr"]["method"]["base_widht"] = 3

@@ -146,7 +146,7 @@ def pools(sizes: dict[str, int]) -> CarCatalogue:
 def drawn() -> pd.DataFrame:
     """The published dataset's recipes, as drawn for config/urbancars.yaml."""
     config = load_config("config/urbancars.yaml")
-    (study_name,), (binding,) = config["studies"], config["bindings"]
+    (study_name,), (binding,) = config.studies, config.bindings
     study = load_study(study_name)
     samples = stage_settings(config, "draw", study_name).dataset_samples
     assert len(samples) == 1
@@ -154,7 +154,7 @@ def drawn() -> pd.DataFrame:
         study,
         bind(study, binding, CARS.factors),
         samples,
-        config["counts"],
+        config.counts,
         CARS,
         pools({"train": 4000, "val": 500, "test": 500}),
     ).to_pandas()

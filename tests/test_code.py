@@ -226,10 +226,10 @@ def test_a_file_that_a_baseline_depends_on_counts_and_must_be_there(tmp_path, mo
     found = []
     for content in ("1\n", "2\n"):
         Path("table.csv").write_text(content)
-        (own,) = load_config(overrides=overrides)["baselines"]
-        found.append(code_digest(own["settings"], "diagvib.training.run"))
+        (own,) = load_config(overrides=overrides).baselines
+        found.append(code_digest(own.settings, "diagvib.training.run"))
     assert found[0] != found[1]
-    assert package_versions(own["settings"])["yaml"] == yaml.__version__
+    assert package_versions(own.settings)["yaml"] == yaml.__version__
     Path("table.csv").unlink()
     Path("mine.yaml").write_text(BASELINE + "# read again\n")
     with pytest.raises(DiagvibError, match="^mine.yaml: tiny.depends: table.csv: no such file$"):

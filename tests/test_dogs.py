@@ -59,8 +59,8 @@ def drawn(study: str, catalogue: PhotoCatalogue, counts: dict[str, int]) -> pd.D
 
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_a_study_has_the_published_photos_and_none_twice(study):
-    frame = drawn(f"dogs-{study}", photos(3168), CONFIG["counts"])
-    assert frame["part"].value_counts().to_dict() == CONFIG["counts"] and frame["photo"].is_unique
+    frame = drawn(f"dogs-{study}", photos(3168), CONFIG.counts)
+    assert frame["part"].value_counts().to_dict() == CONFIG.counts and frame["photo"].is_unique
     counted = frame.groupby(["environment", "breed", "background"]).size().to_dict()
     assert counted == published(study)
     for factor in DOGS.factors:
@@ -68,7 +68,7 @@ def test_a_study_has_the_published_photos_and_none_twice(study):
     # Each part has the same shares as the total, as far as images can be divided.
     shares = frame.groupby(["part", "environment", "breed", "background"]).size()
     for (part, *cell), n in shares.drop("ood").items():
-        assert abs(n - published(study)[tuple(cell)] * CONFIG["counts"][part] / 25344) < 2
+        assert abs(n - published(study)[tuple(cell)] * CONFIG.counts[part] / 25344) < 2
     copies = frame.groupby("environment")["photo_lot"].unique().map(sorted).to_dict()
     assert copies == (
         {"env-1": ["0"], "env-2": ["1"], "test": ["0", "1"]}
@@ -250,9 +250,9 @@ def test_methods_that_need_more_than_photos_are_refused(method):
 
 
 def test_the_configuration_has_the_papers_numbers_beside_every_method():
-    counts = CONFIG["counts"]
+    counts = CONFIG.counts
     assert counts["train"] + counts["val"] + counts["id"] == counts["ood"] == 25344
-    settings = {entry["name"]: entry["settings"] for entry in CONFIG["baselines"]}
+    settings = {entry.name: entry.settings for entry in CONFIG.baselines}
     frame = pd.DataFrame(
         [
             {"baseline": run.baseline, "study": run.study, "status": "ok", "comparable": True}
@@ -274,7 +274,7 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
                 "mean": 0.5,
                 "note": "",
             }
-            for study in [*CONFIG["studies"], ""]
+            for study in [*CONFIG.studies, ""]
             for name, made in settings.items()
         ]
     )
@@ -292,8 +292,8 @@ def test_the_configuration_has_the_papers_numbers_beside_every_method():
 
 def test_the_demo_asks_for_photos_that_there_are():
     config = load_config(definition_path("spawrious_demo.yaml"))
-    for study in config["studies"]:
-        assert drawn(study, photos(100), config["counts"])["photo"].is_unique
+    for study in config.studies:
+        assert drawn(study, photos(100), config.counts)["photo"].is_unique
 
 
 def test_stand_ins_run_to_their_report(tmp_path):

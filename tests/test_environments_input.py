@@ -169,8 +169,8 @@ def test_the_demo_of_shortcuts_trains_each_method_where_it_belongs():
             "mixup_env",
             "lisa",
         ]
-        assert split_counts(study_of(config, study), config["counts"], "test") == {
+        assert split_counts(study_of(config, study), config.counts, "test") == {
             "id": 800,
             "ood": 800,
         }
-    assert split_counts(study_of(config, "whac-95"), config["counts"], "test") == {None: 1620}
+    assert split_counts(study_of(config, "whac-95"), config.counts, "test") == {None: 1620}

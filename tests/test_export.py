@@ -69,8 +69,7 @@ def test_the_hubs_library_reads_the_same_pixels_and_classes(config, exported, na
     assert set(found) == {"train", "validation", "test"}
     for split, own in {"train": "train", "validation": "val", "test": "test"}.items():
         images = read_images(
-            Layout(Path(config["root"])).images(study, "-".join(binding))
-            / f"{sample}/{own}.parquet"
+            Layout(Path(config.root)).images(study, "-".join(binding)) / f"{sample}/{own}.parquet"
         )
         assert found[split].num_rows == len(images.table)
         assert np.array_equal(
@@ -155,7 +154,7 @@ def test_a_card_says_nothing_that_is_not_so(config, tmp_path, change, says):
 
 
 def test_images_that_have_changed_are_not_exported(config, tmp_path):
-    folder = Layout(Path(config["root"])).images("zgo", "shape-hue")
+    folder = Layout(Path(config.root)).images("zgo", "shape-hue")
     other, content = folder / "1/val.parquet", (folder / "0/val.parquet").read_bytes()
     try:
         (folder / "0/val.parquet").write_bytes(other.read_bytes())

@@ -110,7 +110,7 @@ def test_every_phase_counts_its_own_epochs(tmp_path):
     rows = [row("train vae encode", 10), row("train vae classify", 50), row("predict vae", 20)]
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config("baselines=[vae]")
-    config["baselines"][0]["settings"]["method"]["vae_epochs"] = 7
+    config.baselines[0].settings["method"]["vae_epochs"] = 7
     job = 2 * (7 * (100 / 10 + 1) + 4 * (100 / 50 + 1) + 60 / 20)
     assert estimate(config, rate_files=[file])["seconds"]["train vae"] == pytest.approx(2 * job)
 
@@ -124,7 +124,7 @@ def test_a_rate_of_other_settings_is_none(tmp_path):
     file = result_file(tmp_path / "a.json", *rows)
     config = small_config()
     assert estimate(config, rate_files=[file])["seconds"]["train small_cnn"] == 2 * 2 * (4 * 11 + 3)
-    config["baselines"][0]["settings"]["batch_size"] = 64
+    config.baselines[0].settings["batch_size"] = 64
     both = ["render", "train small_cnn"]
     assert estimate(config, rate_files=[file])["not_measured"] == both
     assert estimate(small_config("image_size=64"), rate_files=[file])["not_measured"] == both

@@ -76,7 +76,7 @@ def test_each_replicate_is_trained_with_a_seed_of_its_own(config, layout):
         for number in range(3)
     ]
     seeds = [run["seed"] for run in made]
-    assert seeds[0] == config["training"]["seed"] and len(set(seeds)) == 3
+    assert seeds[0] == config.training.seed and len(set(seeds)) == 3
     assert seeds == [run["training"]["seed"] for run in made]
     histories = {
         (layout.runs(*JOB) / str(number) / "history.jsonl").read_text() for number in range(3)

@@ -14,6 +14,7 @@ SHIPPED = [
     ("sources", "sources.yaml"),
     ("studies", "studies/diagvib6.yaml"),
     ("studies", "studies/spawrious.yaml"),
+    ("baselines", "baselines/diagvib6.yaml"),
 ]
 
 

@@ -298,7 +298,7 @@ def test_without_images_the_command_that_makes_them_is_named(tmp_path):
 
 
 def test_the_default_grid_holds_the_published_settings():
-    section = load_config()["tuning"]
+    section = load_config().tuning
     published = load_settings("resnet18")
-    assert published["batch_size"] in section["batch_sizes"]
-    assert published["optimiser"]["lr"] in section["learning_rates"]
+    assert published["batch_size"] in section.batch_sizes
+    assert published["optimiser"]["lr"] in section.learning_rates

@@ -30,17 +30,15 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
     """If all runs existed, made from the user's photos, each number of Tables 3 and 5 would be
     printed."""
     runs = pd.DataFrame(expected_runs(config)).assign(status="ok", comparable=True)
-    assert len(runs) == 6 * len(config["baselines"])
+    assert len(runs) == 6 * len(config.baselines)
     values, settings = (
         runs.assign(**dict.fromkeys(MEASURES, 0.5)),
-        {b["name"]: b["settings"] for b in config["baselines"]},
+        {b.name: b.settings for b in config.baselines},
     )
     metrics = over_samples(values, MEASURES, settings, METRIC_SET.differences)
     table = beside_papers(metrics.assign(metric_set="gaps", note=""), runs, SHIPPED, settings)
     shown = table.dropna(subset="paper").pivot(index="baseline", columns="metric", values="paper")
-    described = {
-        b["name"] for b in config["baselines"] if b["settings"]["method"].get("head") == "logistic"
-    }
+    described = {b.name for b in config.baselines if b.settings["method"].get("head") == "logistic"}
     paper = read_urbancars_tables().pivot(
         index=["table", "method", "option", "supervision", "selection"],
         columns="metric",
@@ -54,13 +52,13 @@ def test_every_row_of_the_papers_tables_stands_beside_a_baseline(config):
 
 
 def test_the_protocol_is_the_papers(config):
-    assert (config["samples"], config["image_size"], config["training"]["max_epochs"]) == (
+    assert (config.samples, config.image_size, config.training.max_epochs) == (
         6,
         256,
         300,
     )
-    for baseline in config["baselines"]:
-        settings = baseline["settings"]
+    for baseline in config.baselines:
+        settings = baseline.settings
         assert (settings["model"]["name"], settings["model"]["weights"]) == (
             "resnet50",
             "IMAGENET1K_V1",

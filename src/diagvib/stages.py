@@ -226,7 +226,7 @@ def tune(
     task = Task(
         baseline,
         job.settings,
-        tuning.model_dump(mode="json"),
+        tuning,
         datasets,
         layout.tuning,
         layout.tuned(baseline),

@@ -98,12 +98,6 @@ class Strict(BaseModel):
                 raise Misplaced(_key(key), "unknown key", cls.model_fields)
         return value
 
-    def __getitem__(self, key: str) -> Any:  # until every room uses attributes
-        return getattr(self, key)
-
-    def get(self, key: str, otherwise: Any = None) -> Any:
-        return getattr(self, key, otherwise)
-
 
 @contextmanager
 def misplaced(path: str) -> Iterator[None]:

@@ -148,7 +148,7 @@ def _job_seconds(config: Configuration, device: str, rates: Rates) -> dict[str, 
             _images(config, study) / rate.images_per_second for study, _ in datasets(config)
         ]
     training = {
-        f"train {baseline['name']}": _training_seconds(config, baseline, device, rates)
+        f"train {baseline.name}": _training_seconds(config, baseline, device, rates)
         for baseline in config.baselines
     }
     return {"render": rendering, **training}

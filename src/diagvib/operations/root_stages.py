@@ -30,7 +30,7 @@ def configuration_text(config: Configuration) -> str:
     machine keeps its sources."""
     return _yaml(
         {
-            **config.model_dump(mode="json", exclude={"baselines"}),
+            **config.model_dump(mode="json"),
             "mirror": None,
             "baselines": [_chosen(entry, config) for entry in config.baselines],
         }

@@ -1,8 +1,7 @@
 """Each baseline's settings, from `config/baselines/*.yaml`: a model, a method, an optimiser, and
 how it is trained.
 
-Does not import torch, so that planning stays quick. `python -m diagvib.settings.baselines` prints
-the files' schema.
+Does not import torch, so that planning stays quick.
 """
 
 import hashlib
@@ -10,17 +9,16 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
 from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
+    TypeAdapter,
     field_validator,
     model_serializer,
     model_validator,
@@ -340,61 +338,37 @@ class EncoderSettings(Strict):
 _Entries = Annotated[dict[Name, object], Field(min_length=1)]
 
 
+@once_per_version
 def _entries(path: Path) -> dict[str, object]:
     return validated(_Entries, read_yaml(path), str(path))
 
 
-@cache
-def _shipped() -> dict[str, tuple[Path, object]]:
-    """File and entry of every baseline in `config/baselines`. Completing all of them would slow
-    every command down."""
-    return {
-        name: (path, entry)
-        for path in sorted(definition_path("baselines").glob("*.yaml"))
-        for name, entry in _entries(path).items()
-    }
-
-
-@cache
-def _shipped_settings(name: str) -> dict:
-    path, entry = _shipped()[name]
-    return complete(entry, name, str(path))
-
-
-@once_per_version
-def _of_file(path: Path) -> dict[str, dict]:
-    return {name: complete(entry, name, str(path)) for name, entry in _entries(path).items()}
-
-
-def _own(files: Sequence[str | Path]) -> dict[str, dict]:
-    """The complete settings of every baseline in the user's files.
-
-    DiagvibError if any entry has an unknown, missing or wrong key, or a name is already taken.
-    """
-    found: dict[str, dict] = {}
-    for path in map(Path, files):
-        for name, entry in _of_file(path).items():
-            if name in found or name in _shipped():
+def _known(further: Sequence[str | Path]) -> dict[str, tuple[Path, object]]:
+    """File and entry of every baseline in `config/baselines` and in further files."""
+    found: dict[str, tuple[Path, object]] = {}
+    for path in [*sorted(definition_path("baselines").glob("*.yaml")), *map(Path, further)]:
+        for name, entry in _entries(path).items():
+            if name in found:
                 raise DiagvibError(
                     f"{path}: {name}: this name is already taken; choose another one"
                 )
-            found[name] = entry
+            found[name] = path, entry
     return found
 
 
 def baseline_names(further: Sequence[str | Path] = ()) -> list[str]:
-    """Every baseline defined in `config/baselines` or in further files. DiagvibError for anything
-    wrong in these."""
-    return [*_shipped(), *_own(further)]
+    """Every baseline defined in `config/baselines` or in further files."""
+    return [*_known(further)]
 
 
 def load_settings(name: str, further: Sequence[str | Path] = ()) -> dict:
     """The complete settings of one baseline. DiagvibError for an unknown one, suggesting a similar
-    name, and for anything wrong in its entry or in further files."""
-    own = _own(further)
-    if name not in own and name not in _shipped():
-        raise unknown_name("baseline", name, [*_shipped(), *own], "config/baselines")
-    return deepcopy(own[name] if name in own else _shipped_settings(name))
+    name, and for anything wrong in its entry."""
+    known = _known(further)
+    if name not in known:
+        raise unknown_name("baseline", name, known, "config/baselines")
+    path, entry = known[name]
+    return complete(entry, name, str(path))
 
 
 def complete(entry: dict, name: str = "baseline", where: str = "baselines") -> dict:
@@ -499,53 +473,31 @@ def _validator() -> type:
     )
 
 
-def schema() -> dict:
+def baselines_schema() -> dict:
     """The JSON schema of config/baselines, including the options of every method in the project."""
-    entry = Baseline.model_json_schema()
-    definitions = entry.pop("$defs")
-    own = definitions.pop("MethodSettings")
+    schema = TypeAdapter(Annotated[dict[str, Baseline], Field(min_length=1)]).json_schema()
+    own = schema["$defs"].pop("MethodSettings")
+    own["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:
-        definitions[f"method_{name}"] = {
-            "type": "object",
-            "required": ["name"],
+        options = {"name": {"const": name}, **option_schemas(name)}
+        schema["$defs"][f"method_{name}"] = {
+            **own,
+            "description": f"The method {name}.",
             "additionalProperties": False,
-            "properties": {"name": {"const": name}, **option_schemas(name)},
+            "properties": options,
         }
-    definitions["method_own"] = {
-        **own,
-        "properties": {"name": {"type": "string", "pattern": "^[^:]+:[^:]+$"}},
-    }
-    properties = entry["properties"]
-    properties["model"]["anyOf"] = [{"type": "string"}, *properties["model"]["anyOf"]]
-    properties["method"] = {
-        "description": properties["method"]["description"],
-        "anyOf": [
-            {"type": "string"},
-            *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
-        ],
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Settings of the baselines",
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": entry,
-        "$defs": definitions,
-    }
-
-
-def schema_text() -> str:
-    """The content of config/schema/baselines.schema.yaml."""
-
-    class Plain(yaml.SafeDumper):
-        def ignore_aliases(self, data):
-            return True
-
-    return (
-        "# Made from src/diagvib/settings/baselines.py by `python -m diagvib.settings.baselines`; do not edit.\n"
-        + yaml.dump(schema(), Dumper=Plain, sort_keys=False, width=118)
-    )
+    schema["$defs"]["method_own"] = own
+    properties = schema["$defs"]["Baseline"]["properties"]
+    properties["model"]["anyOf"].append({"type": "string"})
+    del properties["method"]["$ref"]
+    properties["method"]["anyOf"] = [
+        {"type": "string"},
+        *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
+    ]
+    return schema
 
 
 if __name__ == "__main__":
-    print(schema_text(), end="")
+    from diagvib.settings.schemas import schema_texts
+
+    print(schema_texts()["baselines.schema.yaml"], end="")

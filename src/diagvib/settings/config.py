@@ -14,6 +14,7 @@ from diagvib.settings.configuration import (
     BaselineChoice,
     Configuration,
     ResolvedBaseline,
+    ResolvedConfiguration,
     Root,
     Tuning,
 )
@@ -34,7 +35,7 @@ def default_path() -> Path:
 
 def load_config(
     path: str | Path | None = None, overrides: list[str] | None = None
-) -> Configuration:
+) -> ResolvedConfiguration:
     """A configuration file (default: the paper's, `config/config.yaml`) with `key=value` overrides,
     resolved.
 
@@ -77,7 +78,7 @@ def typed(value):
     )
 
 
-def resolve(given: dict, where: str) -> Configuration:
+def resolve(given: dict, where: str) -> ResolvedConfiguration:
     """Validate, fill in defaults from config/config.yaml, expand `all`, and check every name.
 
     where: the file named in messages. DiagvibError for the first problem found.
@@ -102,9 +103,9 @@ def resolve(given: dict, where: str) -> Configuration:
             _check_bindings(config, config.bindings, studies)
         with within("baselines"):
             baselines = [_resolved(entry, config) for entry in config.baselines]
-        config = config.model_copy(update={"baselines": baselines})
-        _check_tuning(config, config.tuning)
-    return config
+        resolved = ResolvedConfiguration.model_construct(**{**dict(config), "baselines": baselines})
+        _check_tuning(resolved, resolved.tuning)
+    return resolved
 
 
 def _merged(given: object, below: object) -> object:
@@ -173,17 +174,10 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     searched = [study_of(config, config.tuning.study)] if config.tuning.random_search else []
     for study in {study.name: study for study in [*studies, *searched]}.values():
         absent = [group for group in study.groups if group not in counts]
-        named = [group for group in study.groups if group in counts]
-        if absent and "test" not in counts:
+        if absent and ("test" not in counts or len(absent) < len(study.groups)):
             raise DiagvibError(
                 f"counts: the group {absent[0]} of study {study.name} has no number of images; add "
-                f"counts.{absent[0]}"
-                + ("" if named else ", or counts.test, one number for all groups")
-            )
-        if absent and named:
-            raise DiagvibError(
-                f"counts: both counts.{named[0]} and counts.test are given for study {study.name}; "
-                "give a number for each of its groups, or counts.test for all of them"
+                f"counts.{absent[0]}, or give only counts.test, one number for all groups"
             )
         together += absent
         check_counts(study, counts)
@@ -234,7 +228,8 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
     with within(entry.name):
         own = entry.studies and _real_names(config, entry.studies, "studies")
         for key, chosen in (("studies", own), ("bindings", entry.bindings)):
-            absent = sorted({*(chosen or [])} - {*config[key]}) if config[key] != "all" else []
+            known = getattr(config, key)
+            absent = sorted({*(chosen or [])} - {*known}) if known != "all" else []
             if absent:
                 raise DiagvibError(f"{key}: {absent[0]} is not among the configuration's {key}")
         studies = own or config.studies
@@ -275,7 +270,7 @@ def check_baseline(settings: dict, config: Configuration, studies: list[str]) ->
         )
 
 
-def _check_tuning(config: Configuration, tuning: Tuning) -> None:
+def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     """DiagvibError for samples that do not exist, a study that does not fit, an unknown factor or
     binding, or ranges that a baseline cannot have."""
     study = study_of(config, tuning.study)

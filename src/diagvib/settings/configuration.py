@@ -144,3 +144,9 @@ class Configuration(Experiment):
     cuda_graphs: bool = Field(
         description="on a GPU, training steps are recorded as CUDA graphs, for speed; changing this reruns nothing"
     )
+
+
+class ResolvedConfiguration(Configuration):
+    """A configuration with the real names of its studies and the settings of its baselines."""
+
+    baselines: list[ResolvedBaseline]

@@ -20,12 +20,12 @@ from diagvib.settings.baselines import (
 )
 from diagvib.settings.config import check_baseline
 from diagvib.settings.configuration import (
-    Configuration,
     Counts,
     Experiment,
     Images,
     ImageSize,
     ResolvedBaseline,
+    ResolvedConfiguration,
     Samples,
     Sources,
     Training,
@@ -135,7 +135,7 @@ JOBS: dict[str, type[Job]] = {
 
 
 def stage_settings(
-    config: Configuration, stage: str, study: str | None = None, baseline: str | None = None
+    config: ResolvedConfiguration, stage: str, study: str | None = None, baseline: str | None = None
 ) -> Job:
     """The settings of a stage's job. config: resolved; study, baseline: of the job.
 
@@ -174,7 +174,7 @@ def _dataset_samples(study: Study, count: int) -> list[DatasetSample]:
     ]
 
 
-def _baseline_settings(config: Configuration, stage: str, baseline: str) -> dict:
+def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:
     known = {entry.name: entry.settings for entry in config.baselines}
     if stage == "encode":
         baseline = networks(config).get(baseline, baseline)

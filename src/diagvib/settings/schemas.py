@@ -9,6 +9,7 @@ import yaml
 from diagvib.foundation.files import definition_path, read_yaml, write_text
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.sources import SourceFiles
+from diagvib.settings.baselines import baselines_schema
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import Configuration
 from diagvib.studies.study import StudyFile
@@ -21,6 +22,7 @@ def schema_texts() -> dict[str, str]:
         "studies": StudyFile.model_json_schema(),
         "scenes": PhotoSet.model_json_schema(),
         "sources": SourceFiles.model_json_schema(),
+        "baselines": baselines_schema(),
     }
     return {f"{name}.schema.yaml": _as_text(schema) for name, schema in schemas.items()}
 

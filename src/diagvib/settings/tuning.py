@@ -1,10 +1,10 @@
 """Which baselines `snakemake tuned` tunes on which datasets."""
 
-from diagvib.settings.configuration import Configuration, Tuning
+from diagvib.settings.configuration import ResolvedConfiguration, Tuning
 from diagvib.settings.search_space import ALL, read_ranges
 
 
-def tuned_baselines(config: Configuration) -> list[str]:
+def tuned_baselines(config: ResolvedConfiguration) -> list[str]:
     """The baselines that `snakemake tuned` tunes: all of them, but for a random search on one of
     the configuration's studies only those that it has there."""
     everywhere = not config.tuning.random_search or config.tuning.study not in config.studies

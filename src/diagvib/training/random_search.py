@@ -27,14 +27,14 @@ _RANGES = "tuning.random_search.ranges"
 def search(task: Task) -> Trial:
     """The trial with the best accuracy on validation images of the training environments. A method
     without drawn settings has one trial."""
-    given = task.tuning["random_search"]
-    space = search_space(task.settings, given["ranges"], _RANGES, task.baseline)
-    count = given["trials"] if space else 1
+    given = task.tuning.random_search
+    space = search_space(task.settings, given.ranges, _RANGES, task.baseline)
+    count = given.trials if space else 1
     trials = [
         Trial(
             f"trial {number}",
             f"trial{number}",
-            trial_values(task.settings, space, given["seed"], number),
+            trial_values(task.settings, space, given.seed, number),
             own=number == 0,
         )
         for number in range(count)
@@ -51,7 +51,7 @@ def search(task: Task) -> Trial:
     number, score = choices.loc[rule, "trial"], choices.loc[rule, "score"]
     origin = (
         f"diagvib tune; highest {RULES[rule]} ({score:.4g}) on {task.on_datasets()}, trial "
-        f"{number} of a random search of {count} (seed {given['seed']}; "
+        f"{number} of a random search of {count} (seed {given.seed}; "
         f"{'; '.join(described(space)) or 'nothing drawn'}), with "
         f"{task.made(min(outcome['train_images'] for *_, outcome in trained))}"
     )

@@ -18,6 +18,7 @@ from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.foundation.progress import print_wide
 from diagvib.images.datasets import Datasets
 from diagvib.settings.baselines import shortened
+from diagvib.settings.configuration import Tuning
 from diagvib.settings.grid import Run, make_run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
@@ -73,7 +74,7 @@ class Task:
 
     baseline: str
     settings: dict
-    tuning: dict
+    tuning: Tuning
     datasets: dict[str, Datasets]
     out: Path
     kept: Path
@@ -84,19 +85,17 @@ class Task:
 
     @property
     def study(self) -> str:
-        return self.tuning["study"].upper()
+        return self.tuning.study.upper()
 
     def on_datasets(self) -> str:
         """The datasets trained on, for an entry's origin."""
-        samples = ", ".join(map(str, self.tuning["samples"]))
+        samples = ", ".join(map(str, self.tuning.samples))
         return f"{self.study} ({', '.join(self.datasets)}; dataset sample {samples})"
 
     def made(self, train_images: int) -> str:
         """The amount of training, for an entry's origin."""
-        metadata = next(iter(self.datasets.values())).metadata(self.tuning["samples"][0], "train")
-        epochs = self.tuning["max_epochs"] or self.settings.get(
-            "max_epochs", self.protocol.max_epochs
-        )
+        metadata = next(iter(self.datasets.values())).metadata(self.tuning.samples[0], "train")
+        epochs = self.tuning.max_epochs or self.settings.get("max_epochs", self.protocol.max_epochs)
         return (
             f"{train_images} training images of {metadata['image_shape'][0]} pixels from "
             f"{metadata['sources']} sources and {epochs} epochs"
@@ -123,11 +122,11 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
     batch is larger than the training data.
     """
     tuning, versions = task.tuning, package_versions(task.settings)
-    fewer = {"max_epochs": tuning["max_epochs"]} if tuning["max_epochs"] else {}
+    fewer = {"max_epochs": tuning.max_epochs} if tuning.max_epochs else {}
     settings, count = {**task.settings, **fewer}, 0
     for binding, datasets in task.datasets.items():
-        for sample in tuning["samples"]:
-            run = make_run(task.baseline, tuning["study"], binding, sample)
+        for sample in tuning.samples:
+            run = make_run(task.baseline, tuning.study, binding, sample)
             metadata = dataset_metadata(datasets, run.study, binding, sample)
             job = Job(
                 settings,
@@ -149,7 +148,7 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
                 outcome = read_json(result) if result.exists() else {}
                 if outcome.get("digest") != checkpoint.digest:
                     loaded = loaded or _load(job, run, trials)
-                    of = len(trials) * len(task.datasets) * len(tuning["samples"])
+                    of = len(trials) * len(task.datasets) * len(tuning.samples)
                     name = f"{run.name}, {trial.name} ({count} of {of})"
                     trained = _train(own, run, loaded, checkpoint, name)
                     outcome = {"digest": checkpoint.digest, **trained}

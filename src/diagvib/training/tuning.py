@@ -33,7 +33,7 @@ def tune(task: Task) -> Trial:
     diverges, or does not fit into the GPU's memory, is not chosen. DiagvibError for ranges that do
     not fit the baseline, for a batch larger than the training data, or if no trial is left.
     """
-    return search(task) if task.tuning["random_search"] else _try_grid(task)
+    return search(task) if task.tuning.random_search else _try_grid(task)
 
 
 def _try_grid(task: Task) -> Trial:
@@ -43,9 +43,7 @@ def _try_grid(task: Task) -> Trial:
     encoder is judged by what can be read from its code, as the benchmark will judge it. For asr it
     is the classifier's on lensed images."""
     tuning = task.tuning
-    grid = [
-        (size, float(lr)) for size, lr in product(tuning["batch_sizes"], tuning["learning_rates"])
-    ]
+    grid = [(size, float(lr)) for size, lr in product(tuning.batch_sizes, tuning.learning_rates)]
     trials = [grid_trial(*place) for place in grid]
     untracked = replace(task, protocol=replace(task.protocol, track_test=False))
     table = pd.DataFrame(
@@ -77,7 +75,7 @@ def _try_grid(task: Task) -> Trial:
     task.write(table[COLUMNS], best, origin)
     _print_ranking(task, table, ranking)
     print(f"chosen: {best.name}, with the lowest mean validation loss")
-    for what, values in (("batch_size", tuning["batch_sizes"]), ("lr", tuning["learning_rates"])):
+    for what, values in (("batch_size", tuning.batch_sizes), ("lr", tuning.learning_rates)):
         value = ranking[what][0]
         if len(set(values)) > 1 and value in (min(values), max(values)):
             end = "lowest" if value == min(values) else "highest"
