@@ -142,9 +142,8 @@ def test_a_stage_of_an_unknown_study_or_baseline():
         r"there, or with --set 'baselines=\[resnet50\]'",
     ):
         stage_settings(load(), "train", "zgo", "resnet50")
-    assert stage_settings(load("config", "baselines=[resnet50]"), "train", "zgo", "resnet50")[
-        "baseline"
-    ]["model"]
+    one = load("config", "baselines=[resnet50]")
+    assert stage_settings(one, "train", "zgo", "resnet50").baseline.model.name == "resnet50"
 
 
 def test_test_images_are_counted_by_group_or_together():

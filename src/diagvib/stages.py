@@ -17,7 +17,6 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import network_name
 from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
@@ -132,12 +131,14 @@ def encode(
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
-    chosen, encoder = resolve_device(device), job.plain()["encoder"]
+    chosen = resolve_device(device)
     encode(
-        Encoding(encoder, chosen, threads, mirror and mirror / "weights"),
+        Encoding(
+            job.encoder.model_dump(mode="json"), chosen, threads, mirror and mirror / "weights"
+        ),
         _images(layout, job, study, binding, chosen),
         job.samples,
-        layout.features(network_name(encoder), study, binding),
+        layout.features(job.network, study, binding),
     )
 
 
@@ -162,9 +163,9 @@ def _datasets(
     """What a training reads of a (study, binding): images, or a frozen network's features."""
     from diagvib.images.features import FeatureFiles
 
-    if network := network_name(job.settings):
-        return FeatureFiles(layout.features(network, study, binding))
-    return _images(layout, job, study, binding, device)
+    if job.network is None:
+        return _images(layout, job, study, binding, device)
+    return FeatureFiles(layout.features(job.network, study, binding))
 
 
 def train(
@@ -187,25 +188,23 @@ def train(
     from diagvib.training.run import Folders, Job, train_runs
 
     chosen = resolve_device(device)
-    runs, folder = job.runs(baseline, study, binding), layout.runs(baseline, study, binding)
-    train_runs(
-        Job(
-            job.settings,
-            Protocol(**dict(job.training)),
-            chosen,
-            _datasets(layout, job, study, binding, chosen),
-            keep_weights,
-            cuda_graphs,
-            layout.prepared(job.scene),
-            mirror and mirror / "weights",
-        ),
-        runs,
-        Folders(
-            folder,
-            layout.checkpoints(baseline, study, binding),
-            layout.curves(baseline, study, binding) if tensorboard else None,
-        ),
+    settings = Job(
+        job.settings,
+        Protocol(**dict(job.training)),
+        chosen,
+        _datasets(layout, job, study, binding, chosen),
+        keep_weights,
+        cuda_graphs,
+        layout.prepared(job.scene),
+        mirror and mirror / "weights",
     )
+    runs, folder = job.runs(baseline, study, binding), layout.runs(baseline, study, binding)
+    folders = Folders(
+        folder,
+        layout.checkpoints(baseline, study, binding),
+        layout.curves(baseline, study, binding) if tensorboard else None,
+    )
+    train_runs(settings, runs, folders)
     write_digests(folder, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
 
@@ -242,7 +241,7 @@ def _check_tuning_images(layout: Layout, job: jobs.Tune, binding: str) -> None:
     """DiagvibError, saying how to make them, if the images for tuning on a binding are missing."""
     from diagvib.images.datasets import ImageFiles
 
-    if network_name(job.settings):
+    if job.network:
         return  # missing features are named when they are read
     study = job.tuning.study
     files = ImageFiles(layout.images(study, binding))

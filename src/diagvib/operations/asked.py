@@ -6,7 +6,6 @@ from functools import cache
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata
 from diagvib.images import FEATURES_FILE
-from diagvib.settings.baselines import network_name
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout, Run, expected_runs, train_jobs
 from diagvib.settings.jobs import Train, stage_settings
@@ -47,8 +46,8 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
     try:
-        if network := network_name(job.settings):
-            noted = read_json(layout.features(network, run.study, run.binding) / FEATURES_FILE)
+        if job.network:
+            noted = read_json(layout.features(job.network, run.study, run.binding) / FEATURES_FILE)
             return {split: noted[f"{run.dataset}/{split}"]["sha256"] for split in SPLITS}
         if job.images == "parquet":
             noted = read_json(layout.digests(run.study, run.binding))

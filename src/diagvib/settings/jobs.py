@@ -17,6 +17,7 @@ from diagvib.settings.baselines import (
     baseline_names,
     encoder_settings,
     load_settings,
+    network_name,
 )
 from diagvib.settings.config import check_baseline
 from diagvib.settings.configuration import (
@@ -84,6 +85,11 @@ class Encode(Job):
     samples: Samples
     scene: str
 
+    @property
+    def network(self) -> str:
+        """The folder of the features."""
+        return network_name(self.plain()["encoder"])
+
 
 class _OfBaseline(Job):
     baseline: BaselineSettings
@@ -96,6 +102,11 @@ class _OfBaseline(Job):
     def settings(self) -> dict:
         """The baseline's settings as plain data."""
         return self.plain()["baseline"]
+
+    @property
+    def network(self) -> str | None:
+        """The folder of the features of a frozen network; None without one."""
+        return network_name(self.settings)
 
 
 class Train(_OfBaseline):
