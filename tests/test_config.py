@@ -164,7 +164,7 @@ def test_test_images_are_counted_by_group_or_together():
     for overrides, says in (
         (
             two,
-            "the group common of study whac-95 has no number of images; add counts.common, or counts.test",
+            "the group common of study whac-95 has no number of images; add counts.common, or give only counts.test",
         ),
         (
             [*two, *groups[:2]],

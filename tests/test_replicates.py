@@ -96,7 +96,7 @@ def test_only_replicates_of_one_dataset_have_seeds_of_their_own():
 
 
 def test_scenes_of_both_kinds_need_configurations_of_their_own(config):
-    both = {key: config[key] for key in ("sources", "studies_from", "samples")} | {
+    both = {key: getattr(config, key) for key in ("sources", "studies_from", "samples")} | {
         "studies": [JOB[1], "whac-95"],
         "bindings": [JOB[2], "shape-hue-texture"],
         "baselines": ["erm"],
