@@ -10,11 +10,13 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 from PIL import Image
 
 from diagvib import __version__
-from diagvib.foundation.files import read_metadata, write_json, write_table, write_text
+from diagvib.foundation.files import read_json, read_metadata, write_json, write_table, write_text
+from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.factors import FACTORS, classes
 from diagvib.settings.grid import make_run
@@ -217,4 +219,24 @@ def write_run(runs: Path, run: dict, comparable: bool = True, tracked: bool = Fa
         },
     )
     write_table(folder / "exhibits.parquet", exhibits(), {**names, **source})
+    return folder
+
+
+def write_predicted(
+    runs: Path, run: dict, rows: list[dict], settings: dict | None = None, comparable: bool = False
+) -> Path:
+    """A run with these predictions. rows: of each test image, its group, factors and prediction."""
+    folder = write_run(runs, {**run, "cue": None}, comparable)
+    facts = read_metadata(folder / "predictions.parquet")
+    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
+    groups = {
+        group: {
+            "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]),
+            "n": len(own),
+        }
+        for group, own in pd.DataFrame(rows).groupby("group")
+    }
+    write_json(folder / "metrics.json", {**facts, "groups": groups})
+    made = read_json(folder / "run.json")
+    write_json(folder / "run.json", made | {"settings": settings or made["settings"]})
     return folder

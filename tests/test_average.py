@@ -1,6 +1,5 @@
 """Studies with two environments, and the set of metrics `average`: counts and known answers."""
 
-from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,13 +9,12 @@ import pytest
 
 from diagvib.cli import Stage
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path, read_json, read_table, write_json, write_table
+from diagvib.foundation.files import definition_path, read_json, read_table
 from diagvib.reproduction.published import beside_papers, read_spawrious_tables
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results.cells import count_cells
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.metric_sets.average import MEASURES, guessed_confusion
-from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.scores import write_scores
 from diagvib.results.tables import metrics_of, read_tables
 from diagvib.scenes import load_scene
@@ -35,7 +33,7 @@ from diagvib.studies.study import (
     study_aliases,
 )
 from reports import make_report
-from synthetic_runs import write_run
+from synthetic_runs import expected_runs, write_predicted
 
 DIGITS = load_scene("digits")
 DOGS = ("bulldog", "corgi", "dachshund", "labrador")
@@ -116,14 +114,6 @@ def test_drawn_images_are_as_many_as_the_published_ones(study):
     assert {place for _, _, place in trained} <= set(PLACES)
 
 
-def test_counts_that_are_published_are_those_of_the_weights():
-    assert [
-        published("o2o-easy")[environment, "corgi", place]
-        for environment in ("env-1", "env-2")
-        for place in ("snow", "beach")
-    ] == [3072, 96, 2756, 412]
-
-
 @pytest.mark.parametrize("study", [*O2O, *M2M])
 def test_digits_with_classes_enough_can_play_the_roles(study):
     definition = load_study(study)
@@ -143,16 +133,6 @@ def test_digits_with_classes_enough_can_play_the_roles(study):
         match=f"study {study}: cue has 6 classes, but scale has only 5; bind another factor",
     ):
         bind(definition, "shape-scale", DIGITS.factors)
-
-
-@pytest.mark.parametrize("factor", DIGITS.factors)
-def test_a_sample_chooses_four_and_six_classes_for_all_studies_alike(factor):
-    known = DIGITS.factors[factor]
-    for count in (4, 6)[: 1 + (len(known) >= 6)]:
-        chosen = [sample_of(number).chosen(factor, count, known) for number in range(12)]
-        assert all(len(set(names)) == count and set(names) <= set(known) for names in chosen)
-        assert chosen == [sample_of(number).chosen(factor, count, known) for number in range(12)]
-        assert len(set(chosen)) > 6
 
 
 # Aliases: Table 2 lists the M2M studies of the code under different headings.
@@ -306,28 +286,13 @@ METRICS = [*MEASURES, "id_accuracy_env-1", "id_accuracy_env-2"]
 
 
 def expected(baselines, studies=("o2o-easy",), bindings=(BINDING,), samples=2) -> list[dict]:
-    return [
-        {
-            "baseline": baseline,
-            "study": study,
-            "binding": binding,
-            "target": binding.split("-")[0],
-            "cue": binding.split("-")[1],
-            "sample": sample,
-        }
-        for baseline, study, binding, sample in product(
-            baselines, studies, bindings, range(samples)
-        )
-    ]
+    return expected_runs(baselines, studies, bindings, samples)
 
 
 def write(runs, run: dict, predict, images: int = 20) -> None:
     """A run with this many test images of each cell; predict(environment, target, cue, number of
     the image): class."""
-    folder, study = (
-        write_run(runs, {**run, "cue": None}, comparable=False),
-        load_study(run["study"]),
-    )
+    study = load_study(run["study"])
     targets, cues = (
         sample_of(run["sample"]).chosen(run[role], study.roles[role], DIGITS.factors[run[role]])
         for role in ("target", "cue")
@@ -343,27 +308,7 @@ def write(runs, run: dict, predict, images: int = 20) -> None:
         for cell in study.cells("test").itertuples()
         for i in range(images)
     ]
-    facts = {
-        **{key: run[key] for key in ("baseline", "study", "binding", "sample")},
-        "sources": "embedded",
-        "comparable": False,
-    }
-    write_table(folder / "predictions.parquet", pa.Table.from_pylist(rows), facts)
-    write_table(folder / "exhibits.parquet", read_table(folder / "exhibits.parquet"), facts)
-    write_json(
-        folder / "metrics.json",
-        {
-            **facts,
-            "groups": {
-                group: {
-                    "accuracy": mean_per_class_accuracy(own[run["target"]], own["prediction"]),
-                    "n": len(own),
-                }
-                for group, own in pd.DataFrame(rows).groupby("group")
-            },
-        },
-    )
-    write_json(folder / "run.json", read_json(folder / "run.json") | {"settings": SETTINGS})
+    write_predicted(runs, run, rows, SETTINGS)
 
 
 def tables_of(folder, predictors: dict, wanted: list[dict]) -> dict[str, pd.DataFrame]:
@@ -449,14 +394,8 @@ def test_averages_of_a_case_worked_by_hand(tmp_path):
     row = tables["average"].query("binding == '' and metric == 'accuracy'").iloc[0]
     # Two samples, two images of 80 apart: the spread of the samples' means, not of the four runs.
     assert (row["stderr"], row["n"], row["expected"]) == (pytest.approx(1 / 80), 2, 2)
-    assert row[["model", "method", "supervision", "selection", "target", "cue"]].to_list() == [
-        "small_cnn",
-        "erm",
-        "none",
-        "val_loss",
-        "",
-        "",
-    ]
+    about = row[["model", "method", "supervision", "selection", "target", "cue"]]
+    assert about.to_list() == ["small_cnn", "erm", "none", "val_loss", "", ""]
     cells = (
         read_table(tmp_path / "tables/cells.parquet")
         .to_pandas()

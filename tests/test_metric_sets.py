@@ -11,20 +11,19 @@ import pytest
 import yaml
 
 import squares
-from diagvib.foundation.files import read_table, write_json, write_table
+from diagvib.foundation.files import read_table
 from diagvib.reproduction.tabulate import shown_tables, tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.cells import CELL_COLUMNS, RUN_KEYS, mean_per_class, worst_cell
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS, MetricSet
-from diagvib.results.metrics import mean_per_class_accuracy
 from diagvib.results.read_runs import read_runs
 from diagvib.results.scores import scores, write_scores
 from diagvib.results.tables import metrics_of, read_tables
 from diagvib.settings.grid import RUN_FILES
 from reports import drawn_in, make_report
-from synthetic_runs import expected_runs, write_run
+from synthetic_runs import expected_runs, write_predicted, write_run
 
 STUDIES = {
     "title": "Two cues and two environments",
@@ -82,7 +81,7 @@ OTHERS = [{**run, "sample": sample} for run in RUNS for sample in range(3)]
 NINE = expected_runs(["net"], ["zso", "zgo", "cgo-1"], ["shape-hue", "hue-shape"], samples=3)
 
 
-def images(run: dict) -> pd.DataFrame:
+def images(run: dict) -> list[dict]:
     """Of each tested cell ten test images; how many are predicted right follows from group, class
     and sample."""
     groups = {
@@ -92,55 +91,21 @@ def images(run: dict) -> pd.DataFrame:
         ],
         "two-places": [("all", "north", [(0, 0), (1, 1)]), ("all", "south", [(0, 1), (1, 0)])],
     }[run["study"]]
-    rows = []
-    for number, (group, environment, cells) in enumerate(groups):
-        for target, *cues in cells:
-            right = 9 - 3 * number - 2 * target - run["sample"]
-            rows += [
-                {
-                    "group": group,
-                    "environment": environment,
-                    "shape": "ab"[target],
-                    **{
-                        name: "xy"[cue]
-                        for name, cue in zip(run["cue"].split("-"), cues, strict=True)
-                    },
-                    "prediction": "ab"[target] if i < right else "ab"[1 - target],
-                }
-                for i in range(10)
-            ]
-    return (
-        pd.DataFrame(rows)
-        if run["study"] == "two-places"
-        else pd.DataFrame(rows).drop(columns="environment")
-    )
-
-
-def write_other(runs, run: dict) -> None:
-    """A run of the studies above: any other run's files, with its own predictions."""
-    folder = write_run(runs, {**run, "study": "zso", "binding": "shape", "cue": None})
-    place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(folder, place)
-    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
-    facts, frame = {**names, "sources": "official", "comparable": True}, images(run)
-    write_table(
-        place / "predictions.parquet", pa.Table.from_pandas(frame, preserve_index=False), facts
-    )
-    write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
-    write_json(
-        place / "metrics.json",
+    cues = run["cue"].split("-")
+    return [
         {
-            **facts,
-            "groups": {
-                group: {
-                    "accuracy": mean_per_class_accuracy(own["shape"], own["prediction"]),
-                    "n": len(own),
-                }
-                for group, own in frame.groupby("group")
-            },
-        },
-    )
+            "group": group,
+            **({"environment": environment} if environment else {}),
+            "shape": "ab"[target],
+            **{name: "xy"[cue] for name, cue in zip(cues, own, strict=True)},
+            "prediction": "ab"[
+                target if i < 9 - 3 * number - 2 * target - run["sample"] else 1 - target
+            ],
+        }
+        for number, (group, environment, cells) in enumerate(groups)
+        for target, *own in cells
+        for i in range(10)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +119,7 @@ def studies_file(tmp_path_factory):
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("results") / "runs"
     for run in OTHERS:
-        write_other(folder, run)
+        write_predicted(folder, run, images(run), comparable=True)
     for run in NINE:
         write_run(folder, run)
     return folder
@@ -262,7 +227,7 @@ def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_eva
     write_scores(metrics, known, tmp_path / "scores")
     found = json.loads((tmp_path / "scores/net/both-95.json").read_text())
     assert found == {"common_lag": 0, "neither_lag": 0.3}
-    frame = images(OTHERS[0])
+    frame = pd.DataFrame(images(OTHERS[0]))
     table = pa.Table.from_pandas(frame.drop(columns="prediction"), preserve_index=False)
     args = ("both-95", TWO_CUES, 0, "train", table, frame["prediction"], known)
     monkeypatch.setattr("diagvib.results.evaluation._check_cells", lambda *_: None)
@@ -349,40 +314,20 @@ SQUARES = {
 def write_square(runs, run: dict) -> None:
     """A run of SQUARES: two of three images of each class are right, one of three where the cue
     misleads."""
-    renamed = write_run(
-        runs, {**run, "study": "zgo", "target": "shape", "cue": "hue" if run["cue"] else None}
-    )
-    place = runs / run["baseline"] / run["study"] / run["binding"] / str(run["sample"])
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(renamed, place)
-    names = {key: run[key] for key in ("baseline", "study", "binding", "sample")}
-    facts = {**names, "sources": "embedded", "comparable": False}
-    own, other = (
-        Squares.factors[run["target"]],
-        Squares.factors["edge" if run["target"] == "colour" else "colour"],
-    )
+    other = "edge" if run["target"] == "colour" else "colour"
+    own, others = Squares.factors[run["target"]], Squares.factors[other]
     rows = [
         {
             "group": group,
             run["target"]: own[c],
-            "edge" if run["target"] == "colour" else "colour": other[c],
+            other: others[c],
             "prediction": own[c if i < right else (c + 1) % 3],
         }
         for group, right in (("id", 2), *([("ood", 1)] if run["cue"] else []))
         for c in range(3)
         for i in range(3)
     ]
-    write_table(place / "predictions.parquet", pa.Table.from_pylist(rows), facts)
-    write_table(place / "exhibits.parquet", read_table(place / "exhibits.parquet"), facts)
-    write_json(
-        place / "metrics.json",
-        {
-            **facts,
-            "groups": {
-                group: {"accuracy": right / 3, "n": 9} for group, right in (("id", 2), ("ood", 1))
-            },
-        },
-    )
+    write_predicted(runs, run, rows)
 
 
 def test_another_scenes_shortcuts_have_their_own_headline_factors_and_routes(tmp_path):
