@@ -1,6 +1,8 @@
 """Features of frozen networks: the network's own, the same after a kill, and as good as the network
 itself for training heads."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from diagvib.images.datasets import ImageFiles
 from diagvib.images.features import FeatureFiles
 from diagvib.methods.registry import METHODS, declaration
 from diagvib.models.network import Network
+from diagvib.operations.plan import estimate
 from diagvib.settings.baselines import encoder_settings, network_name
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import make_run
 from diagvib.training import encode as encoding
 from diagvib.training.batches import Scaling
@@ -226,6 +230,16 @@ def test_methods_that_need_pixels_are_refused():
 def test_what_a_model_may_not_say(model, said):
     with pytest.raises(DiagvibError, match=f"model.{said}"):
         settings_of({"name": "small_cnn", **model})
+
+
+def test_a_plan_counts_what_is_encoded_once_for_all_baselines(tmp_path):
+    entry = {"model": {"name": "resnet50", "frozen": True}, "method": "erm", "origin": "mine"}
+    entry |= {"optimiser": {"name": "adam", "lr": 0.1}, "batch_size": 64}
+    file = tmp_path / "mine.yaml"
+    file.write_text(json.dumps({"one": entry, "two": {**entry, "method": "lff"}}))
+    given = ["studies=[zgo]", "bindings=[shape-hue,hue-shape]", "baselines=[one,two]"]
+    found = estimate(load_config(None, [*given, f"baselines_from=['{file}']"]), "cpu")
+    assert found["jobs"] == {"draw": 2, "render": 2, "encode": 2, "train": 4}
 
 
 def test_networks_are_shared_by_what_decides_features():

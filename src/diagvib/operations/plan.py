@@ -10,7 +10,7 @@ from diagvib.foundation.devices import likely_gpu
 from diagvib.foundation.errors import DiagvibError
 from diagvib.operations.rates import Rates, file_device, measured_rates, read_rates
 from diagvib.scenes import load_scene
-from diagvib.settings.baselines import is_frozen
+from diagvib.settings.baselines import is_frozen, network_name
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
 from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
@@ -50,11 +50,18 @@ def estimate(
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
     pairs, all_runs = datasets(config), runs(config)
     rendered = len(pairs) if config.images == "parquet" else 0
+    frozen = {entry.name: network_name(entry.settings) for entry in config.baselines}
+    encoded = len({(frozen[name], *of) for name, *of in train_jobs(config) if frozen[name]})
     stages = _job_seconds(config, device, rates)
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
-        "jobs": {"draw": len(pairs), "render": rendered, "train": len(train_jobs(config))},
+        "jobs": {
+            "draw": len(pairs),
+            "render": rendered,
+            **({"encode": encoded} if encoded else {}),
+            "train": len(train_jobs(config)),
+        },
         "datasets": dataset_count(config) * len(pairs),
         "images": sum(_images(config, study) for study, _ in pairs),
         "runs": len(all_runs),
@@ -174,6 +181,8 @@ def _training_seconds(
 
     def job(study: str) -> float:
         size = _split_sizes(config, study)
+        if is_frozen(settings):  # one pass for the features; the head takes little
+            return start + config.samples * sum(size.values()) / test
         epochs = sum(
             n * (size["train"] / row.images_per_second + size["val"] / test) for row, n in phases
         )
