@@ -7,7 +7,7 @@ The shipped ones are in `config/studies/*.yaml`; a configuration may name furthe
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import product
 from math import prod
@@ -122,29 +122,24 @@ class Study(Strict):
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
         """For one choice of added cue classes: no row without cells or with a cell twice, no cell
         in two test groups, no target class that is not trained."""
+        every = [row_cells(row, self.rows, self.roles, added_cue) for row in self.rows]
+        trained: dict[str, set[int]] = defaultdict(set)  # target classes by environment
         tested: dict[tuple[int, ...], str] = {}
-        trained = {
-            cell[0]
-            for row in self.rows
-            if "train" in row.splits
-            for cell in self._row_cells(row, added_cue)
-        }
-        for environment in self.environments:
-            its = {
-                cell[0]
-                for row in self.rows
-                if "train" in row.splits and row.environment == environment
-                for cell in self._row_cells(row, added_cue)
-            }
-            if its != trained:
+        for row, cells in zip(self.rows, every, strict=True):
+            if "train" in row.splits:
+                trained[row.environment] |= {cell[0] for cell in cells}
+        known = set().union(*trained.values())
+        for environment, its in trained.items():
+            if its != known:
                 raise Misplaced(
                     "rows",
                     f"the environment {environment} has no training images of target class "
-                    f"{min(trained - its)}, which other environments have; add a training cell of "
+                    f"{min(known - its)}, which other environments have; add a training cell of "
                     "it",
                 )
-        for number, row in enumerate(self.rows):
-            cells, where = self._row_cells(row, added_cue), f"rows.{number}.cells"
+        cues = [list(self.roles).index(cue) for cue in self.cues]
+        for number, (row, cells) in enumerate(zip(self.rows, every, strict=True)):
+            where = f"rows.{number}.cells"
             if not cells:
                 raise Misplaced(
                     where,
@@ -162,7 +157,7 @@ class Study(Strict):
                     f"{list(twice)} is listed twice, or could be through `added`; list it once, "
                     "and give it a row of its own if it should have more weight",
                 )
-            unknown = {cell[0] for cell in cells} - trained
+            unknown = {cell[0] for cell in cells} - known
             if unknown:
                 raise Misplaced(
                     where,
@@ -171,9 +166,7 @@ class Study(Strict):
                 )
             for cell in cells if "test" in row.splits else ():
                 if self.metrics == "gaps":
-                    check_gap_cell(
-                        where, row.group, cell, [list(self.roles).index(cue) for cue in self.cues]
-                    )
+                    check_gap_cell(where, row.group, cell, cues)
                 if tested.setdefault(cell, row.group) != row.group:
                     raise Misplaced(
                         where,
@@ -226,7 +219,7 @@ class Study(Strict):
         records = []
         for row in self.rows:
             if split in row.splits:
-                cells = self._row_cells(row, added_cue)
+                cells = row_cells(row, self.rows, self.roles, added_cue)
                 records += [
                     (*cell, row.group, row.weight / len(cells), row.environment) for cell in cells
                 ]
@@ -237,12 +230,6 @@ class Study(Strict):
             weight.groupby(frame["group"]).transform("sum") if split == "test" else weight.sum()
         )
         return frame if self.names_environments else frame.drop(columns="environment")
-
-    def _row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
-        try:
-            return row_cells(row, self.rows, self.roles, added_cue)
-        except DiagvibError as error:
-            raise DiagvibError(f"study {self.name}: {error}") from None
 
 
 class Contrast(Strict):

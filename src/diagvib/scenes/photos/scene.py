@@ -17,7 +17,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_table, read_yaml, write_json, write_table
 from diagvib.foundation.seeding import named_generator
 from diagvib.foundation.validation import validated
-from diagvib.foundation.versions import once_per_version
+from diagvib.foundation.versions import file_version, once_per_version
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import (
     FOLDER,
@@ -70,7 +70,11 @@ class Photos(Scene):
 
     def state(self, mirror: Path | None) -> str:
         found = state(folder := self.folder(mirror))
-        return found and hashlib.sha256(f"{folder}\0{found}".encode()).hexdigest()
+        if not found:
+            return ""
+        # The table may be in another folder.
+        table = self.definition.table and file_version(folder / self.definition.table)[1:]
+        return hashlib.sha256(f"{folder}\0{table}\0{found}".encode()).hexdigest()
 
     def raw_files(self, sources: str) -> list[str]:
         return [LISTING, FOLDER] if sources == "official" else []
