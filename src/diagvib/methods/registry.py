@@ -7,7 +7,6 @@ the source.
 import ast
 import importlib
 import importlib.util
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -59,30 +58,13 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True)
-class Declaration:
-    """What a method declares, as in `Method`."""
-
-    supervision: tuple[str, ...] = ()
-    options: dict = field(default_factory=dict)
-    own_network: bool = False
-    needs: tuple[str, ...] = ()
-    pixels: bool = False
-
-    @property
-    def defaults(self) -> dict:
-        """A baseline's `method` without its name, if nothing is chosen."""
-        own = {name: schema["default"] for name, schema in self.options.items()}
-        return {"supervision": self.supervision[0], **own}
-
-
 class _Schema(Strict):
     model_config = ConfigDict(extra="allow")
     default: JsonValue
 
 
-class _Declared(Strict):
-    """The literals in the body of a class."""
+class Declaration(Strict):
+    """What a method declares, as literals in the body of its class; see `Method`."""
 
     supervision: list[Literal["none", "cues", "cue", "cue_types", "environments"]] = Field(
         [], min_length=1
@@ -93,6 +75,12 @@ class _Declared(Strict):
     own_network: bool = False
     needs: list[Literal[tuple(ABILITIES)]] = Field([])
     pixels: bool = False
+
+    @property
+    def defaults(self) -> dict:
+        """A baseline's `method` without its name, if nothing is chosen."""
+        own = {name: schema["default"] for name, schema in self.options.items()}
+        return {"supervision": self.supervision[0], **own}
 
 
 def declaration(name: str, where: str = "method") -> Declaration:
@@ -142,7 +130,7 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         for node in found.body
         if isinstance(node, ast.Assign | ast.AnnAssign)
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-        if isinstance(target, ast.Name) and target.id in _Declared.model_fields
+        if isinstance(target, ast.Name) and target.id in Declaration.model_fields
     }
     try:
         values = {key: ast.literal_eval(value) for key, value in given.items()}
@@ -152,15 +140,11 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
             "are read without running the code"
         ) from None
     as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
-    validated(_Declared, as_lists, f"{where}: {path}: {class_name}")
+    validated(Declaration, as_lists, f"{where}: {path}: {class_name}")
     base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
-    return Declaration(
-        tuple(values.get("supervision", base.supervision)),
-        {**base.options, **values.get("options", {})},
-        values.get("own_network", base.own_network),
-        tuple(values.get("needs", base.needs)),
-        values.get("pixels", base.pixels),
-    )
+    # Unlike what is validated, this keeps the schemas as they were written.
+    options = {**base.options, **values.get("options", {})}
+    return base.model_copy(update={**as_lists, "options": options})
 
 
 def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str, str]]:
