@@ -17,6 +17,7 @@ from diagvib.models import weights
 from diagvib.models.weights import located
 from diagvib.reproduction.comparability import scratch_note
 from diagvib.settings.config import load_config
+from diagvib.settings.jobs import stage_settings
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
@@ -180,13 +181,14 @@ def test_a_training_takes_them_from_there_and_keeps_quiet_about_the_path(
 
 def test_photos_without_published_weights_are_another_experiment():
     config = load_config(definition_path("spawrious.yaml"))
-    names = [entry["name"] for entry in config["baselines"]]
+    names = [entry.name for entry in config.baselines]
+    settings = stage_settings(config, "tabulate").plain()
     frame = pd.DataFrame([{"baseline": name, "study": "dogs-o2o-easy"} for name in names])
-    assert scratch_note(frame, config) == (
+    assert scratch_note(frame, settings) == (
         "Trained from scratch, not from published weights as in the paper: dogs_erm_scratch, "
         "dogs_group_dro_scratch, dogs_mmd_scratch."
     )
-    assert scratch_note(frame[~frame["baseline"].str.endswith("scratch")], config) == ""
-    assert scratch_note(frame.assign(study="o2o-easy"), config) == "", (
+    assert scratch_note(frame[~frame["baseline"].str.endswith("scratch")], settings) == ""
+    assert scratch_note(frame.assign(study="o2o-easy"), settings) == "", (
         "digits are learnt from scratch in the paper too"
     )

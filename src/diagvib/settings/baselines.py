@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -498,6 +499,5 @@ def baselines_schema() -> dict:
 
 
 if __name__ == "__main__":
-    from diagvib.settings.schemas import schema_texts
-
-    print(schema_texts()["baselines.schema.yaml"], end="")
+    schemas = import_module("diagvib.settings.schemas")
+    print(schemas.schema_texts()["baselines.schema.yaml"], end="")
