@@ -86,11 +86,10 @@ def submit(
     cluster: slurm.Slurm,
     repository: Path,
     *arguments: str,
-    python: Path | None = None,
     output: int | None = None,
 ) -> subprocess.Popen:
-    """Start Snakemake with the cluster's profile. python: also that of its jobs."""
-    command = [python or BIN / "python", "-m", "snakemake", *ARGUMENTS, *arguments]
+    """Start Snakemake with the cluster's profile."""
+    command = [BIN / "snakemake", *ARGUMENTS, *arguments]
     return subprocess.Popen(
         command,
         cwd=repository,
@@ -103,12 +102,10 @@ def submit(
 
 
 @contextmanager
-def submitted(
-    cluster: slurm.Slurm, repository: Path, python: Path | None = None
-) -> Iterator[subprocess.Popen]:
+def submitted(cluster: slurm.Slurm, repository: Path) -> Iterator[subprocess.Popen]:
     """As `submit`; killed on leaving if it has not ended. What it says is in head.log."""
     with (repository / "head.log").open("w") as log:
-        head = submit(cluster, repository, python=python, output=log.fileno())
+        head = submit(cluster, repository, output=log.fileno())
         try:
             yield head
         finally:
@@ -151,7 +148,7 @@ def wait_for(head: subprocess.Popen, what: Callable[[], object], seconds: float 
 def test_whatever_goes_wrong_on_the_cluster_the_result_is_the_same(
     cluster, repository, undisturbed
 ):
-    with submitted(cluster, repository, Path(sys.executable)) as head:
+    with submitted(cluster, repository) as head:
         wait_for(head, lambda: len(training_jobs(cluster)) == 2)
         second, _ = submit(cluster, repository, output=subprocess.PIPE).communicate(timeout=300)
         assert "Directory cannot be locked" in second
