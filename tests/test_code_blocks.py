@@ -33,6 +33,7 @@ from diagvib.cli import app
 from diagvib.foundation.files import write_json
 from diagvib.methods.registry import make_baseline
 from diagvib.results.cells import RUN_KEYS
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
@@ -177,7 +178,7 @@ def _write_files(page: str, folder: Path) -> None:
 
 
 def check_yaml(block: Block, folder: Path) -> None:
-    """A configuration, a file of studies or a file of baselines, read by what reads it."""
+    """A configuration, or a file of studies, of photos or of baselines, read by what reads it."""
     value = yaml.safe_load(block.text)
     path = folder / (block.file or "shown.yaml")
     path.write_text(block.text)
@@ -185,6 +186,8 @@ def check_yaml(block: Block, folder: Path) -> None:
         load_config(path)
     elif {"title", "studies"} <= value.keys():
         assert read_study_file(path).studies.keys() == value["studies"].keys()
+    elif "factors" in value:
+        assert load_scene(path.name).factors.keys() == value["factors"].keys()
     else:
         assert all("model" in entry for entry in value.values()), (
             f"{block.title}: what kind of file is it?"
