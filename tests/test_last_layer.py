@@ -11,9 +11,10 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_table
 from diagvib.imagenet_w import evaluation, last_layer, views
 from diagvib.imagenet_w.classifiers import Classifier, own_preprocessing
-from diagvib.imagenet_w.last_layer import Recipe, Stored, store_features, train_last_layer
+from diagvib.imagenet_w.last_layer import Stored, store_features, train_last_layer
 from diagvib.imagenet_w.photo_sets import photo_sets
 from diagvib.imagenet_w.photos import list_photos
+from diagvib.imagenet_w.settings import LastLayer
 from diagvib.imagenet_w.views import METHODS
 from diagvib.methods.registry import make_baseline
 from diagvib.models.network import Network
@@ -199,7 +200,12 @@ def stored(tmp_path_factory, font) -> Stored:
     return store(top / "features", list_photos(write_noise(top / "train", 40)), VIEWS, font, sets)
 
 
-RECIPE = Recipe(epochs=6, batch_size=32, learning_rates=(1e-1, 1e-3), seed=0, threads=1)
+def recipe(epochs, batch_size, *rates, seed=0) -> LastLayer:
+    chosen = {"epochs": epochs, "batch_size": batch_size, "learning_rates": [*rates], "seed": seed}
+    return LastLayer(model="resnet50", methods=["erm"], **chosen)
+
+
+RECIPE = recipe(6, 32, 1e-1, 1e-3)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -214,7 +220,7 @@ def test_every_method_trains_a_last_layer_on_stored_features(stored, tmp_path, m
 
 def test_training_starts_from_the_networks_own_last_layer(stored, tmp_path):
     """At a learning rate of almost zero, the measures are those of the network itself."""
-    found = train_last_layer("erm", Recipe(1, 32, (1e-12,), 0, 1), stored, tmp_path)
+    found = train_last_layer("erm", recipe(1, 32, 1e-12), stored, tmp_path)
     with torch.no_grad():
         predicted = pixels_themselves().network.head(stored.view("sets/in_1k").float()).argmax(1)
     right = (predicted == stored.batches("sets/in_1k").labels).double().mean().item()
@@ -223,7 +229,7 @@ def test_training_starts_from_the_networks_own_last_layer(stored, tmp_path):
 
 def test_what_a_learning_rate_gave_is_not_trained_again(stored, tmp_path, monkeypatch):
     whole = train_last_layer("erm", RECIPE, stored, tmp_path / "whole")
-    train_last_layer("erm", Recipe(6, 32, (1e-1,), 0, 1), stored, tmp_path / "kept")
+    train_last_layer("erm", recipe(6, 32, 1e-1), stored, tmp_path / "kept")
     fitted, fit = [], last_layer._fit
     monkeypatch.setattr(
         last_layer,
@@ -236,7 +242,7 @@ def test_what_a_learning_rate_gave_is_not_trained_again(stored, tmp_path, monkey
     assert [(tmp_path / "kept" / name).read_bytes() for name in names] == [
         (tmp_path / "whole" / name).read_bytes() for name in names
     ]
-    train_last_layer("erm", Recipe(6, 32, (1e-1,), 1, 1), stored, tmp_path / "kept")
+    train_last_layer("erm", recipe(6, 32, 1e-1, seed=1), stored, tmp_path / "kept")
     assert len(fitted) == 2, "another seed"
 
 
@@ -250,7 +256,7 @@ def test_the_learning_rate_falls_along_a_cosine(stored, tmp_path, monkeypatch, m
         step(self, images)
 
     monkeypatch.setattr(last_layer.CosineDecay, "on_step", on_step)
-    train_last_layer(method, Recipe(4, 90, (1e-2,), 0, 1), stored, tmp_path)
+    train_last_layer(method, recipe(4, 90, 1e-2), stored, tmp_path)
     base = 1e-2 * 90 / 256
     # 160 photos are two steps: the last batch is smaller.
     falling = [base * 0.5 * (1 + np.cos(np.pi * epoch / 4)) for epoch in range(4) for _ in range(2)]
@@ -259,4 +265,4 @@ def test_the_learning_rate_falls_along_a_cosine(stored, tmp_path, monkeypatch, m
 
 def test_a_batch_larger_than_the_photos_is_refused(stored, tmp_path):
     with pytest.raises(DiagvibError, match="batch_size: 1024 is more than the 160 training photos"):
-        train_last_layer("erm", Recipe(1, 1024, (1e-2,), 0, 1), stored, tmp_path)
+        train_last_layer("erm", recipe(1, 1024, 1e-2), stored, tmp_path)

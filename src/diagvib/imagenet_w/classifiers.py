@@ -11,10 +11,10 @@ import torch
 import torchvision
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.plug_ins import reason
 from diagvib.imagenet_w.photos import Preprocessing
 from diagvib.models.network import Network, separated, separated_if_equal
 from diagvib.models.registry import PACKAGES, family, make_network
+from diagvib.models.timm_models import timm_net
 from diagvib.models.torchvision_models import check_name
 from diagvib.models.weights import fill, load_weights, read_state, state_digest
 
@@ -120,23 +120,9 @@ def _of_torchvision(
 def _of_timm(
     name: str, weights: str | None, pretrained: bool
 ) -> tuple[Network, Preprocessing, str]:
-    try:
-        import timm
-    except ImportError:
-        raise DiagvibError(
-            f"model: {name} needs the package timm, which is not installed; `pip install timm`, or use "
-            "a torchvision model instead"
-        ) from None
-    wanted = ".".join(filter(None, [name.removeprefix("timm/"), weights]))
-    if not timm.is_model(wanted.partition(".")[0]):
-        raise unknown_name("timm model", wanted, timm.list_models(), "model")
-    try:
-        net = timm.create_model(wanted, pretrained=pretrained)
-    except Exception as error:  # no such weights, no network, or anything else that timm raises
-        raise DiagvibError(
-            f"model: the weights of {name} are not available ({reason(error)}); load them once with a "
-            "network connection, or save them as a state_dict and name that file as weights"
-        ) from None
+    net = timm_net(name.removeprefix("timm/"), weights, pretrained)
+    import timm
+
     given = timm.data.resolve_model_data_config(net)
     crop, scaling = given["input_size"][1], (tuple(given["mean"]), tuple(given["std"]))
     resize = int(crop / given["crop_pct"])

@@ -103,7 +103,7 @@ def measure_all(config: Configuration) -> None:
     from diagvib.foundation.files import write_json
     from diagvib.imagenet_w.classifiers import load_classifier
     from diagvib.imagenet_w.evaluation import evaluate
-    from diagvib.imagenet_w.last_layer import Recipe, store_features, train_last_layer
+    from diagvib.imagenet_w.last_layer import store_features, train_last_layer
     from diagvib.imagenet_w.photo_sets import IMAGENET, photo_sets
     from diagvib.imagenet_w.photos import list_photos
     from diagvib.imagenet_w.stand_ins import make_stand_ins
@@ -148,9 +148,7 @@ def measure_all(config: Configuration) -> None:
             root / "data" / "features",
             config.threads,
         )
-        rates = layer.learning_rates
-        recipe = Recipe(layer.epochs, layer.batch_size, rates, layer.seed, config.threads)
         for name in layer.methods:
-            found = train_last_layer(name, recipe, stored, root / "data" / "last_layer" / name)
+            found = train_last_layer(name, layer, stored, root / "data" / "last_layer" / name)
             note("last_layer", name, classifier, found)
     write_tables(root / "results" / "tables", bool(config.stand_ins), **results)

@@ -20,6 +20,7 @@ from diagvib.imagenet_w.evaluation import digest_of, in_parts, versions, write_v
 from diagvib.imagenet_w.photo_sets import CLEAN as VALIDATION
 from diagvib.imagenet_w.photo_sets import PhotoSet, answer_table, answers, measure
 from diagvib.imagenet_w.photos import Photos
+from diagvib.imagenet_w.settings import LastLayer
 from diagvib.imagenet_w.views import CLEAN, METHODS, OfViews, view_inputs
 from diagvib.imagenet_w.watermark import Font
 from diagvib.methods.method import Method
@@ -33,26 +34,15 @@ from diagvib.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How last layers are trained. learning_rates: for batches of 256 images; scaled with
-    batch_size."""
-
-    epochs: int
-    batch_size: int
-    learning_rates: Sequence[float]
-    seed: int
-    threads: int
-
-
-@dataclass(frozen=True)
 class Stored:
     """Features in `folder`: train/{view}.npy and sets/{name}.npy. sets: what to measure on; head:
-    the network's own last layer, from which every method starts."""
+    the network's own last layer, from which every method starts; threads: of the CPU."""
 
     folder: Path
     sets: Sequence[PhotoSet]
     head: dict[str, Tensor]
     device: torch.device
+    threads: int
 
     def batches(self, name: str) -> Batches:
         path = self.folder / f"{name}.npy"
@@ -120,10 +110,10 @@ def store_features(
         write_views(classifier, source, rows, paths, made, "float16", about, threads)
     bias = torch.zeros(head.out_features) if head.bias is None else head.bias
     own = {"weight": head.weight.detach().cpu(), "bias": bias.detach().cpu()}
-    return Stored(folder, sets, own, classifier.device)
+    return Stored(folder, sets, own, classifier.device, threads)
 
 
-def train_last_layer(method: str, recipe: Recipe, stored: Stored, work: Path) -> dict:
+def train_last_layer(method: str, recipe: LastLayer, stored: Stored, work: Path) -> dict:
     """The measures of a method's last layer, at the learning rate with the highest validation
     accuracy (the first, if several are equal).
 
@@ -138,7 +128,7 @@ def train_last_layer(method: str, recipe: Recipe, stored: Stored, work: Path) ->
     }
 
 
-def _try(method: str, lr: float, recipe: Recipe, stored: Stored, work: Path) -> dict:
+def _try(method: str, lr: float, recipe: LastLayer, stored: Stored, work: Path) -> dict:
     how, views = METHODS[method]
     settings = {
         "model": {"name": "linear", "options": {"features": stored.head["weight"].shape[1]}},
@@ -157,7 +147,7 @@ def _try(method: str, lr: float, recipe: Recipe, stored: Stored, work: Path) -> 
     about = {
         "settings": settings,
         "seed": recipe.seed,
-        "threads": recipe.threads,
+        "threads": stored.threads,
         "device": stored.device.type,
         "features": stored.digests(views),
         "head": {name: value.sum().item() for name, value in stored.head.items()},
@@ -175,7 +165,7 @@ def _try(method: str, lr: float, recipe: Recipe, stored: Stored, work: Path) -> 
 
 
 def _fit(
-    settings: dict, views: Sequence[str], recipe: Recipe, stored: Stored, checkpoint: Checkpoint
+    settings: dict, views: Sequence[str], recipe: LastLayer, stored: Stored, checkpoint: Checkpoint
 ) -> Method:
     train, val = stored.batches(f"train/{CLEAN}"), stored.batches(f"sets/{VALIDATION}")
     if recipe.batch_size > len(train):
@@ -188,7 +178,7 @@ def _fit(
     if isinstance(method, OfViews):
         method.seen = {view: stored.view(f"train/{view}") for view in views}
     run = make_run(settings["method"]["name"], "imagenet_w", "last-layer", 0)
-    protocol = Protocol(recipe.epochs, None, recipe.seed, "fp32", recipe.threads)
+    protocol = Protocol(recipe.epochs, None, recipe.seed, "fp32", stored.threads)
     trainer = Trainer(method, train, val, run, protocol)
     trainer.fit(checkpoint, CosineDecay(trainer))
     return trainer.method
