@@ -47,8 +47,9 @@ SECTIONS = {
     "curves": CURVES,
     "matrices": MATRIX,
     "average": METRIC_SETS["average"].title,
-    "rules": selection.TITLE,
     "groups": METRIC_SETS["accuracy"].title,
+    "tables": METRIC_SETS["shortcut"].title,
+    "rules": selection.TITLE,
     "training": TRAINING,
     "visualisations": INSIDE,
 }

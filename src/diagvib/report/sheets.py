@@ -155,10 +155,7 @@ def example_images(path: Path, factors: list[str], cells: set[Cell]) -> dict[Cel
 
 def _draw_cell(axes: Axes, image: np.ndarray | None, share: float, colour: str) -> None:
     axes.set(xticks=[], yticks=[])
-    if image is None:
-        at = {"x": 0.5, "y": 0.5, "transform": axes.transAxes, "ha": "center", "va": "center"}
-        axes.text(**at, s="not used", color=MUTED, fontsize=9)
-    else:
+    if image is not None:
         axes.imshow(image, interpolation="none")
     axes.spines[:].set(visible=True, edgecolor=colour, linewidth=2.2)
     text = f"{100 * share:.3g} %" if share else "never"
