@@ -17,8 +17,8 @@ from diagvib.models import weights
 from diagvib.models.weights import located
 from diagvib.reproduction.comparability import scratch_note
 from diagvib.settings.config import load_config
-from diagvib.settings.jobs import stage_settings
 from diagvib.settings.grid import Run
+from diagvib.settings.jobs import stage_settings
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
