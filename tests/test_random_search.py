@@ -82,6 +82,11 @@ def test_the_first_trial_has_the_baselines_own_settings():
     }
 
 
+def test_the_range_of_a_method_takes_precedence_wherever_it_is_written():
+    own = "{coral: {optimiser.lr: {log10: [-4, -3]}}, all: {optimiser.lr: {log10: [-2, -1]}}}"
+    assert space("coral", own)["optimiser.lr"].log10 == [-4, -3]
+
+
 def test_a_trial_is_drawn_by_seed_number_and_setting_alone():
     one = drawn("coral", 7)
     assert one == drawn("coral", 7)

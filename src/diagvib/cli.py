@@ -434,10 +434,7 @@ def main() -> None:
     except OSError as error:  # a file or folder that cannot be used as needed
         if error.strerror is None:
             raise
-        where = (
-            "the output" if error.filename is None else error.filename
-        )  # as of `print` on a full disk
-        print(f"error: {where}: {error.strerror}", file=sys.stderr)
+        print(f"error: {error.filename or 'the output'}: {error.strerror}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
         print("interrupted; run the same command again to continue", file=sys.stderr)

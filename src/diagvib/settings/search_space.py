@@ -144,12 +144,13 @@ def search_space(
     value in its range.
     """
     method, space = settings["method"]["name"], {}
-    for section, its in validated(Ranges, ranges, where).items():
-        if section in (ALL, method):
-            with within(f"{where}: {section}"):
-                for key in its:
-                    _check_option(key, method)
-            space |= its
+    known = validated(Ranges, ranges, where)
+    for section in (ALL, method):
+        its = known.get(section, {})
+        with within(f"{where}: {section}"):
+            for key in its:
+                _check_option(key, method)
+        space |= its
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for place in range(max(map(len, extremes.values()), default=0)):
         values = {
@@ -194,7 +195,7 @@ def trial_values(
 def described(space: Mapping[str, Range]) -> Iterator[str]:
     """`optimiser.lr 10^U(-5, -3.5)`"""
     for key, own in space.items():
-        ((kind, given),) = own.model_dump(exclude_none=True).items()
+        ((kind, given),) = own.model_dump().items()
         listed = ", ".join(
             f"{value:g}" if isinstance(value, float) else str(value) for value in given
         )
