@@ -93,8 +93,8 @@ def no_modules_left(tmp_path_factory):
         del sys.modules[name]
     if own and "diagvib.scenes" in sys.modules:
         sys.modules["diagvib.scenes"]._of_class.cache_clear()
-    if own and "diagvib.library" in sys.modules:
-        sys.modules["diagvib.library"]._loaded.clear()
+    if own and "diagvib.scenes.cache" in sys.modules:
+        sys.modules["diagvib.scenes.cache"]._loaded.clear()
 
 
 no_modules_of_a_test = pytest.fixture(autouse=True)(no_modules_left)

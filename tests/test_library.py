@@ -20,6 +20,7 @@ from diagvib import library, stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
+from diagvib.scenes.cache import cached
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
@@ -269,7 +270,7 @@ print(diagvib.load("zgo", "shape-hue", "val", sources="embedded", counts=counts,
 def prepared(scene: str, mirror: Path | None = None) -> Path:
     """The folder of the data that a scene's images are rendered from."""
     sources = "official" if mirror else "embedded"
-    return library._prepared(load_scene(scene), sources, mirror)
+    return cached(load_scene(scene), sources, mirror)
 
 
 def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
@@ -279,7 +280,7 @@ def test_every_scene_and_every_version_of_its_code_has_its_own_data(scenes):
     write_scene(scenes, "one", "(0, 0, 0)")
     script = (
         "import diagvib.library as l; "
-        "print(l._prepared(l.load_scene('one:Squares'), 'embedded', None))"
+        "print(l.cached(l.load_scene('one:Squares'), 'embedded', None))"
     )
     edited = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -6,39 +6,35 @@ give the same images as the workflow's files, byte for byte.
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
-import pyarrow as pa
 import torch
-from filelock import AcquireReturnProxy, FileLock
 from pydantic import BeforeValidator, Field
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from diagvib.foundation.code import code_of
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.foundation.files import cache_folder, read_yaml
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import read_yaml
 from diagvib.foundation.parallel import one_thread_in_forks
 from diagvib.foundation.validation import Name, checked
-from diagvib.images.datasets import ImageFiles, study_as_drawn
+from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import Images, class_indices, rendered
 from diagvib.results.evaluation import evaluate
 from diagvib.results.known_studies import KnownStudies
 from diagvib.scenes import load_scene
-from diagvib.scenes.prepared import is_prepared
-from diagvib.scenes.scene import Scene
+from diagvib.scenes.cache import cached
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
 from diagvib.studies.binding import Binding, bind, read_binding
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
+from diagvib.studies.scarcity import counts_of
 from diagvib.studies.study import SPLITS, Study, load_studies, load_study
 
 _MOST_SAMPLES = 32_767  # what the column `sample` of a recipe holds
@@ -233,12 +229,13 @@ def load(
             f"finished; leave out {given} or root"
         )
     if root is not None:
-        definition, images = _from_files(root, definition, bound, splits, sample)
+        files = ImageFiles(Layout(root).images(definition.name, bound.name))
+        definition, images = files.together(definition, sample, splits)
     else:
         few = sources == "embedded" and scene.replicates == "seeds"
         usual = _STAND_INS if few else read_yaml(default_path())["counts"]
-        numbers = _counts(definition, counts or {}, usual, load_studies(studies_from))
-        prepared = _prepared(scene, sources or "official", mirror)
+        numbers = counts_of(definition, counts or {}, usual, load_studies(studies_from))
+        prepared = cached(scene, sources or "official", mirror)
         catalogue = scene.catalogue(prepared)
         chosen = dataset_sample(sample, scene.factors, scene.published_samples)
         recipes = draw_recipes(definition, bound, [chosen], numbers, scene, catalogue, splits)
@@ -251,84 +248,3 @@ def load(
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )
-
-
-def _counts(
-    study: Study, given: dict[str, int], usual: dict[str, int], studies: Mapping[str, Study]
-) -> dict[str, int]:
-    """The number of images of each split and test group: as given, or as usual. studies: all, whose
-    groups may be given."""
-    groups = dict.fromkeys(group for known in studies.values() for group in known.groups)
-    unknown = next((key for key in given if key not in (*SPLITS, *groups)), None)
-    if unknown is not None:
-        raise unknown_name("count", unknown, [*SPLITS, *groups])
-    numbers = {**usual, **given}
-    absent = set(study.groups) - (given if "test" in given else numbers).keys()
-    named = set(study.groups) & given.keys()
-    if absent and named:
-        raise DiagvibError(
-            f"counts: the group {min(named)} of study {study.name} has a number of images, but "
-            f"{min(absent)} has none; give one to each of its groups, or only to `test`"
-        )
-    wanted = ("train", "val", *(["test"] if absent else study.groups))
-    return {key: numbers.get(key, numbers["val"]) for key in wanted}
-
-
-def _from_files(
-    root: Path, study: Study, binding: Binding, splits: Sequence[str], sample: int
-) -> tuple[Study, Images]:
-    """The images of a workflow, and the study as it was when they were drawn."""
-    files, parts = ImageFiles(Layout(root).images(study.name, binding.name)), []
-    for split in splits:
-        path = files.path(sample, split)
-        if not path.exists():
-            raise DiagvibError(
-                f"{path}: no such file; make it with `snakemake images --cores all` and a "
-                "configuration with `images: parquet`, get it with `dvc pull`, or leave out `root` "
-                "to render the images now"
-            )
-        parts.append(files.load(sample, split))
-    pixels = torch.cat([part.pixels for part in parts]) if len(parts) > 1 else parts[0].pixels
-    table = pa.concat_tables(part.table for part in parts)
-    metadata = parts[0].metadata
-    return study_as_drawn(study, metadata, path), Images(pixels, table, metadata)
-
-
-# Digests of the scene code already imported by this process.
-_loaded: dict[str, str] = {}
-
-
-def _prepared(scene: Scene, sources: str, mirror: Path | None) -> Path:
-    """The folder of prepared data that a scene renders from, made if missing: one for each version
-    of the scene's code and of the user's photos."""
-    module, mirror = type(scene).__module__, mirror and mirror.absolute()
-    code = code_of([module]).digest
-    if _loaded.setdefault(module, code) != code:
-        raise DiagvibError(
-            f"scene {scene.name}: its code, or diagvib's, has changed since it was first used here; "
-            "restart Python to use the new code"
-        )
-    photos = scene.state(mirror) if sources == "official" else ""
-    made_from = repr([scene.name, photos, code_of(scene.entries).digest])
-    layout = Layout(cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest())
-    raw, prepared = layout.raw(scene.name), layout.prepared(scene.name)
-    if not is_prepared(prepared):
-        with _locked(
-            layout.root
-        ):  # of several processes, one makes it; free again when that is killed
-            if not is_prepared(prepared):
-                scene.fetched(raw, sources, mirror)
-                scene.make(raw, prepared, sources)
-    return prepared
-
-
-def _locked(folder: Path) -> AcquireReturnProxy:
-    """The lock of a folder in the cache, taken; the folder is made if it is missing."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / "lock").acquire()
-    except OSError as error:
-        raise DiagvibError(
-            f"{folder}: cannot be written ({error.strerror}), but prepared sources are kept there; set "
-            "DIAGVIB_CACHE to a folder that you can write to"
-        ) from None

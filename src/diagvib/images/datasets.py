@@ -1,7 +1,7 @@
 """Where training gets a dataset's images from: image files, or recipes rendered on the fly. Both
 give the same."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -107,6 +107,22 @@ class ImageFiles:
     def chunks(self, sample: int, split: str, start: int = 0) -> Iterator[torch.Tensor]:
         self.check(sample, split)
         return read_chunks(self.path(sample, split), start)
+
+    def together(self, study: Study, sample: int, splits: Sequence[str]) -> tuple[Study, Images]:
+        """The study as it was when its images were drawn, and the images of several splits."""
+        parts = []
+        for split in splits:
+            path = self.path(sample, split)
+            if not path.exists():
+                raise DiagvibError(
+                    f"{path}: no such file; make it with `snakemake images --cores all` and a "
+                    "configuration with `images: parquet`, get it with `dvc pull`, or leave out "
+                    "`root` to render the images now"
+                )
+            parts.append(self.load(sample, split))
+        pixels = torch.cat([part.pixels for part in parts]) if len(parts) > 1 else parts[0].pixels
+        table, metadata = pa.concat_tables(part.table for part in parts), parts[0].metadata
+        return study_as_drawn(study, metadata, path), Images(pixels, table, metadata)
 
     def check(self, sample: int, split: str) -> None:
         """DiagvibError if a file is not the one that was rendered."""

@@ -33,7 +33,7 @@ def fetch(sources: Sequence[Source], raw: Path, mirror: Path | None = None) -> N
             if mirror is not None:
                 _copy(source, Path(mirror), temporary)
             else:
-                _download(source, raw, temporary)
+                _download(source, target, temporary)
 
 
 def _is_right(target: Path, source: Source) -> bool:
@@ -67,7 +67,7 @@ def _copy(source: Source, mirror: Path, temporary: Path) -> None:
         )
 
 
-def _download(source: Source, raw: Path, temporary: Path) -> None:
+def _download(source: Source, target: Path, temporary: Path) -> None:
     import pooch
     import requests
 
@@ -93,7 +93,7 @@ def _download(source: Source, raw: Path, temporary: Path) -> None:
             _say(f"{source.path}: {reasons[url]}")
     tried = "; ".join(f"{url}: {reason}" for url, reason in reasons.items())
     raise DiagvibError(
-        f"{raw / source.path}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
+        f"{target}: no download succeeded, expected sha256 {source.sha256}. Tried {tried}. "
         "Run again when the network allows, or fetch the files by other means into a folder and "
         "set `mirror:` to it"
     )

@@ -158,7 +158,7 @@ def draw_recipes(
 ) -> pa.Table:
     """All recipes of a (study, binding): every dataset sample and split, each seeded by its
     name."""
-    parts = []
+    schema, parts = recipe_schema(scene, study.names_environments), []
     for sample in samples:
 
         def named(part: str, number: int = sample.number) -> np.random.Generator:
@@ -180,7 +180,6 @@ def draw_recipes(
             sources = scene.share_out(dataset.copy(), catalogue, named("sources"))
         drawn = dataset.assign(sample=sample.number, **sources)
         parts.append(drawn[drawn["split"].isin(splits)])
-    schema = recipe_schema(scene, study.names_environments)
     return pa.Table.from_pandas(pd.concat(parts), schema=schema, preserve_index=False)
 
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from diagvib.foundation.errors import DiagvibError
-from diagvib.studies.rows import row_cells
+from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.studies.rows import SPLITS, row_cells
 from diagvib.studies.study import Study
 
 
@@ -22,6 +22,27 @@ def split_counts(study: Study, counts: Mapping[str, int], split: str) -> dict[st
     if split != "test" or not set(study.groups) & counts.keys():
         return {None: counts[split]}
     return {group: counts[group] for group in study.groups}
+
+
+def counts_of(
+    study: Study, given: dict[str, int], usual: dict[str, int], studies: Mapping[str, Study]
+) -> dict[str, int]:
+    """The number of images of each split and test group: as given, or as usual. studies: all, whose
+    groups may be given."""
+    groups = dict.fromkeys(group for known in studies.values() for group in known.groups)
+    unknown = next((key for key in given if key not in (*SPLITS, *groups)), None)
+    if unknown is not None:
+        raise unknown_name("count", unknown, [*SPLITS, *groups])
+    numbers = {**usual, **given}
+    absent = set(study.groups) - (given if "test" in given else numbers).keys()
+    named = set(study.groups) & given.keys()
+    if absent and named:
+        raise DiagvibError(
+            f"counts: the group {min(named)} of study {study.name} has a number of images, but "
+            f"{min(absent)} has none; give one to each of its groups, or only to `test`"
+        )
+    wanted = ("train", "val", *(["test"] if absent else study.groups))
+    return {key: numbers.get(key, numbers["val"]) for key in wanted}
 
 
 def whole_shares(count: int, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,49 @@
+"""Prepared sources for use without a workflow, kept in the user's cache."""
+
+import hashlib
+from pathlib import Path
+
+from filelock import AcquireReturnProxy, FileLock
+
+from diagvib.foundation.code import code_of
+from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import cache_folder
+from diagvib.scenes.prepared import is_prepared
+from diagvib.scenes.scene import Scene
+
+# Digests of the scene code already imported by this process.
+_loaded: dict[str, str] = {}
+
+
+def cached(scene: Scene, sources: str, mirror: Path | None) -> Path:
+    """The folder of prepared data that a scene renders from, made if missing: one for each version
+    of the scene's code and of the user's photos."""
+    module, mirror = type(scene).__module__, mirror and mirror.absolute()
+    code = code_of([module]).digest
+    if _loaded.setdefault(module, code) != code:
+        raise DiagvibError(
+            f"scene {scene.name}: its code, or diagvib's, has changed since it was first used here; "
+            "restart Python to use the new code"
+        )
+    photos = scene.state(mirror) if sources == "official" else ""
+    made_from = repr([scene.name, photos, code_of(scene.entries).digest])
+    folder = cache_folder() / sources / hashlib.sha256(made_from.encode()).hexdigest()
+    raw, prepared = (folder / "data" / kind / scene.name for kind in ("raw", "prepared"))
+    if not is_prepared(prepared):
+        with _locked(folder):  # of several processes, one makes it; free again when that is killed
+            if not is_prepared(prepared):
+                scene.fetched(raw, sources, mirror)
+                scene.make(raw, prepared, sources)
+    return prepared
+
+
+def _locked(folder: Path) -> AcquireReturnProxy:
+    """The lock of a folder in the cache, taken; the folder is made if it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / "lock").acquire()
+    except OSError as error:
+        raise DiagvibError(
+            f"{folder}: cannot be written ({error.strerror}), but prepared sources are kept there; set "
+            "DIAGVIB_CACHE to a folder that you can write to"
+        ) from None
