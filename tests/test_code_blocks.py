@@ -33,6 +33,7 @@ from diagvib.cli import app
 from diagvib.foundation.files import write_json
 from diagvib.methods.registry import make_baseline
 from diagvib.results.cells import RUN_KEYS
+from diagvib.results.metric_sets.metric_set import Results
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import baseline_names, load_settings
 from diagvib.settings.config import load_config
@@ -274,7 +275,7 @@ def check_metrics(text: str) -> None:
             for group, correct in (("id", 4), ("ood", 1))
         ]
     )
-    found = _run(text)["METRIC_SET"].of_run(pd.DataFrame([run]), cells, None)
+    found = _run(text)["METRIC_SET"].of_run(Results(pd.DataFrame([run]), cells, None, {}))
     assert found[["id_lag", "ood_lag"]].to_numpy().tolist() == [[0.0, 0.75]]
 
 

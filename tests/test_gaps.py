@@ -234,22 +234,6 @@ def test_missing_runs_are_shown_as_missing(tmp_path):
         "| moved |  |  |  | val_loss | shape-hue-texture | - | - | - | - |" in text
         and "(n = 3 of 4)" in text
     )
-    tabulate(
-        tmp_path / "runs",
-        tmp_path / "tables",
-        wanted,
-        {"sources": "embedded", "baselines": [{"name": "moved", "settings": settings("cutmix")}]},
-    )
-    row = (
-        read_tables(tmp_path / "tables")["whac_a_mole"]
-        .set_index(["baseline", "cue"])
-        .loc["moved", 1]
-    )
-    assert row[["method", "verdict", "reason"]].to_list() == [
-        "cutmix",
-        "cannot tell",
-        "no dataset sample has runs of both",
-    ]
 
 
 def test_methods_are_judged_by_the_erm_most_like_them():
@@ -273,19 +257,6 @@ def test_methods_are_judged_by_the_erm_most_like_them():
     assert reference_of("alexnet", names, baselines) == (
         "",
         "no baseline with method erm and model alexnet",
-    )
-    assert reference_of("mixup", ["mixup", "resnet"], baselines)[0] == ""
-    flipped = baselines | {
-        "same": settings(augment=["flip"]),
-        "mixup": settings("mixup", augment=["flip"], max_epochs=3),
-    }
-    assert reference_of("mixup", ["erm", "mixup"], flipped) == (
-        "erm",
-        "erm differs in augmentation and number of epochs",
-    )
-    assert reference_of("mixup", ["erm", "same", "mixup"], flipped) == (
-        "same",
-        "same differs in number of epochs",
     )
     said = baselines | {"mixup": settings("mixup", selection="val_loss")}
     assert reference_of("mixup", ["erm", "mixup"], said) == ("erm", ""), "the default, written out"

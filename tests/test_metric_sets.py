@@ -2,7 +2,6 @@
 groups, environments."""
 
 import json
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,6 @@ from diagvib.results.metric_sets import METRIC_SETS, MetricSet
 from diagvib.results.read_runs import read_runs
 from diagvib.results.scores import scores, write_scores
 from diagvib.results.tables import metrics_of, read_tables
-from diagvib.settings.grid import RUN_FILES
 from reports import drawn_in, make_report
 from synthetic_runs import expected_runs, write_predicted, write_run
 
@@ -206,11 +204,11 @@ class Lag(MetricSet):
     def names(self, study, known):
         return [f"{group}_lag" for group in known.studies[study].groups]
 
-    def of_run(self, runs, cells, known):
-        table = mean_per_class(cells, [*RUN_KEYS, "group"])
+    def of_run(self, results):
+        table = mean_per_class(results.cells, [*RUN_KEYS, "group"])
         wide = table.pivot(index=RUN_KEYS, columns="group", values="accuracy")
         lag = (-wide.sub(wide.max(axis=1), axis=0)).add_suffix("_lag")
-        return runs[RUN_KEYS].merge(lag.reset_index(), how="left", on=RUN_KEYS)
+        return results.runs[RUN_KEYS].merge(lag.reset_index(), how="left", on=RUN_KEYS)
 
 
 def test_a_set_of_ones_own_is_in_the_tables_on_the_page_in_the_scores_and_in_evaluate(
@@ -256,18 +254,6 @@ def test_the_page_shows_what_there_is_and_no_more(runs, studies_file, tmp_path, 
             if name == "metrics":
                 other = metrics_of({name: other}, "shortcut")
             pd.testing.assert_frame_equal(first, other)
-
-
-def test_other_accuracies_in_metrics_json_are_damage_in_any_group(runs, studies_file, tmp_path):
-    copy = shutil.copytree(runs, tmp_path / "runs")
-    path = copy / "net/both-95" / TWO_CUES / "1/metrics.json"
-    noted = json.loads(path.read_text())
-    noted["groups"]["neither"]["n"] += 1
-    path.write_text(json.dumps(noted))
-    collected = read_runs(copy, OTHERS, known=KnownStudies((str(studies_file),)))
-    assert collected.frame["status"].tolist() == ["ok", "damaged", *["ok"] * 4]
-    assert "neither accuracy" in collected.frame["reason"][1] and len(RUN_FILES) == 5
-    assert not ((collected.cells["study"] == "both-95") & (collected.cells["sample"] == 1)).any()
 
 
 class Squares(squares.Squares):

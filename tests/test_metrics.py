@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from diagvib.results.metrics import (
-    CHANCE,
     Estimate,
-    estimate,
     faavg,
     famin,
     mean_per_class_accuracy,
@@ -27,16 +25,6 @@ def zgo_ood(per_cell: int = 50) -> tuple[np.ndarray, np.ndarray]:
     return target, cue
 
 
-def test_a_perfect_predictor_scores_one():
-    target, _ = zgo_ood()
-    assert mean_per_class_accuracy(TARGETS[target], TARGETS[target]) == 1.0
-
-
-def test_a_constant_predictor_scores_one_over_the_classes_present_however_unbalanced():
-    labels = np.array(["a"] * 90 + ["b"] * 9 + ["c"])
-    assert mean_per_class_accuracy(labels, np.full(100, "a")) == pytest.approx(1 / 3)
-
-
 def test_a_predictor_that_follows_the_shortcut_scores_zero_on_zgos_ood_and_one_on_its_id():
     target, cue = zgo_ood()
     assert mean_per_class_accuracy(TARGETS[target], TARGETS[cue]) == 0.0
@@ -47,7 +35,7 @@ def test_a_predictor_that_follows_the_shortcut_scores_zero_on_zgos_ood_and_one_o
 def test_a_random_predictor_scores_about_chance():
     target, _ = zgo_ood(5000)
     guess = np.random.default_rng(0).integers(0, 3, len(target))
-    assert mean_per_class_accuracy(target, guess) == pytest.approx(CHANCE, abs=0.01)
+    assert mean_per_class_accuracy(target, guess) == pytest.approx(1 / 3, abs=0.01)
 
 
 def test_classes_weigh_alike_whatever_their_size():
@@ -81,17 +69,6 @@ def test_faavg_and_famin_of_a_hand_made_array():
     assert float(famin(acc)) == pytest.approx(0.2)
     assert famin(acc).stderr == pytest.approx(0.2)
     assert famin(acc).std == pytest.approx(0.4 / math.sqrt(2))
-
-
-def test_famin_takes_the_minimum_inside_each_sample():
-    acc = np.array([[0.0, 1.0], [1.0, 0.0]])
-    assert float(famin(acc)) == 0.0
-    assert float(faavg(acc)) == 0.5
-
-
-def test_the_standard_error_has_ddof_one():
-    values = np.array([0.1, 0.4, 0.7, 0.2, 0.9])
-    assert estimate(values).stderr == pytest.approx(math.sqrt(((values - 0.46) ** 2).sum() / 4 / 5))
 
 
 def test_a_sample_that_lacks_a_cue_does_not_count():

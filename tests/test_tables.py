@@ -11,13 +11,12 @@ import pytest
 
 from diagvib import stages
 from diagvib.reproduction.comparability import source_note
-from diagvib.reproduction.published import read_paper_tables
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results import TABLE_FILES
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.read_runs import collect_runs
 from diagvib.results.tables import mixed_note, read_tables
-from diagvib.results.texts import describe_missing, missing_runs, percent
+from diagvib.results.texts import describe_missing, missing_runs
 from diagvib.scenes.digits.factors import FACTORS
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import RUN_FILES, Layout
@@ -283,26 +282,6 @@ def test_several_versions_of_a_package_are_named():
         "The runs were made with several versions of packages: torch 2.4, 2.5."
     )
     assert mixed_note([made[0], made[2]]) == ""
-
-
-def test_the_papers_tables_are_complete():
-    paper = read_paper_tables()
-    assert len(paper) == 864 and not paper.isna().any().any()
-    assert not paper.duplicated(["study", "baseline", "target", "metric"]).any()
-    assert set(paper["target"]) == set(FACTORS)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [
-        ((0.4123, 0.02, 5, 5), "41.2 ± 2.0"),
-        ((0.4123, 0.02, 4, 5), "41.2 ± 2.0 (n = 4 of 5)"),
-        ((1.0, float("nan"), 1, 1), "100.0 (n = 1)"),
-        ((float("nan"), float("nan"), 0, 5), "-"),
-    ],
-)
-def test_percent(numbers, text):
-    assert percent(*numbers) == text
 
 
 def test_one_line_counts_what_is_missing(runs):

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from diagvib.results.known_studies import SHIPPED
+from diagvib.results.metric_sets.metric_set import Results
 from diagvib.results.metric_sets.shortcut import METRIC_SET, baseline_comparisons, overall_table
-from diagvib.results.read_runs import collect_runs
 from diagvib.results.texts import interval, percent
 from diagvib.results.uncertainty import (
     paired_difference,
@@ -21,7 +21,7 @@ from simulated_designs import (
     share,
     student,
 )
-from synthetic_grid import BASELINES, BINDINGS, STUDIES, effects, level, right_per_class, write_grid
+from synthetic_grid import BASELINES, BINDINGS, STUDIES, effects, level, right_per_class
 from synthetic_runs import expected_runs
 
 
@@ -42,18 +42,9 @@ def model_frame(
     )
 
 
-def test_files_of_the_model_are_read_as_the_model_says(tmp_path):
-    expected = expected_runs(BASELINES[:2], ["zso", "zgo"], ["shape-hue", "hue-shape"], samples=2)
-    write_grid(tmp_path, expected, per_class=50, epochs=2)
-    frame = collect_runs(tmp_path, expected)
-    assert frame["id_accuracy"].tolist() == pytest.approx(
-        [right_per_class(r, 50) / 50 for r in expected]
-    )
-
-
 def test_aggregates_equal_the_closed_form_within_their_intervals():
     frame = model_frame()
-    metrics = METRIC_SET.metrics(frame, frame[:0], SHIPPED, {}).query("metric == 'faavg'")
+    metrics = METRIC_SET.metrics(Results(frame, frame[:0], SHIPPED, {})).query("metric == 'faavg'")
     cues = {
         target: [c for c in frame["target"].unique() if c != target]
         for target in frame["target"].unique()
@@ -203,14 +194,3 @@ def test_every_two_baselines_are_compared_on_every_study():
     assert len(table) == 2 * 3 and table["low"].notna().all()
     assert ((table["low"] < 0) & (table["high"] > 0)).all()  # the model's baselines are alike
     assert len(baseline_comparisons(model_frame(BASELINES[:1], ["zgo"]))) == 0
-
-
-def test_with_nothing_in_common_there_is_nothing_to_compare():
-    first, second = np.array([[0.5, np.nan]]), np.array([[np.nan, 0.5]])
-    result = paired_difference(first, second)
-    assert np.isnan(result["difference"]) and (result["samples"], result["bindings"]) == (0, 0)
-
-
-def test_where_nothing_ran_there_is_no_mean_and_no_warning(recwarn):
-    assert len(sample_means(np.full((5, 3), np.nan))) == 0
-    assert np.isnan(sample_interval(sample_means(np.full((5, 3), np.nan)))).all() and not recwarn

@@ -11,6 +11,7 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.results.cells import RUN_KEYS, cells_table, count_cells, mean_per_class, worst_cell
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.metric_sets.metric_set import Results
 from diagvib.scenes import load_scene
 from diagvib.studies.study import Study
 
@@ -75,7 +76,7 @@ def evaluate(
     }
     if split == "test":
         own = METRIC_SETS[known.studies[study].metrics]
-        values = own.of_run(pd.DataFrame([{**run, **groups}]), cells, known)
+        values = own.of_run(Results(pd.DataFrame([{**run, **groups}]), cells, known, {}))
         values = values.drop(columns=RUN_KEYS).iloc[0]
         found |= {name: float(value) for name, value in values.items() if not np.isnan(value)}
     return found

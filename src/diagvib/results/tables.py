@@ -12,7 +12,7 @@ from diagvib.foundation.files import open_parquet, read_table, write_table, writ
 from diagvib.results import TIDY
 from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
-from diagvib.results.metric_sets.metric_set import COLUMNS
+from diagvib.results.metric_sets.metric_set import COLUMNS, Results
 from diagvib.results.read_runs import Collected, history_table, run_times
 from diagvib.results.selection import read_searches, selection_table, selection_tables
 from diagvib.results.table import Table
@@ -30,14 +30,13 @@ def make_tables(
     `metrics` has the rows of every set, each from the runs of the studies that name it. baselines:
     name -> settings; tuned: folder of tuning results.
     """
-    runs, cells = collected.frame, collected.cells
-    parts, made = [], {}
+    runs, parts, made = collected.frame, [], {}
+    results = Results(runs, collected.cells, known, baselines)
     for name, one in METRIC_SETS.items():
-        studies = known.judged_by(name, runs["study"])
-        own = [table[table["study"].isin(studies)] for table in (runs, cells)]
-        found = one.metrics(*own, known, baselines)
+        own = results.of(known.judged_by(name, runs["study"]))
+        found = one.metrics(own)
         parts.append(found.assign(metric_set=name, note=found.get("note", "")))
-        made |= one.tables(*own, known, baselines)
+        made |= one.tables(own)
     metrics = pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
     return {
         "runs": runs,

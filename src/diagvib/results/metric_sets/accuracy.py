@@ -8,7 +8,7 @@ import pandas as pd
 
 from diagvib.results.cells import RUN_KEYS, mean_per_class, worst_cell
 from diagvib.results.known_studies import KnownStudies
-from diagvib.results.metric_sets.metric_set import MetricSet, of_all_bindings
+from diagvib.results.metric_sets.metric_set import MetricSet, Results, of_all_bindings
 from diagvib.results.table import Table
 from diagvib.results.texts import interval
 
@@ -29,11 +29,11 @@ class Accuracy(MetricSet):
         places = _places(study, known)
         return [_name(group, measure, where) for group, where in places for measure in MEASURES]
 
-    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    def of_run(self, results: Results) -> pd.DataFrame:
         parts = []
         for measure, function in MEASURES.items():
-            together = function(cells, [*RUN_KEYS, "group"]).assign(environment="")
-            apart = function(cells, [*RUN_KEYS, "group", "environment"])
+            together = function(results.cells, [*RUN_KEYS, "group"]).assign(environment="")
+            apart = function(results.cells, [*RUN_KEYS, "group", "environment"])
             both = pd.concat([together, apart[apart["environment"] != ""]])
             parts.append(both.assign(measure=measure))
         found = pd.concat(parts)
@@ -42,7 +42,7 @@ class Accuracy(MetricSet):
             for keys in zip(found["group"], found["measure"], found["environment"], strict=True)
         ]
         wide = found.assign(name=named).pivot(index=RUN_KEYS, columns="name", values="accuracy")
-        return runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
+        return results.runs[RUN_KEYS].merge(wide.reset_index(), how="left", on=RUN_KEYS)
 
     def shown(
         self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies

@@ -11,6 +11,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
     MetricSet,
+    Results,
     concatenated,
     of_all_bindings,
     over_samples,
@@ -42,7 +43,8 @@ class Average(MetricSet):
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         return [*MEASURES, *(f"{ID}_accuracy_{name}" for name in known.tested_in(study, ID))]
 
-    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    def of_run(self, results: Results) -> pd.DataFrame:
+        cells = results.cells
         tested = cells[cells["group"] == OOD]
         misled = tested[tested["misled"].notna()].astype({"misled": float})
         sums = misled.groupby(RUN_KEYS, as_index=False)[["misled", "n"]].sum()
@@ -50,7 +52,7 @@ class Average(MetricSet):
         apart = apart.pivot(index=RUN_KEYS, columns="environment", values="accuracy")
         # "": the study names none
         apart = apart.drop(columns="", errors="ignore").add_prefix(f"{ID}_accuracy_")
-        found = runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
+        found = results.runs.reindex(columns=[*RUN_KEYS, f"{OOD}_accuracy", f"{ID}_accuracy"])
         found = found.rename(columns={f"{OOD}_accuracy": "accuracy"})
         for table in (
             worst_cell(tested, RUN_KEYS).rename(columns={"accuracy": "worst_cell"}),
@@ -60,15 +62,9 @@ class Average(MetricSet):
             found = found.merge(table, how="left", on=RUN_KEYS)
         return found
 
-    def metrics(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> pd.DataFrame:
-        found = super().metrics(runs, cells, known, baselines)
-        means = mean_over_studies(self.of_run(runs, cells, known), MEASURES, baselines)
+    def metrics(self, results: Results) -> pd.DataFrame:
+        found = super().metrics(results)
+        means = mean_over_studies(self.of_run(results), MEASURES, results.baselines)
         return concatenated([found, means], list(found))
 
     def shown(

@@ -13,6 +13,7 @@ from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.metric_set import (
     BASELINE,
     MetricSet,
+    Results,
     by_binding,
     describe,
     of_all_bindings,
@@ -71,28 +72,25 @@ class Gaps(MetricSet):
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         return MEASURES
 
-    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    def of_run(self, results: Results) -> pd.DataFrame:
+        runs = results.runs
         accuracy = runs.reindex(columns=[f"{group}_accuracy" for group in GAP_GROUPS.values()])
         accuracy = accuracy.astype(float).set_axis([*GAP_GROUPS.values()], axis=1)
-        shares = {study: training_shares(known.studies[study]) for study in runs["study"].unique()}
+        shares = {
+            study: training_shares(results.known.studies[study]) for study in runs["study"].unique()
+        }
         inside = sum(
             runs["study"].map({study: own[group] for study, own in shares.items()}).astype(float)
             * accuracy[group]
             for group in GAP_GROUPS.values()
         )
         gaps = {name: accuracy[group] - inside for name, group in GAPS.items()}
-        worst = worst_cell(cells, RUN_KEYS).rename(columns={"accuracy": "worst_group"})
+        worst = worst_cell(results.cells, RUN_KEYS).rename(columns={"accuracy": "worst_group"})
         found = runs[RUN_KEYS].assign(id_accuracy=inside, **gaps)
         return found.merge(worst, how="left", on=RUN_KEYS)
 
-    def tables(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> dict[str, pd.DataFrame]:
-        return {"whac_a_mole": whac_a_mole(self.of_run(runs, cells, known), baselines)}
+    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
+        return {"whac_a_mole": whac_a_mole(self.of_run(results), results.baselines)}
 
     def shown(
         self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies

@@ -2,6 +2,7 @@
 defaults."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pandas as pd
@@ -23,6 +24,22 @@ COLUMNS = ["metric_set", *KEYS, "metric", *NUMBERS, "cues", "note"]
 NOT_TUNED = "not tuned"
 
 
+@dataclass(frozen=True)
+class Results:
+    """What metrics are made from. runs: as from `read_runs.collect_runs`, with an accuracy for each
+    test group; cells: the long table (`cells.CELL_COLUMNS`); baselines: name -> settings."""
+
+    runs: pd.DataFrame
+    cells: pd.DataFrame
+    known: KnownStudies
+    baselines: Mapping[str, dict]
+
+    def of(self, studies: Sequence[str]) -> "Results":
+        """Those of some studies."""
+        own = (table[table["study"].isin(studies)] for table in (self.runs, self.cells))
+        return Results(*own, self.known, self.baselines)
+
+
 class MetricSet:
     """title and about: the title of the set's section, and the paragraphs below it. differences:
     metric -> the metric that it is measured from, for metrics that are a difference of
@@ -36,36 +53,22 @@ class MetricSet:
         """The metrics of a study."""
         raise NotImplementedError
 
-    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
+    def of_run(self, results: Results) -> pd.DataFrame:
         """RUN_KEYS and a column for each metric, a fraction; a row for each run, NaN if it is
-        missing.
-
-        runs: as from `read_runs.collect_runs`, with an accuracy for each test group; cells: the
-        long table (`cells.CELL_COLUMNS`).
-        """
+        missing."""
         raise NotImplementedError
 
-    def metrics(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> pd.DataFrame:
-        """The set's rows of the table `metrics`. baselines: name -> settings."""
+    def metrics(self, results: Results) -> pd.DataFrame:
+        """The set's rows of the table `metrics`."""
         parts = [
-            over_samples(own, self.names(str(study), known), baselines, self.differences)
-            for study, own in self.of_run(runs, cells, known).groupby("study", sort=False)
+            over_samples(
+                own, self.names(str(study), results.known), results.baselines, self.differences
+            )
+            for study, own in self.of_run(results).groupby("study", sort=False)
         ]
         return concatenated(parts, [*KEYS, "metric", *NUMBERS])
 
-    def tables(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> dict[str, pd.DataFrame]:
+    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         """Further tables, by names in `results.TIDY`."""
         return {}
 

@@ -14,6 +14,7 @@ from diagvib.results.metric_sets.metric_set import (
     NOT_TUNED,
     NUMBERS,
     MetricSet,
+    Results,
     describe,
     pivot,
 )
@@ -64,37 +65,27 @@ class Shortcut(MetricSet):
     def names(self, study: str, known: KnownStudies) -> Sequence[str]:
         return list(METRIC_TITLES)
 
-    def of_run(self, runs: pd.DataFrame, cells: pd.DataFrame, known: KnownStudies) -> pd.DataFrame:
-        return runs.reindex(columns=[*RUN_KEYS, f"{ID}_accuracy", f"{OOD}_accuracy"])
+    def of_run(self, results: Results) -> pd.DataFrame:
+        return results.runs.reindex(columns=[*RUN_KEYS, f"{ID}_accuracy", f"{OOD}_accuracy"])
 
-    def metrics(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> pd.DataFrame:
-        rows = [*_over_cues(runs), *_contrasts(runs, known)]
+    def metrics(self, results: Results) -> pd.DataFrame:
+        rows = [*_over_cues(results.runs), *_contrasts(results.runs, results.known)]
         none = {"binding": "", "cue": ""}
-        found = [describe(row["baseline"], baselines) | none | row for row in rows]
+        found = [describe(row["baseline"], results.baselines) | none | row for row in rows]
         untuned = {
-            name for name, own in baselines.items() if NOT_TUNED in str(own.get("origin", ""))
+            name
+            for name, own in results.baselines.items()
+            if NOT_TUNED in str(own.get("origin", ""))
         }
         notes = [NOT_TUNED if row["baseline"] in untuned else "" for row in rows]
         columns = [*KEYS, "metric", *NUMBERS, "cues"]
         return pd.DataFrame(found, columns=columns).assign(note=notes)
 
-    def tables(
-        self,
-        runs: pd.DataFrame,
-        cells: pd.DataFrame,
-        known: KnownStudies,
-        baselines: Mapping[str, dict],
-    ) -> dict[str, pd.DataFrame]:
+    def tables(self, results: Results) -> dict[str, pd.DataFrame]:
         return {
-            "p_matrix": p_matrix(runs),
-            "overall": overall_table(runs),
-            "baselines": baseline_comparisons(runs),
+            "p_matrix": p_matrix(results.runs),
+            "overall": overall_table(results.runs),
+            "baselines": baseline_comparisons(results.runs),
         }
 
     def shown(
@@ -190,19 +181,7 @@ def p_matrix(frame: pd.DataFrame) -> pd.DataFrame:
     ):
         for group in (ID, OOD) if cue else (ID,):
             mean, stderr, n = estimate(runs[f"{group}_accuracy"])
-            rows.append(
-                {
-                    "study": study,
-                    "baseline": baseline,
-                    "target": target,
-                    "cue": cue,
-                    "group": group,
-                    "mean": mean,
-                    "stderr": stderr,
-                    "n": n,
-                    "expected": len(runs),
-                }
-            )
+            rows.append((study, baseline, target, cue, group, mean, stderr, n, len(runs)))
     columns = ["study", "baseline", "target", "cue", "group", "mean", "stderr", "n", "expected"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -222,19 +201,9 @@ def overall_table(frame: pd.DataFrame) -> pd.DataFrame:
         values = accuracy_by_binding(runs).to_numpy()
         there, means = ~np.isnan(values), sample_means(values)
         low, high = sample_interval(means)
-        rows.append(
-            {
-                "study": study,
-                "baseline": baseline,
-                "mean": overall_mean(values[there], means) if there.any() else np.nan,
-                "low": low,
-                "high": high,
-                "n": int(there.sum()),
-                "expected": len(runs),
-                "samples": int(there.any(axis=1).sum()),
-                "bindings": int(there.any(axis=0).sum()),
-            }
-        )
+        mean = overall_mean(values[there], means) if there.any() else np.nan
+        counts = (there.sum(), len(runs), there.any(axis=1).sum(), there.any(axis=0).sum())
+        rows.append((study, baseline, mean, low, high, *map(int, counts)))
     columns = ["study", "baseline", "mean", "low", "high", "n", "expected", "samples", "bindings"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -274,23 +243,11 @@ def telling_bindings(p: pd.DataFrame, known: KnownStudies = SHIPPED) -> pd.DataF
     ):
         own = accuracy[(accuracy["baseline"] == baseline) & (accuracy["target"] == target)]
         means = own[own["cue"].isin(["", cue])].set_index("study")["mean"]
-        others = means[
-            [
-                study in known.studies and known.studies[study].opportunity != ""
-                for study in means.index
-            ]
-        ]
-        rows.append(
-            {
-                "baseline": baseline,
-                "target": target,
-                "cue": cue,
-                "without": means.get(headline.without, np.nan),
-                "shortcut": means.get(headline.shortcut, np.nan),
-                "recovered": others.max() if len(others) else np.nan,
-                "by": others.idxmax() if len(others) else "",
-            }
-        )
+        offers = {name: one.opportunity != "" for name, one in known.studies.items()}
+        others = means[[offers.get(name, False) for name in means.index]]
+        best = (others.max(), others.idxmax()) if len(others) else (np.nan, "")
+        pair = (means.get(name, np.nan) for name in (headline.without, headline.shortcut))
+        rows.append((baseline, target, cue, *pair, *best))
     found = pd.DataFrame(rows, columns=columns)
     score = (
         found["without"].fillna(1)
