@@ -92,12 +92,12 @@ OVERRIDES = [
     ("bindings=shape-hue", ("bindings", "[shape-hue]")),
     ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
     ("studies_from=[none.yaml]", "none.yaml: no such file"),
-    ("tuning.study=zgo", ("tuning: study", "binds cues")),
+    ("tuning.study=zgo", ("tuning.study", "binds cues")),
     ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: bindings"),
     ("root='{study}'", "root"),
     (f"root={__file__}/inside", "is a file"),
     ("tuning.learning_rates=[2e-4]", "with a dot"),
-    ("tuning.samples=[7]", "tuning: samples"),
+    ("tuning.samples=[7]", "tuning.samples"),
     ("tuning.factors=[hu]", "did you mean hue"),
 ]
 

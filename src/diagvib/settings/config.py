@@ -275,30 +275,29 @@ def _check_tuning(config: ResolvedConfiguration, tuning: Tuning) -> None:
     binding, or ranges that a baseline cannot have."""
     study = study_of(config, tuning.study)
     factors = load_scene(study.scene).factors
-    with within("tuning"):
-        for number in tuning.samples:
-            if number >= dataset_count(config):
-                raise DiagvibError(
-                    f"samples: {number} is not among the dataset samples of `samples: "
-                    f"{config.samples}`, which are numbered from 0"
-                )
-        if search := tuning.random_search:
-            for name in search.bindings:
-                with within("random_search.bindings"):
-                    bind(study, name, factors)
-            with within("random_search.ranges"):
-                ranges = read_ranges(search.ranges)
-            settings = {baseline.name: baseline.settings for baseline in config.baselines}
-            for name in tuned_baselines(config):
-                with within(f"random_search: {name}"):
-                    check_baseline(settings[name], config, [study.name])
-                search_space(settings[name], ranges, "random_search.ranges", name)
-            return
-        if study.cues:
+    for number in tuning.samples:
+        if number >= dataset_count(config):
             raise DiagvibError(
-                f"study: {study.name} binds cues; name a study that binds only a target, or "
-                "use random_search"
+                f"tuning.samples: {number} is not among the dataset samples of `samples: "
+                f"{config.samples}`, which are numbered from 0"
             )
-        for factor in tuning.factors:
-            if factor not in factors:
-                raise unknown_name("factor", factor, factors, "factors")
+    if search := tuning.random_search:
+        for name in search.bindings:
+            with within("tuning.random_search.bindings"):
+                bind(study, name, factors)
+        with within("tuning.random_search.ranges"):
+            ranges = read_ranges(search.ranges)
+        settings = {baseline.name: baseline.settings for baseline in config.baselines}
+        for name in tuned_baselines(config):
+            with within(f"tuning.random_search: {name}"):
+                check_baseline(settings[name], config, [study.name])
+            search_space(settings[name], ranges, "tuning.random_search.ranges", name)
+        return
+    if study.cues:
+        raise DiagvibError(
+            f"tuning.study: {study.name} binds cues; name a study that binds only a target, or use "
+            "random_search"
+        )
+    for factor in tuning.factors:
+        if factor not in factors:
+            raise unknown_name("factor", factor, factors, "tuning.factors")
