@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -406,7 +407,7 @@ def test_without_git_or_dvc_there_is_no_ledger_and_no_error(
     if hide != ".dvc":
         (tmp_path / ".dvc/config").write_text("")
     monkeypatch.chdir(tmp_path)
-    ledger.record_run({"root": "."}, [], touched=False)
+    ledger.record_run(SimpleNamespace(root="."), [], touched=False)
     assert f"not recorded: {says}" in capsys.readouterr().err
     (tmp_path / "dvc.lock").write_text("")
     assert ledger.changed_behind(".") is None
