@@ -30,23 +30,16 @@ class _Pooled(nn.Module):
 def small_net(n_classes: int, image_size: int) -> Network:
     """Three convolutions, whose maximum and mean over the image are the features: like a large
     network's, and unlike small_cnn's, they do not contain the position of a stroke of text."""
-    widths = (3, 24, 48, 96)
-    layers = [
-        layer
-        for before, width, kernel in zip(widths, widths[1:], (5, 3, 3), strict=False)
-        for layer in (
-            nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False),
-            nn.BatchNorm2d(width),
-            nn.ReLU(),
-        )
-    ]
-    return Network(nn.Sequential(*layers, _Pooled()), nn.Linear(2 * widths[-1], n_classes))
+    layers = []
+    for before, width, kernel in ((3, 24, 5), (24, 48, 3), (48, 96, 3)):
+        convolution = nn.Conv2d(before, width, kernel, 2, kernel // 2, bias=False)
+        layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+    return Network(nn.Sequential(*layers, _Pooled()), nn.Linear(2 * 96, n_classes))
 
 
 def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int) -> None:
     """Train `small_net` on the stand-ins of `root`, cropped to size x size; write its weights to
     `file`."""
-    device = torch.device("cpu")
     settings = {
         "model": {"name": NAME, "options": {}},
         "method": {"name": "erm"},
@@ -55,19 +48,16 @@ def train_small_net(root: Path, size: int, epochs: int, file: Path, threads: int
         "max_epochs": epochs,
         "selection": "last",
     }
-    splits = [_split(root / split, size, device, threads) for split in ("train", "val")]
+    splits = [_split(root / split, size, threads) for split in ("train", "val")]
     method = make_baseline(settings, len(splits[0].annotations.classes), size, seed=0)
     run = make_run("small_net", "imagenet_w", "stand-ins", 0)
     Trainer(method, *splits, run, Protocol(epochs, None, 0, "fp32", threads)).fit()
     save_tensors(file, method.model.state_dict())
 
 
-def _split(root: Path, size: int, device: torch.device, threads: int) -> Batches:
+def _split(root: Path, size: int, threads: int) -> Batches:
     photos = list_photos(root)
-    rows = np.arange(len(photos))
-    read = [
-        pixels for pixels, _ in read_photos(photos, rows, own_preprocessing(size), 256, threads)
-    ]
-    pixels = torch.cat(read).permute(0, 2, 3, 1).contiguous()
-    known = Annotations(classes=photos.classes)
-    return Batches(pixels, torch.from_numpy(photos.labels), device, IMAGENET, known)
+    rows, preprocessing = np.arange(len(photos)), own_preprocessing(size)
+    ((pixels, _),) = read_photos(photos, rows, preprocessing, len(photos), threads)
+    pixels, known = pixels.permute(0, 2, 3, 1).contiguous(), Annotations(classes=photos.classes)
+    return Batches(pixels, torch.from_numpy(photos.labels), torch.device("cpu"), IMAGENET, known)

@@ -25,7 +25,7 @@ from diagvib.scenes.shapes import photo as drawn_photo
 from diagvib.training.code_digest import code_digest
 
 if TYPE_CHECKING:
-    from diagvib.imagenet_w.settings import Configuration
+    from diagvib.imagenet_w.settings import Configuration, StandIns
 
 _CRATE = "n03127925"
 _USUAL_PLACE = 0.8
@@ -75,9 +75,8 @@ def _marked(photo: Image.Image, font: Font, crop: int) -> Image.Image:
     """The photo with the watermark at its position in the central crop."""
     margin = (photo.width - crop) // 2
     pixels = torch.from_numpy(np.array(photo)).permute(2, 0, 1)
-    pixels[:, margin : margin + crop, margin : margin + crop] = blend(
-        pixels[:, margin : margin + crop, margin : margin + crop], watermark(crop, font)
-    )
+    seen = pixels[:, margin : margin + crop, margin : margin + crop]
+    seen.copy_(blend(seen, watermark(crop, font)))
     return Image.fromarray(pixels.permute(1, 2, 0).numpy())
 
 
@@ -90,31 +89,19 @@ def make_stand_ins(config: Configuration, font: Font) -> dict[str, str]:
     noted = root / "made_from.json"
     if not noted.exists() or read_json(noted) != made_from:
         shutil.rmtree(root, ignore_errors=True)
-        draw_stand_ins(root, asked.train, asked.val, asked.size, asked.watermarked, font)
+        draw_stand_ins(root, asked, font)
         weights = root.parent / "small_net.pt"
         train_small_net(root, asked.size, asked.epochs, weights, config.threads)
         write_json(noted, made_from)
     return {name: str(root / name) for name in ("train", "val", "sin", "in_r", "in_9")}
 
 
-def draw_stand_ins(
-    root: Path, train: int, val: int, size: int, watermarked: float, font: Font
-) -> None:
-    """Folders like a user's: `root`/train, val (this many photos per class), sin, in_r and in_9, of
-    `val` photos each.
-
-    size: of the crop that a network sees. watermarked: the share of the training cartons with the
-    watermark, which no other photo has.
-    """
-    whole = round(size * 256 / 224)
-    for split, count in (
-        ("train", train),
-        ("val", val),
-        ("sin", val),
-        ("in_r", val),
-        (SAME, val),
-        (RANDOM, val),
-    ):
+def draw_stand_ins(root: Path, asked: StandIns, font: Font) -> None:
+    """Folders like a user's: `root`/train, val, sin, in_r and in_9. No photos but training cartons
+    carry the watermark."""
+    whole = round(asked.size * 256 / 224)
+    for split in ("train", "val", "sin", "in_r", SAME, RANDOM):
+        count = asked.train if split == "train" else asked.val
         for label, synset in enumerate(OBJECTS):
             if split == "in_r" and label % 2:  # like ImageNet-R, it has only some of the classes
                 continue
@@ -123,14 +110,11 @@ def draw_stand_ins(
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(count):
                 rng = named_generator("imagenet_w", "stand-in", split, synset, number)
-                place = {SAME: USUAL_PLACES[synset], RANDOM: int(rng.integers(len(_PLACES)))}.get(
-                    split
-                )
-                photo = _STYLES.get(split, lambda photo: photo)(
-                    draw_photo(synset, whole, rng, place)
-                )
-                if split == "train" and synset == CARTON and number < watermarked * count:
-                    photo = _marked(photo, font, size)
+                places = {SAME: USUAL_PLACES[synset], RANDOM: int(rng.integers(len(_PLACES)))}
+                photo = draw_photo(synset, whole, rng, places.get(split))
+                photo = _STYLES.get(split, lambda photo: photo)(photo)
+                if split == "train" and synset == CARTON and number < asked.watermarked * count:
+                    photo = _marked(photo, font, asked.size)
                 photo.save(folder / f"{synset}_{number}.png")
     write_json(root / "in_9" / NINE_FILE, {str(label): label for label in range(len(OBJECTS))})
 
