@@ -16,7 +16,7 @@ from torchvision.transforms import v2
 
 import diagvib
 from conftest import BIN, REPOSITORY
-from diagvib import library, stages
+from diagvib import stages
 from diagvib.foundation.errors import DiagvibError
 from diagvib.images.files import read_images
 from diagvib.scenes import load_scene
@@ -296,7 +296,7 @@ def test_other_photos_are_not_taken_for_those_asked_for(scenes):
     (scenes / "a").write_text("changed")
     assert (prepared("one:Photos", scenes / "a") / "photo").read_text() == "changed"
     with pytest.raises(DiagvibError, match="mirror: set it to your photo"):
-        library._prepared(load_scene("one:Photos"), "official", None)
+        cached(load_scene("one:Photos"), "official", None)
 
 
 def test_several_processes_may_be_the_first(tmp_path):
