@@ -17,6 +17,7 @@ import yaml
 
 from conftest import BIN, REPOSITORY
 from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.files import file_sha256
 from diagvib.operations import ledger, prune, records
 from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
@@ -618,3 +619,22 @@ def test_verify_tells_what_was_made_anew_from_damage_also_in_records(worked_in):
     assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
     record.write_text(before[:100])
     assert f"changed  {record.relative_to(worked_in)}" in diagvib(worked_in, "verify", fails=True)
+
+
+def test_a_digest_file_vouches_only_for_what_it_names_and_only_if_it_was_made_here(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    file = touch(Path("results/runs/a/0/run.json"))
+    digests = touch(Path("results/runs/a/sha256.json"))
+    record = touch(records.record_of("metadata", str(digests)))
+    for noted, made in (
+        ({"0/run.json": file_sha256(file)}, True),
+        ({"0/run.json": "other"}, False),
+        ({}, False),
+    ):
+        digests.write_text(json.dumps(noted))
+        record.write_text(json.dumps({"endtime": digests.stat().st_mtime}))
+        assert records.made_here(file, ()) == made
+    digests.write_text("damaged")
+    assert not records.made_here(file, ()) and records.made_here(file, {str(digests)})

@@ -35,8 +35,11 @@ def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
         if str(digests) in gone:
             return True
         if digests.is_file() and digests != path:
-            same = read_json(digests).get(path.relative_to(folder).as_posix()) == file_sha256(path)
-            return same and made_here(digests, gone, since)
+            try:
+                noted = read_json(digests).get(path.relative_to(folder).as_posix())
+            except DiagvibError:  # damaged, too
+                return False
+            return noted == file_sha256(path) and made_here(digests, gone, since)
     for output in (path, *path.parents):
         if record_of("incomplete", str(output)).exists():
             return True
