@@ -62,13 +62,6 @@ def test_image_without_a_digit_is_named():
         prepare_digits(raw)
 
 
-def test_split_depends_on_nothing_but_labels():
-    training, test = embedded_digits()
-    first = split_names(training, test)
-    np.random.default_rng().random(100)
-    assert (split_names(training, test) == first).all()
-
-
 @pytest.mark.parametrize(
     ("name", "damage", "part"),
     [

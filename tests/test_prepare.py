@@ -81,11 +81,6 @@ def test_catalogue_agrees_with_everything(embedded):
     )
 
 
-def test_preparing_again_gives_the_same_bytes(embedded, tmp_path):
-    prepare([], Path("nowhere"), tmp_path / "again", "embedded")
-    assert _files(tmp_path / "again") == _files(embedded)
-
-
 @pytest.fixture
 def definitions(raw, tmp_path):
     return read_sources(write_definitions(tmp_path / "sources.yaml", raw))
@@ -203,12 +198,6 @@ def test_damaged_catalogue_is_noticed_and_named(copy, damage):
     damage(copy)
     with pytest.raises(DiagvibError, match="prepared"):
         load_catalogue(copy)
-
-
-def test_missing_folder_says_prepare(tmp_path):
-    for load in (load_prepared, load_catalogue):
-        with pytest.raises(DiagvibError, match=r"sources\.json: no such file.*diagvib prepare"):
-            load(tmp_path)
 
 
 def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
