@@ -36,7 +36,6 @@ TABLES = (
     "overall",
     "metrics",
     "p_matrix",
-    "contrasts",
     "reference",
     "runs",
 )

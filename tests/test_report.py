@@ -22,11 +22,11 @@ from diagvib.report.style import accuracy_colours
 from diagvib.reproduction.comparability import protocol_differences
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import KnownStudies, sample_of
-from diagvib.results.metrics import CHANCE
 from diagvib.results.tables import read_tables
 from reports import drawn_in, make_report, matrix_of, write_images
 from synthetic_runs import accuracy, expected_runs, write_run
 
+CHANCE = 1 / 3
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
 STUDIES = ["zso", "zgo", "fgo-20"]
 EXPECTED = expected_runs(["small_cnn"], STUDIES, BINDINGS, samples=2)
@@ -230,13 +230,13 @@ def test_the_colour_scale_is_palest_at_chance_which_is_that_of_the_studys_classe
         return sum(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 
     values = np.linspace(0, 1, 31)
-    palest = values[np.argmax([lightness(accuracy_colours(v)[0]) for v in values])]
+    palest = values[np.argmax([lightness(accuracy_colours(v, CHANCE)[0]) for v in values])]
     assert palest == pytest.approx(CHANCE, abs=0.02)
-    inks = [accuracy_colours(value)[1] for value in (0.0, 1.0, CHANCE)]
+    inks = [accuracy_colours(value, CHANCE)[1] for value in (0.0, 1.0, CHANCE)]
     assert inks[0] == inks[1] == "#ffffff" != inks[2]
     known = KnownStudies((str(REPOSITORY / "tests" / "square_studies.yaml"),))
     assert known.chance("zgo") == CHANCE and known.chance("two-places") == 1 / 4
-    assert accuracy_colours(1 / 4, 1 / 4) == accuracy_colours(CHANCE)
+    assert accuracy_colours(1 / 4, 1 / 4) == accuracy_colours(CHANCE, CHANCE)
     row = {"baseline": "own", "study": "two-places", "target": "corner", "cue": "colour"}
     row |= {"group": "ood", "mean": 0.25, "stderr": 0.1, "n": 2, "expected": 2}
     *_, bar = heat_map(pd.DataFrame([row]), "two-places", "own", known).axes

@@ -152,7 +152,7 @@ def test_other_rules_of_choosing_the_epoch_stand_beside_the_one_as_run(complete,
         .split("\n## ")[0]
     )
     row = next(
-        line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | best on")
+        line for line in section.splitlines() if line.startswith(f"| ZGO | {TRACKED} | oracle |")
     )
     assert "(+20.0)" in row
     untracked = tabulate(

@@ -268,10 +268,10 @@ def test_the_summary_counts_every_cell_once_by_each_of_its_names(papers_own):
     for _, rows in summary.groupby("by"):
         assert (
             rows["cells"].sum() == 864
-            and rows["not_run"].sum() == 96
+            and rows["not run"].sum() == 96
             and rows["differs"].sum() == 0
         )
-        assert rows["agrees"].sum() + rows["cannot_tell"].sum() == 768
+        assert rows["agrees"].sum() + rows["cannot tell"].sum() == 768
     assert set(summary["by"]) == {"overall", "study", "baseline", "factor"}
 
 

@@ -13,7 +13,6 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure as Drawing
 
 from diagvib.foundation.files import whole_file
-from diagvib.results.metrics import CHANCE
 
 INK = "#1f2933"
 MUTED = "#66727f"
@@ -120,7 +119,7 @@ def save_figure(figure: Drawing, path: Path) -> None:
             figure.savefig(temporary, format=kind, metadata=metadata)
 
 
-def accuracy_stops(chance: float = CHANCE) -> list[tuple[float, str]]:
+def accuracy_stops(chance: float) -> list[tuple[float, str]]:
     """The colours of accuracies, fixed from 0 to 1, pale at chance: below it (vermilion) a model
     follows the cue, above it (blue) it recognises the target."""
     above = chance + 0.43 * (1 - chance)
@@ -130,11 +129,11 @@ def accuracy_stops(chance: float = CHANCE) -> list[tuple[float, str]]:
 
 
 @cache
-def accuracy_scale(chance: float = CHANCE) -> LinearSegmentedColormap:
+def accuracy_scale(chance: float) -> LinearSegmentedColormap:
     return LinearSegmentedColormap.from_list("accuracy", accuracy_stops(chance))
 
 
-def accuracy_colours(value: float, chance: float = CHANCE) -> tuple[str, str]:
+def accuracy_colours(value: float, chance: float) -> tuple[str, str]:
     """Fill and text colour (hex) of an accuracy on the scale of this chance."""
     red, green, blue, _ = accuracy_scale(chance)(value)
     dark = 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.45

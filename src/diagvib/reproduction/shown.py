@@ -9,7 +9,6 @@ from diagvib.reproduction.reference import reference_note
 from diagvib.reproduction.verdicts import (
     LEAST_SAMPLES,
     MARGIN,
-    VERDICTS,
     summary_table,
     verdict_sentence,
 )
@@ -54,13 +53,9 @@ def verdict_tables(tables: Mapping[str, pd.DataFrame], known: KnownStudies) -> I
     heads = ["by", "name", "compared", "mean difference", "RMS z", "90 % of honest below", "p"]
     heads += ["statement"]
     yield Table("agreement", "All cells together", heads, rows, section=VERDICT, about=about)
-    columns = [verdict.replace(" ", "_") for verdict in VERDICTS]
-    rows = [
-        [row["by"], row["name"], str(row["cells"]), *(str(row[c]) for c in columns)]
-        for row in summary_table(comparison).to_dict("records")
-    ]
-    heads = ["by", "name", "cells", *VERDICTS]
-    yield Table("summary", "Verdicts", heads, rows, section=VERDICT, about=about)
+    summary = summary_table(comparison)
+    heads, rows = list(summary), summary.astype(str).to_numpy().tolist()
+    yield Table("summary", "Verdicts", heads, rows, [], VERDICT, about, folded=True)
     ran = comparison[comparison["n"] > 0]
     title = f"Cell by cell: {len(ran)} cells of the paper's {len(comparison)}"
     heads = ["table", "study", "baseline", "factor", "metric", "ours", "paper", "difference"]

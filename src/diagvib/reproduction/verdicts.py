@@ -72,17 +72,8 @@ def comparison_table(
     rows["difference"] = rows["ours"] - rows["paper_mean"]
     rows["uncertainty"] = _uncertainty(rows)
     judged = judge_runs(frame, [None] * len(frame), settings) if judged is None else judged
-    told = [
-        _tell(*cell)
-        for cell in zip(
-            _obstacles(rows, frame, judged),
-            rows["n"],
-            rows["difference"],
-            rows["uncertainty"],
-            rows["expected"],
-            strict=True,
-        )
-    ]
+    numbers = (rows[name] for name in ("n", "difference", "uncertainty", "expected"))
+    told = [_tell(*cell) for cell in zip(_obstacles(rows, frame, judged), *numbers, strict=True)]
     rows["verdict"], rows["reason"] = zip(*told, strict=True)
     rows["mentions"] = [
         "; ".join(
@@ -173,30 +164,13 @@ def summary_table(comparison: pd.DataFrame) -> pd.DataFrame:
     """How many cells have which verdict, overall and by study, baseline and factor: by, name,
     cells, a column each."""
     rows = []
-    for by, column in (
-        ("overall", None),
-        ("study", "study"),
-        ("baseline", "baseline"),
-        ("factor", "target"),
-    ):
+    names = {"overall": None, "study": "study", "baseline": "baseline", "factor": "target"}
+    for by, column in names.items():
         groups = comparison.groupby(column, sort=False) if column else [("all", comparison)]
         for name, cells in groups:
             counts = cells["verdict"].value_counts()
-            rows.append(
-                {
-                    "by": by,
-                    "name": name,
-                    "cells": len(cells),
-                    **{
-                        verdict.replace(" ", "_"): int(counts.get(verdict, 0))
-                        for verdict in VERDICTS
-                    },
-                }
-            )
-    return pd.DataFrame(
-        rows if len(comparison) else [],
-        columns=["by", "name", "cells", *(verdict.replace(" ", "_") for verdict in VERDICTS)],
-    )
+            rows.append((by, name, len(cells), *(counts.get(one, 0) for one in VERDICTS)))
+    return pd.DataFrame(rows, columns=["by", "name", "cells", *VERDICTS])
 
 
 def verdict_sentence(comparison: pd.DataFrame) -> str:

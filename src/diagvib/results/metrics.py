@@ -9,7 +9,6 @@ import pandas as pd
 from diagvib.training.accuracy import mean_per_class_accuracy, per_class_accuracy
 
 __all__ = [
-    "CHANCE",
     "Estimate",
     "accuracy_array",
     "estimate",
@@ -19,12 +18,6 @@ __all__ = [
     "paired_change",
     "per_class_accuracy",
 ]
-
-# Chance level: guessing among the three trained classes gives 1/3 on average in every test group,
-# since the mean over the classes present does not depend on their frequencies (in CGO-1 and CGO-2
-# they are not equally frequent in `ood`, and in CHGO there is one class only). Always predicting
-# one class gives 1/3 where all three occur; in CHGO 0 or 1.
-CHANCE = 1 / 3
 
 
 class Estimate(float):

@@ -31,14 +31,6 @@ from diagvib.training.selection_rules import LAST, ORACLE, RULES, TESTED, kept_e
 AS_RUN = "as_run"  # by the baseline's own rule, whichever it is
 # The rules for studies judged by `shortcut`.
 PLAIN = ["val_loss", "val_accuracy", LAST, ORACLE]
-_NAMES = {
-    "val_loss": "lowest validation loss",
-    "val_accuracy": "highest validation accuracy",
-    LAST: "last epoch",
-    ORACLE: "best on the test group itself, an oracle",
-    "val_worst_group": "best worst group",
-    "val_environment_accuracy": "highest training-domain accuracy",
-}
 COLUMNS = ["over", "rule", *KEYS, "metric", *NUMBERS, "change", "trial"]
 TITLE = "Accuracy under each selection rule"
 ABOUT = [
@@ -212,4 +204,4 @@ def rule_name(rule: str, selection: str) -> str:
     if rule == AS_RUN:
         return f"{rule_name(selection, selection)}, as run"
     rule, _, cue = rule.partition("_cue_")
-    return _NAMES.get(rule, rule) + (f" by cue {cue}" if cue else "")
+    return RULES.get(rule, rule) + (f" by cue {cue}" if cue else "")
