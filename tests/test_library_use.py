@@ -281,7 +281,7 @@ def test_old_code_of_a_scene_does_not_prepare_data_for_the_new(tmp_path, monkeyp
     (tmp_path / "edited_squares.py").write_text(text.replace("(200, 40, 40)", "(0, 0, 0)"))
     with pytest.raises(
         DiagvibError,
-        match="^scene edited_squares:Squares: its code, or diagvib's, has changed since",
+        match="^scene Squares: its code, or diagvib's, has changed since",
     ):
         load("two-cues", "colour-corner-extent", **arguments)
     assert len(list(tmp_path.glob("cache/embedded/*"))) == 1
