@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -496,8 +495,3 @@ def baselines_schema() -> dict:
         *({"$ref": f"#/$defs/method_{name}"} for name in [*METHODS, "own"]),
     ]
     return schema
-
-
-if __name__ == "__main__":
-    schemas = import_module("diagvib.settings.schemas")
-    print(schemas.schema_texts()["baselines.schema.yaml"], end="")
