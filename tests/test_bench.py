@@ -68,7 +68,7 @@ def test_training_is_measured_as_the_plan_reads_it(one_process, tmp_path):
     assert rows[0]["later_run_seconds"] == pytest.approx(
         30 * (43_740 / speed + 8_748 / test) + 20_000 / test, rel=0.01
     )
-    assert rates.best("train small_cnn", batch_size=8)["batch_size"] == 8
+    assert rates.best("train small_cnn", batch_size=8).batch_size == 8
 
 
 def test_phases_and_random_weights_are_named(one_process, tmp_path):
