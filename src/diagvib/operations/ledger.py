@@ -124,7 +124,7 @@ def _also_for_git(config: Configuration) -> str:
 
 def configured_root() -> str:
     """The root of config/config.yaml in the current folder; `.` where there is no such file."""
-    return load_config(CONFIG)["root"] if CONFIG.exists() else "."
+    return load_config(CONFIG).root if CONFIG.exists() else "."
 
 
 def _is_here(root: str) -> bool:
