@@ -29,7 +29,7 @@ def root(mirror, tmp_path_factory):
         *FEWER,
         cores=os.cpu_count(),
     )
-    return folder / load_config(definition_path("ci.yaml"))["root"]
+    return folder / load_config(definition_path("ci.yaml")).root
 
 
 @pytest.fixture(scope="module")
