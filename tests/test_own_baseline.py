@@ -129,8 +129,11 @@ def test_nothing_is_done_twice(folder):
 
 def test_forced_is_forced_and_touched_only_touched(folder):
     log = folder / "toy/logs/train/tiny/zgo/hue-shape.log"
-    mark = folder / "toy/results/runs/tiny/zgo/hue-shape/0/run.json"
-    target = ("--forcerun", "train", "--", str(mark.relative_to(folder)))
+    made = "toy/results/runs/tiny/zgo/hue-shape"
+    mark, target = (
+        folder / made / "0/run.json",
+        ("--forcerun", "train", "--", f"{made}/sha256.json"),
+    )
     for arguments, forced in ((("--touch", *target), False), (target, True)):
         before = mark.read_bytes()
         run(folder, *arguments)
