@@ -244,6 +244,12 @@ def test_every_plug_in_depends_on_its_own_files():
         assert known in prepared
 
 
+def test_digits_do_not_depend_on_the_code_of_photos():
+    files = code_of([*load_scene("digits").entries, *imported_in("diagvib.stages", "draw")]).files
+    assert "diagvib.scenes.digits.scene" in files
+    assert not [name for name in files if name.startswith(("diagvib.scenes.photos", "config/"))]
+
+
 def imported_by(module: str) -> list[str]:
     return [
         f"diagvib.{name}"

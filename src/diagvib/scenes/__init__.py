@@ -8,13 +8,15 @@ from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path
 from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import validated
-from diagvib.scenes.photos.definition import Factors
+from diagvib.scenes.names import Factors
 from diagvib.scenes.scene import RESERVED, Scene
 
 SCENES = {
     "digits": "diagvib.scenes.digits.scene:Digits",
     "cars": "diagvib.scenes.cars.scene:Cars",
 }
+# A name, as those above: no scene's code depends on that of another.
+_PHOTOS = "diagvib.scenes.photos.scene:photo_scene"
 
 
 def known_scenes() -> list[str]:
@@ -33,9 +35,7 @@ def load_scene(name: str) -> Scene:
         raise unknown_name(
             "scene", name, [*known_scenes(), "package.module:Class", "path/to/photos.yaml"]
         )
-    from diagvib.scenes.photos.scene import photo_scene  # here, since it imports pandas
-
-    return photo_scene(path)
+    return imported(_PHOTOS, "scene")(path)
 
 
 @cache

@@ -8,20 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from diagvib.foundation.validation import Misplaced, Strict, text_like, unique
-from diagvib.scenes.scene import RESERVED
+from diagvib.foundation.validation import Misplaced, Strict
+from diagvib.scenes.names import Classes, FactorName
 from diagvib.scenes.shapes import PATTERNS, SHAPES
 
-# Further columns of a list of photos.
-COLUMNS = ("path", "sha256", "split", "unit", "lot", "photo")
-_TAKEN = (*RESERVED, *COLUMNS)
-
-FactorName = text_like(
-    rf"(?!(?:{'|'.join(_TAKEN)})$)[A-Za-z_]\w*",
-    f"a factor is one word, but not {', '.join(_TAKEN)}",
-)
-Classes = unique(Annotated[str, Field(min_length=1)], least=2)
-Factors = dict[FactorName, Classes]
 _Value = str | int | float | bool
 _Values = _Value | Annotated[list[_Value], Field(min_length=1)]
 
