@@ -38,11 +38,8 @@ def stage_code(
     entries = [entry for name in chosen for entry in load_scene(name).entries]
     if baseline:
         job = stage_settings(config, stage, study, baseline)
-        if stage == "encode":
-            model = {**job.plain()["encoder"]["model"], "frozen": False}
-            settings = {"model": model, "method": {"name": "erm"}}
-        else:
-            settings = job.settings
+        encoding = stage == "encode"
+        settings = code_digest.of_encoder(job.plain()["encoder"]) if encoding else job.settings
         entries += code_digest.baseline_entries(settings)
     # A job for one study has the study's definition in its settings.
     if stage in ("tabulate", "plot"):

@@ -45,10 +45,10 @@ class Scaling:
         return cls(tuple(s / n for s in sums), tuple(value or 1.0 for value in std))
 
 
-# Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights
-# were trained.
 # Features of a frozen network are used as they are.
 UNSCALED = Scaling((0.0,), (1.0,))
+# Statistics of ImageNet's training images, for pixels in 0..255, with which torchvision's weights
+# were trained.
 IMAGENET = Scaling((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255))
 
 

@@ -50,6 +50,12 @@ def baseline_entries(settings: dict) -> list[str | Path]:
     return [*(where.partition(":")[0] for where in wheres), *depends]
 
 
+def of_encoder(encoder: dict) -> dict:
+    """An encoder's settings as those of a baseline, for the functions here: its network counts as
+    code, and no method beyond ERM."""
+    return {"model": {**encoder["model"], "frozen": False}, "method": {"name": "erm"}}
+
+
 def package_versions(settings: dict) -> dict[str, str]:
     """The versions of Python, of this package, and of the installed packages that training always
     uses or that the code of a baseline imports."""

@@ -29,7 +29,7 @@ from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
 from diagvib.studies.study import SPLITS
 from diagvib.training.batches import IMAGENET, Scaling
-from diagvib.training.code_digest import code_digest, package_versions
+from diagvib.training.code_digest import code_digest, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
 
 # Images per pass through the network, always as many, so that features do not depend on where a
@@ -93,8 +93,7 @@ def load_network(encoding: Encoding, datasets: Datasets) -> Network:
 
 def made_from(encoding: Encoding, network: Network) -> dict:
     """What decides features besides the images, as their metadata say it."""
-    model = {**encoding.settings["model"], "frozen": False}
-    settings = {"model": model, "method": {"name": "erm"}}
+    settings = of_encoder(encoding.settings)
     return {
         **encoding.settings,
         "weights": state_digest(network.body),
