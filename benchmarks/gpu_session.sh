@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a machine with a GPU should measure, from the repository's root, in parts that each end within ten minutes:
 #   benchmarks/gpu_session.sh checks    the renderer's golden contract on CUDA, and the tests that need a GPU
-#   benchmarks/gpu_session.sh fullrun   resnet18: rates with and without CUDA graphs, two whole runs, at two batch sizes
+#   benchmarks/gpu_session.sh fullrun   resnet18: rates and two whole runs, at two batch sizes
 #   benchmarks/gpu_session.sh train     the rates of all baselines
 #   benchmarks/gpu_session.sh grid      resnet18 on ZSO, then ZGO, as far as the time goes; called again, it continues
 # Needs what the package needs, Snakemake excepted; `grid` also prepared sources in $ROOT/data/prepared, or $MIRROR.

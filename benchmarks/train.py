@@ -39,7 +39,6 @@ from diagvib.settings.grid import make_run
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_studies
 from diagvib.training.batches import Batches
-from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.prediction import predict
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
@@ -65,7 +64,6 @@ class Task:
     device: str
     images: int
     precision: str
-    cuda_graphs: bool
     begun: float = 0.0
 
     def protocol(self, epochs: int) -> Protocol:
@@ -92,24 +90,20 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder for the JSON result.")] = RESULTS,
 ) -> None:
     """Time training and prediction of baselines: on a CPU with one process and with one per core,
-    whose images are added up; on CUDA with and without graphs."""
+    whose images are added up."""
     resolved = resolve_device(device)
     images = images or _IMAGES[resolved.type]
-    variants = (
-        [(1, True), (1, False)]
-        if resolved.type == "cuda"
-        else [(count, False) for count in sorted({1, machine()["cores"]})]
-    )
+    variants = [1] if resolved.type == "cuda" else sorted({1, machine()["cores"]})
     rows: list[dict] = []
     with TemporaryDirectory() as folder:
         for name in baselines or _configured():
             given = _settings(name, Path(folder))
             for size in batch_size or [given["batch_size"]]:
-                for processes, graphs in variants:
+                for processes in variants:
                     task = Task(
-                        name, given | {"batch_size": size}, resolved.type, images, precision, graphs
+                        name, given | {"batch_size": size}, resolved.type, images, precision
                     )
-                    full = full_run and variants[0] == (processes, graphs)
+                    full = full_run and variants[0] == processes
                     rows += _measure(task, processes, Path(folder) if full else None)
             # After every baseline: a long measurement that is stopped keeps what it has.
             save_result("train", resolved.type, rows, out)
@@ -155,7 +149,6 @@ def _measure(task: Task, processes: int, folder: Path | None) -> list[dict]:
         "batch_size": task.settings["batch_size"],
         "processes": processes,
         "precision": parts[0]["precision"],
-        "cuda_graphs": task.cuda_graphs,
         "startup_seconds": max(part["startup"] for part in parts),
         "peak_memory_mib": max(part["memory"] for part in parts),
         "gpu_utilisation": parts[0]["utilisation"],
@@ -232,8 +225,7 @@ def _speed(task: Task) -> dict:
 
     def fit() -> tuple[Method, Fitted]:
         method = make_baseline(task.settings, _CLASSES, PAPER_SIZE, 0)
-        trainer = Trainer(method, data, held_out, run, protocol)
-        return method, trainer.fit(graphs=cuda_graphs(device, task.cuda_graphs))
+        return method, Trainer(method, data, held_out, run, protocol).fit()
 
     fit()
     first = time.time() - task.begun - making
@@ -263,8 +255,7 @@ def _epoch_seconds(fitted: Fitted, images: int) -> dict[str, float]:
 
 
 def _peak_memory(device: torch.device) -> int:
-    """Bytes: on CUDA those that torch held there, including recorded steps; otherwise the
-    process's."""
+    """Bytes: on CUDA those that torch held there; otherwise the process's."""
     return (
         torch.cuda.max_memory_reserved()
         if device.type == "cuda"
@@ -333,13 +324,7 @@ def _write_datasets(folder: Path) -> None:
 
 def _train_full_runs(task: Task, images: Path, out: Path, epochs: int) -> dict:
     device = resolve_device(task.device)
-    job = Job(
-        task.settings,
-        task.protocol(epochs),
-        device,
-        ImageFiles(images),
-        cuda_graphs=task.cuda_graphs,
-    )
+    job = Job(task.settings, task.protocol(epochs), device, ImageFiles(images))
     with gpu_use(device) as use:
         train_runs(
             job,
@@ -360,7 +345,6 @@ def _print_table(rows: list[dict]) -> None:
         "what",
         "batch",
         "processes",
-        "graphs",
         "images/s",
         "start-up s",
         "run s",
@@ -374,7 +358,6 @@ def _print_table(rows: list[dict]) -> None:
             row["what"],
             str(row["batch_size"]),
             str(row["processes"]),
-            "yes" if row["cuda_graphs"] else "no",
             f"{row['images_per_second']:,.0f}",
             f"{row['startup_seconds']:.1f}",
             f"{about}{row['full_run_seconds']:,.0f}",

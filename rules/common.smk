@@ -13,11 +13,11 @@ from diagvib.settings.jobs import stage_settings
 from diagvib.settings.tuning import tuned_baselines, tuning_bindings
 
 # Where a job runs and where its sources come from does not affect its result: commands use them, but a change reruns no job.
-# The same holds for TensorBoard files, which are not part of the result, and CUDA graphs, which only change the speed.
+# The same holds for TensorBoard files, which are not part of the result.
 ROOT, DEVICE, LAYOUT, LOGS = CONFIG.root, CONFIG.device, Layout(Path(CONFIG.root)), Path(CONFIG.root) / "logs"
 MIRROR = f"--mirror {shlex.quote(CONFIG.mirror)}" if CONFIG.mirror else ""
 SWITCHES = " ".join(["--keep-weights" if CONFIG.keep_weights else "--no-keep-weights",
-                     *["--tensorboard"] * CONFIG.tensorboard, *["--no-cuda-graphs"] * (not CONFIG.cuda_graphs)])
+                     *["--tensorboard"] * CONFIG.tensorboard])
 GPU_SHARE = 100 if likely_gpu(DEVICE) else 0
 TUNING_STUDY = CONFIG.tuning.study
 SCENES = {folder_name(name): name for name in [*scenes(CONFIG), study_of(CONFIG, TUNING_STUDY).scene]}

@@ -46,7 +46,6 @@ tuning: {study: zso, batch_sizes: [32], learning_rates: [1.0e-3], factors: [hue]
 device: cpu
 keep_weights: false
 tensorboard: false
-cuda_graphs: true
 """
 RUN = "results/runs/small_cnn/zgo/hue-shape/0/predictions.parquet"
 # Which configuration keys decide what jobs there are, beside those that each job is given.

@@ -1,8 +1,4 @@
-"""More images than fit into memory: the same bytes from disk, and batches fetched while others are
-used."""
-
-import threading
-import time
+"""More images than fit into memory: the same bytes from disk."""
 
 import pytest
 import torch
@@ -12,7 +8,6 @@ from diagvib.images import memory
 from diagvib.images.datasets import ImageFiles
 from diagvib.images.files import read_images
 from diagvib.images.memory import room
-from diagvib.images.prefetch import in_advance
 from diagvib.training.batches import Batches
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
@@ -70,30 +65,3 @@ def test_trainings_from_memory_and_from_the_disk_are_the_same(images, tmp_path, 
         assert (tmp_path / "memory/0" / name).read_bytes() == (
             tmp_path / "disk/0" / name
         ).read_bytes()
-
-
-def test_work_is_done_in_advance_in_order_and_not_too_far():
-    started, most = [], 2
-
-    def work(n: int) -> int:
-        started.append(n)
-        return n * n
-
-    for n, square in in_advance(work, range(9), most):
-        assert square == n * n and len(started) <= n + 1 + most
-    assert started == list(range(9))
-
-
-def test_an_error_of_the_thread_reaches_the_one_who_asks_and_nothing_is_left_running():
-    def work(n: int) -> float:
-        return 1 / (2 - n)
-
-    found, threads = [], threading.active_count()
-    with pytest.raises(ZeroDivisionError):
-        for n, _ in in_advance(work, range(50)):
-            found.append(n)
-    assert found == [0, 1]
-    ahead = in_advance(lambda n: time.sleep(0.01), range(50))
-    next(ahead)
-    ahead.close()
-    assert threading.active_count() == threads

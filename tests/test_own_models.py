@@ -15,7 +15,6 @@ from diagvib.training.batches import Batches
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.protocol import epoch_seed
 from diagvib.training.trainer import Trainer
-from recorded_operations import RecordedOperations
 from synthetic_images import SIZE, separable
 from synthetic_methods import settings_of
 from test_trainer import CPU, PROTOCOL, RUN
@@ -107,16 +106,6 @@ def test_logits_and_training_are_those_of_plain_torch(data, kind):
         optimiser.step()
     batch = next(val.in_order())
     assert torch.equal(method.eval().predict(batch), net.eval()(batch.inputs))
-
-
-def test_training_may_be_recorded(data):
-    def trained(graphs):
-        method = method_of("dropout")
-        Trainer(method, *data, RUN, PROTOCOL).fit(graphs=graphs)
-        return [value.tolist() for value in method.state_dict().values()]
-
-    graphs = RecordedOperations()
-    assert trained(graphs) == trained(None) and sum(graphs.repetitions)
 
 
 def test_features_are_what_the_last_linear_layer_reads(data):

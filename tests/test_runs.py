@@ -8,7 +8,6 @@ import sys
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 import torch
@@ -17,15 +16,12 @@ from diagvib.foundation.devices import resolve_device
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json, read_metadata, read_table
 from diagvib.images.datasets import ImageFiles
-from diagvib.images.prefetch import ReadAhead
 from diagvib.settings.baselines import complete, load_settings
 from diagvib.settings.grid import make_run
 from diagvib.training import run as runs
-from diagvib.training.cuda_graphs import WARM_UP
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Folders, Job, train_runs
 from diagvib.training.trainer import Trainer
-from recorded_operations import RecordedOperations
 from synthetic_images import write_dataset
 
 SETTINGS = {**load_settings("small_cnn"), "batch_size": 16}
@@ -250,7 +246,7 @@ def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
     monkeypatch.setattr(Trainer, "fit", fail)
     with pytest.raises(RuntimeError, match="no power"):
         train(root, "runs", training={**TRAINING, "seed": 2})
-    assert not list(out.rglob("run.json"))
+    assert not (out / "0/run.json").exists()
 
 
 def test_killed_job_continues_to_the_same_bytes(root):
@@ -290,7 +286,7 @@ def test_killed_job_continues_to_the_same_bytes(root):
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == ["0.pt", "1.pt"]
+    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == ["1.pt"]
     assert not (root / "runs" / "1").exists()
 
     trained = []
@@ -369,40 +365,6 @@ def test_too_little_gpu_memory(root, monkeypatch, error, place):
         r"batch_size of small_cnn \(now",
     ):
         train(root, "runs")
-
-
-def test_recorded_steps_and_reading_ahead_change_nothing(root, monkeypatch):
-    """As on a GPU, on the CPU; every run has its own recording."""
-    plain, recordings = contents(train(root, "plain")), []
-
-    def recorded(device, wanted):
-        recordings.append(RecordedOperations())
-        return recordings[-1]
-
-    monkeypatch.setattr(runs, "cuda_graphs", recorded)
-    monkeypatch.setattr(
-        runs, "_read_ahead", lambda datasets, samples, device: ReadAhead(datasets, samples)
-    )
-    assert contents(train(root, "recorded")) == plain
-    assert [one.repetitions for one in recordings] == 2 * [[3 * 3 - WARM_UP]]
-
-
-def test_reading_ahead_keeps_the_order_and_one_sample_in_memory(root):
-    class Noting(ImageFiles):
-        loaded: ClassVar[list] = []
-
-        def load(self, sample, split):
-            self.loaded.append((sample, split))
-            return super().load(sample, split)
-
-    order = [(sample, split) for sample in (1, 0) for split in ("train", "val", "test")]
-    with ReadAhead(Noting(root / "images"), [1, 0]) as ahead:
-        for number, (sample, split) in enumerate(order):
-            images = ahead.load(sample, split)
-            assert (images.metadata["sample"], images.metadata["split"]) == (sample, split)
-            assert len(Noting.loaded) <= number + 1 + 3
-        assert ahead.load(0, "test").metadata["split"] == "test", "once more, out of turn"
-    assert Noting.loaded == [*order, (0, "test")]
 
 
 def scalars(folder):

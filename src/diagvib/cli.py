@@ -239,12 +239,6 @@ def train(
         bool | None,
         typer.Option(help="Also write curves to logs/tensorboard; default: the configuration's."),
     ] = None,
-    cuda_graphs: Annotated[
-        bool | None,
-        typer.Option(
-            help="Record training steps as CUDA graphs, for speed; default: the configuration's."
-        ),
-    ] = None,
 ) -> None:
     """Train and test a baseline on a study and binding. Covers all dataset samples."""
     job = stage.job(study=study, baseline=baseline)
@@ -258,7 +252,6 @@ def train(
         stage.key("device", device, "auto"),
         stage.key("keep_weights", keep_weights, False),
         stage.key("tensorboard", tensorboard, False),
-        stage.key("cuda_graphs", cuda_graphs, True),
         stage.mirror(mirror),
     )
 

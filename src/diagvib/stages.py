@@ -177,7 +177,6 @@ def train(
     device: str,
     keep_weights: bool = False,
     tensorboard: bool = False,
-    cuda_graphs: bool = True,
     mirror: Path | None = None,
 ) -> None:
     """Make the runs of a (baseline, study, binding), one per dataset sample or seed; then
@@ -194,7 +193,6 @@ def train(
         chosen,
         _datasets(layout, job, study, binding, chosen),
         keep_weights,
-        cuda_graphs,
         layout.prepared(job.scene),
         mirror and mirror / "weights",
     )

@@ -28,8 +28,7 @@ class Coral(ByEnvironment):
         return self.options.gamma * (torch.stack(distances) * torch.stack(both)).mean()
 
     def compared(self, batch: Batch) -> Tensor:
-        """The sets of images whose features should be alike: float[sets, B], 1 or 0, of a fixed
-        shape, so that a step can be recorded."""
+        """The sets of images whose features should be alike: float[sets, B], 1 or 0."""
         return (
             batch.environment
             == torch.arange(len(self.sets), device=batch.environment.device)[:, None]

@@ -69,9 +69,7 @@ def part_means(
     probabilities: Tensor, part: Tensor, labels: Tensor, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """p+ and p-, float[classes], from probabilities [B, classes] and s [B]; and membership
-    float[classes, B].
-
-    Of a fixed shape, whatever classes are in the batch, so that a step can be recorded.
+    float[classes, B], of all classes, so that no step waits for which of them are in the batch.
     """
     member = (labels == torch.arange(probabilities.shape[1], device=labels.device)[:, None]).float()
     p = of_label(probabilities, labels)

@@ -141,9 +141,6 @@ class Configuration(Experiment):
     tensorboard: bool = Field(
         description="every run also writes its curves to logs/tensorboard; changing this reruns nothing"
     )
-    cuda_graphs: bool = Field(
-        description="on a GPU, training steps are recorded as CUDA graphs, for speed; changing this reruns nothing"
-    )
 
 
 class ResolvedConfiguration(Configuration):

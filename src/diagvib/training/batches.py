@@ -1,13 +1,12 @@
 """Images on the training device: z-scored and cut into batches there."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from diagvib.images.prefetch import in_advance
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
 from diagvib.training.augmentation import Augmentation
 
@@ -72,7 +71,7 @@ class Annotations:
 
 class Batches:
     """The images of one split as batches on the device. The bytes are there too, unless its memory
-    is too small."""
+    is too small; then each batch is copied to it."""
 
     def __init__(
         self,
@@ -100,17 +99,12 @@ class Batches:
         )
         followed = self.annotations.followed
         self.followed = None if followed is None else followed.to(device)
-        self._index, self._fetched = torch.arange(n, device=device), None
+        self._index = torch.arange(n, device=device)
         self.scaling = UNSCALED if pixels.ndim == 2 else scaling or Scaling.measured(self.pixels)
         self._mean, self._factor = self._operands()
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def resident(self) -> bool:
-        """Whether the images are on the device."""
-        return self.pixels.device.type == self.device.type
 
     def training_data(self) -> TrainingData:
         """What a method may know about these images."""
@@ -132,50 +126,15 @@ class Batches:
     def batch(self, index: Tensor) -> Batch:
         """The images of these indices, int64[B], for training; the inputs are channels-last in
         memory."""
-        if self.resident:
-            index = index.to(self.pixels.device)
-            return self._batch(self.augment(self.pixels[index]), index)
-        fetched = (
-            self._fetched[1] if self._fetched and self._fetched[0] is index else self._fetch(index)
-        )
-        # The device fetches from pinned memory, which torch keeps until it is copied, while the
-        # host continues.
-        pixels, index = (tensor.to(self.device, non_blocking=True) for tensor in fetched)
-        return self._batch(self.augment(pixels), index)
-
-    def ahead(self, batches: Sequence[Tensor]) -> Iterator[Tensor]:
-        """The indices of each batch, int64[B], to be passed to `batch`; if the images are
-        not on the device, a thread fetches those of the next batches in the meantime, from memory
-        or from disk."""
-        # All at once: only the last may have fewer images.
-        batches = torch.cat(tuple(batches)).to(self.pixels.device).split(len(batches[0]))
-        if self.resident:
-            yield from batches
-            return
-        for index, fetched in in_advance(self._fetch, batches):
-            self._fetched = index, fetched
-            yield index
-        self._fetched = None
-
-    def _fetch(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """The pixels of these images, and the indices, in pinned memory."""
-        index = index.to(self.pixels.device)
-        pixels = torch.empty(
-            len(index), *self.pixels.shape[1:], dtype=self.pixels.dtype, pin_memory=True
-        )
-        return torch.index_select(self.pixels, 0, index, out=pixels), index.pin_memory()
+        pixels = self.pixels[index.to(self.pixels.device)].to(self.device)
+        return self._batch(self.augment(pixels), index.to(self.device))
 
     def in_order(self) -> Iterator[Batch]:
         """Every image once, in order; the last batch may be smaller."""
         size = _EVALUATION_BATCH_CPU if self.device.type == "cpu" else _EVALUATION_BATCH
         for start in range(0, len(self), size):
             at = slice(start, start + size)
-            pixels = (
-                self.pixels[at]
-                if self.resident
-                else self.pixels[at].pin_memory().to(self.device, non_blocking=True)
-            )
-            yield self._batch(pixels, at)
+            yield self._batch(self.pixels[at].to(self.device), at)
 
     def _batch(self, pixels: Tensor, index: Tensor | slice) -> Batch:
         """A batch from images on the device, and their indices: int64[B] there, or a slice."""

@@ -4,9 +4,6 @@ import hashlib
 import json
 import sys
 import zipfile
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,50 +57,6 @@ def save_tensors(path: Path, value: object) -> None:
     # If torch opens a path itself, its error says that the position is unexpected, and not why.
     with whole_file(path) as temporary, temporary.open("wb") as file:
         torch.save(value, file)
-
-
-class Checkpoints:
-    """Writes the checkpoints of a run one after another; with `aside`, in a thread, from a copy on
-    the host.
-
-    With `aside`, an epoch is on disk at most one epoch later, and a GPU continues in the meantime.
-    None: nothing is written.
-    """
-
-    def __init__(self, checkpoint: Checkpoint | None, aside: bool):
-        self._checkpoint = checkpoint
-        self._thread = ThreadPoolExecutor(1, "checkpoint") if checkpoint and aside else None
-        self._writing: Future | None = None
-
-    def write(self, state: dict) -> None:
-        if self._thread:
-            self._wait()
-            self._writing = self._thread.submit(self._checkpoint.write, _on_host(state))
-        elif self._checkpoint:
-            self._checkpoint.write(state)
-
-    def _wait(self) -> None:
-        if self._writing:
-            self._writing.result()
-
-    @contextmanager
-    def finished(self) -> Iterator["Checkpoints"]:
-        """The block ends when everything is written, or raises what prevented it."""
-        try:
-            yield self
-            self._wait()
-        finally:
-            if self._thread:
-                self._thread.shutdown()
-
-
-def _on_host(value):
-    """A copy of nested dictionaries and lists with every tensor on the CPU."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: _on_host(item) for key, item in value.items()}
-    return [_on_host(item) for item in value] if isinstance(value, list) else value
 
 
 def digest(content: dict) -> str:

@@ -5,7 +5,6 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,9 +15,8 @@ import torch
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.counterfactuals import SceneCounterfactuals
-from diagvib.images.datasets import Datasets, ImageFiles
+from diagvib.images.datasets import Datasets
 from diagvib.images.files import Images
-from diagvib.images.prefetch import ReadAhead
 from diagvib.methods.method import Method
 from diagvib.methods.registry import declaration, make_baseline
 from diagvib.models.weights import located
@@ -31,7 +29,6 @@ from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
 from diagvib.training.checkpoints import Checkpoint, digest, save_tensors
 from diagvib.training.code_digest import code_digest, git_state, package_versions
-from diagvib.training.cuda_graphs import cuda_graphs
 from diagvib.training.finished_runs import (
     LAST,
     digest_of_images,
@@ -71,17 +68,15 @@ class Folders:
 class Job:
     """How all runs of one call are trained. settings: the baseline's, as `load_settings` gives
     them. datasets: the source of the images. keep_weights: also store the selected weights with
-    each run, as a state dict. cuda_graphs: whether a GPU's steps are recorded, for speed. prepared:
-    the scene's prepared sources, for methods that render. weights: a folder that may contain
-    published weights. code, versions: digest of the code that trains them, and the versions of
-    packages, both found when training starts."""
+    each run, as a state dict. prepared: the scene's prepared sources, for methods that render.
+    weights: a folder that may contain published weights. code, versions: digest of the code that
+    trains them, and the versions of packages, both found when training starts."""
 
     settings: dict
     protocol: Protocol
     device: torch.device
     datasets: Datasets
     keep_weights: bool = False
-    cuda_graphs: bool = True
     prepared: Path | None = None
     weights: Path | None = None
     code: str = ""
@@ -99,40 +94,23 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     if folders.curves:
         summary_writer()
     metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
-    checkpoints, waiting = [], []
-    with _read_ahead(job.datasets, [run.dataset for run in runs], job.device) as source:
-        job = replace(job, datasets=source, versions=package_versions(job.settings))
-        job = replace(job, code=code_of_job(job, runs[0]))
-        for run, made_from in zip(runs, metadata, strict=True):
-            own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-            folder = folders.runs / str(run.sample)
-            asked = what_makes_it(job, run, made_from)
-            path = folders.checkpoints / f"{run.sample}.pt"
-            checkpoints.append(checkpoint_of(own, asked, path))
-            if is_finished(folder, asked, job.keep_weights):
-                print(
-                    f"{run.name}: kept, because it was made with the same settings, images and code"
-                    + other_versions(folder, job.versions)
-                )
-                continue
+    job = replace(job, versions=package_versions(job.settings))
+    job = replace(job, code=code_of_job(job, runs[0]))
+    for run, made_from in zip(runs, metadata, strict=True):
+        own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
+        folder, asked = folders.runs / str(run.sample), what_makes_it(job, run, made_from)
+        checkpoint = checkpoint_of(own, asked, folders.checkpoints / f"{run.sample}.pt")
+        if is_finished(folder, asked, job.keep_weights):
+            print(
+                f"{run.name}: kept, because it was made with the same settings, images and code"
+                + other_versions(folder, job.versions)
+            )
+        else:
             # A run that is trained again does not exist until it is complete.
             (folder / LAST).unlink(missing_ok=True)
-            waiting.append((own, run, folders, checkpoints[-1], asked))
-        for task in waiting:
-            with enough_memory(task[1], job.settings["batch_size"]):
-                _train_run(*task)
-    for checkpoint in checkpoints:
+            with enough_memory(run, job.settings["batch_size"]):
+                _train_run(own, run, folders, checkpoint, asked)
         checkpoint.remove()
-
-
-def _read_ahead(
-    datasets: Datasets, samples: Sequence[int], device: torch.device
-) -> AbstractContextManager[Datasets]:
-    # Reading takes a thousandth of a CPU's training time; there a thread would only take a core and
-    # memory from it.
-    if device.type == "cuda" and isinstance(datasets, ImageFiles):
-        return ReadAhead(datasets, samples)
-    return nullcontext(datasets)
 
 
 def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
@@ -263,7 +241,7 @@ def fit(
         )
     with training_callback(name, curves) as callback:
         fitted = Trainer(method, train, data.val, run, job.protocol).fit(
-            checkpoint, callback, data.tracker, cuda_graphs(job.device, job.cuda_graphs)
+            checkpoint, callback, data.tracker
         )
     return method, fitted
 

@@ -7,7 +7,7 @@ It names no method: methods differ in the hooks of `methods.method.Method` that 
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -19,8 +19,7 @@ from diagvib.methods.method import Method, Phase, Sampling
 from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
-from diagvib.training.checkpoints import Checkpoint, Checkpoints
-from diagvib.training.cuda_graphs import CudaGraphs, RecordedStep, say_no_graph
+from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.epochs import check_sampling, epoch_batches, epoch_shape
 from diagvib.training.optimisers import forget_where, make_optimiser
 from diagvib.training.protocol import Protocol, autocast, deterministic, epoch_seed
@@ -111,30 +110,22 @@ class Trainer:
         checkpoint: Checkpoint | None = None,
         callback: Callback | None = None,
         tracker: Tracker | None = None,
-        graphs: CudaGraphs | None = None,
     ) -> Fitted:
         """Train phase by phase, and leave the method with the weights selected in the last one.
 
         Continues from `checkpoint` if that contains a state. tracker: adds to the rows of the
-        history. graphs: records the steps, which changes how fast they start, not what they
-        compute. DiagvibError, beginning with the run's name, if the data lack what the method or
+        history. DiagvibError, beginning with the run's name, if the data lack what the method or
         the selection needs, or are fewer than a batch; Diverged if the loss is no longer
         a number.
         """
-        self.callback, self.tracker, self.graphs = callback or Callback(), tracker, graphs
-        with (
-            _named(self.run),
-            deterministic(self.device, self.protocol.threads),
-            graphs.running() if graphs else nullcontext(),
-            Checkpoints(
-                checkpoint, aside=self.device.type == "cuda"
-            ).finished() as self.checkpoints,
-        ):
+        self.callback, self.tracker = callback or Callback(), tracker
+        self.checkpoint = checkpoint
+        with _named(self.run), deterministic(self.device, self.protocol.threads):
             self._check()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
             self.phases = self.method.phases(self.data)
-            if not self._restore(checkpoint):
+            if not self._restore():
                 self._start_phase()
             self.callback.on_run(self.progress.history)
             while not self.progress.finished:
@@ -163,12 +154,11 @@ class Trainer:
         chosen = self.method.sampling(phase.name, self.data)
         check_sampling(chosen, len(self.train))
         images, _ = epoch_shape(chosen, len(self.train), self.batch_size, self.drop_last)
-        step = self._step_function()
         self.metrics = RunningMetrics(self.device, self.method.n_classes)
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
-            row = self._epoch(step, chosen)
+            row = self._epoch(chosen)
             progress.history.append(row)
             progress.epochs_in_phase += 1
             self._select(row)
@@ -185,10 +175,10 @@ class Trainer:
             self.progress.finished, self.optimisers = True, {}
         self._save()
 
-    def _epoch(self, step: Callable[[Tensor], None], chosen: Sampling) -> dict:
+    def _epoch(self, chosen: Sampling) -> dict:
         epoch = len(self.progress.history) + 1
         train_loss, train_accuracy = self._learn(
-            step, chosen, epoch_seed(self.run, self.protocol.seed, epoch)
+            chosen, epoch_seed(self.run, self.protocol.seed, epoch)
         )
         row = {
             "epoch": epoch,
@@ -202,9 +192,7 @@ class Trainer:
             row |= self.tracker(self.method)
         return row
 
-    def _learn(
-        self, step: Callable[[Tensor], None], chosen: Sampling, seed: int
-    ) -> tuple[float, float | None]:
+    def _learn(self, chosen: Sampling, seed: int) -> tuple[float, float | None]:
         started = time.perf_counter()
         # For dropout and for methods that draw noise.
         seed_generators(seed)
@@ -218,8 +206,9 @@ class Trainer:
         images = sum(map(len, batches))
         self.method.train()
         self.metrics.clear()
-        for index in self.train.ahead(batches):
-            step(index)
+        # All indices at once, so that no step waits for a copy of its own.
+        for index in torch.cat(batches).to(self.device).split(len(batches[0])):
+            self._step(index)
             self.callback.on_step(len(index))
         means = self.metrics.means(images)
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
@@ -240,16 +229,6 @@ class Trainer:
         with torch.autocast(self.device.type, enabled=False):
             loss.backward(inputs=parameters)
         optimiser.step()
-
-    def _step_function(self) -> Callable[[Tensor], None]:
-        """The step, or a recorded one if there are graphs."""
-        if self.graphs and not self.train.resident:
-            say_no_graph("the images do not fit into the GPU's memory and stay in the host's")
-        elif self.graphs and self.data.counterfactuals:
-            say_no_graph("the method has images rendered in every step")
-        elif self.graphs:
-            return RecordedStep(self._step, self.optimisers.values(), self.graphs)
-        return self._step
 
     @torch.inference_mode()
     def _validate(self) -> dict:
@@ -308,8 +287,10 @@ class Trainer:
         )
 
     def _save(self) -> None:
+        if self.checkpoint is None:
+            return
         # No state of a random generator: every epoch seeds its own from the run's names.
-        self.checkpoints.write(
+        self.checkpoint.write(
             {
                 "progress": vars(self.progress),
                 "weights": self.method.state_dict(),
@@ -320,9 +301,9 @@ class Trainer:
             }
         )
 
-    def _restore(self, checkpoint: Checkpoint | None) -> bool:
+    def _restore(self) -> bool:
         """Whether there was a state to continue from."""
-        state = checkpoint.read() if checkpoint else None
+        state = self.checkpoint.read() if self.checkpoint else None
         if state is None:
             return False
         self.progress = Progress(**state["progress"])
