@@ -59,12 +59,10 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     for count in sorted({1, len(cores())}):
         rows += _in_child(_measure_cpu, count, images or 16_384, out)
-    paths = {"cpu": Renderer(*stacks()), "cpu, plain torch": Renderer(*stacks(), fused=False)}
-    checks = _golden_checks(paths) + _agreement({"cpu, plain torch": paths["cpu, plain torch"]})
+    checks = [_golden_check("cpu")]
     if resolved.type == "cuda":
-        renderers = _cuda_renderers()
-        rows += _measure_cuda(renderers, images or 65_536, out)
-        checks += _golden_checks(renderers) + _agreement(renderers)
+        rows += _measure_cuda(images or 65_536, out)
+        checks += [_golden_check("cuda"), _agreement("cuda")]
     print_rows(rows, checks)
     save_result("render", resolved.type, rows, out, checks=checks, load_before=load)
 
@@ -196,15 +194,13 @@ def _measure_cpu(count: int, images: int, out: Path) -> list[dict]:
             write_images(path, recipes, RecipeRenderer(renderer), {})
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
-        def draw(drawing: Renderer) -> None:
+        def draw() -> None:
             for batch in batches:
-                drawing.render(**batch)
+                renderer.render(**batch)
 
-        plain = Renderer(digits, textures, fused=False)
-        draw(renderer)  # compiles
+        draw()  # compiles
         work = {
-            "render": lambda: draw(renderer),
-            "render, plain torch": lambda: draw(plain),
+            "render": draw,
             "render to Parquet": write,
             "read from Parquet": lambda: read_images(path),
         }
@@ -263,18 +259,12 @@ def _render_plainly(images: int) -> None:
         render_plain(*arguments)
 
 
-def _cuda_renderers() -> dict[str, Renderer]:
-    kernel = (
-        {"kernel": Renderer(*stacks(), device="cuda", fused=True)} if find_spec("triton") else {}
-    )
-    return {**kernel, "plain torch": Renderer(*stacks(), device="cuda", fused=False)}
-
-
-def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> list[dict]:
+def _measure_cuda(images: int, out: Path) -> list[dict]:
     """Rendering in one call from recipes on the device, compared with filling the same bytes; and
     to Parquet."""
     recipes = random_recipes(images, len(_golden()["digits"]))
     arguments = render_arguments(recipes, "cuda")
+    renderer = Renderer(*stacks(), device="cuda")
     buffer = torch.empty(images, IMAGE_BYTES, dtype=torch.uint8, device="cuda")
 
     def finished(function: Callable) -> Callable:
@@ -285,15 +275,15 @@ def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> lis
         return call
 
     work = {
-        f"render, {name}": finished(lambda r=r: r.render(**arguments))
-        for name, r in renderers.items()
+        "render": finished(lambda: renderer.render(**arguments)),
+        "fill": finished(lambda: buffer.fill_(CANVAS)),
     }
-    seconds = _best({**work, "fill": finished(lambda: buffer.fill_(CANVAS))}, 2 * ROUNDS)
+    seconds = _best(work, 2 * ROUNDS)
     rows = [
         result_row(what, "cuda", 1, images, s, share_of_fill=seconds["fill"] / s)
         for what, s in seconds.items()
     ]
-    part, renderer = recipes.slice(0, 16_384), next(iter(renderers.values()))
+    part = recipes.slice(0, 16_384)
     with TemporaryDirectory(dir=out) as folder:
         s = _best(
             {
@@ -306,64 +296,48 @@ def _measure_cuda(renderers: dict[str, Renderer], images: int, out: Path) -> lis
     return [*rows, result_row("render to Parquet", "cuda", torch.get_num_threads(), len(part), s)]
 
 
-def _golden_checks(renderers: dict[str, Renderer]) -> list[dict]:
-    """Each path against the golden file: at least 99.9 % of pixels and 95 % of object pixels equal,
+def _golden_check(device: str) -> dict:
+    """A device against the golden file: at least 99.9 % of pixels and 95 % of object pixels equal,
     none off by > 2."""
-    case, checks = _golden(), []
+    case = _golden()
     n = len(case["images"])
-    for path, like in renderers.items():
-        renderer = Renderer(
-            case["digits"], case["crops"], like.device, fused=like.kernel is not None
-        )
-        ours = (
-            renderer.render(
-                digit=np.arange(n),
-                texture=np.arange(n),
-                crop=np.zeros((n, 2), int),
-                **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
-            )
-            .cpu()
-            .numpy()
-        )
-        difference = np.abs(ours.astype(int) - case["images"])
-        identical, inside = (
-            float((difference == 0).mean()),
-            float((difference == 0)[case["images"] != CANVAS].mean()),
-        )
-        largest = int(difference.max())
-        checks.append(
-            {
-                "check": "golden",
-                "path": path,
-                "identical": identical,
-                "identical_in_objects": inside,
-                "largest_difference": largest,
-                "holds": identical >= 0.999 and inside >= 0.95 and largest <= 2,
-            }
-        )
-    return checks
+    ours = Renderer(case["digits"], case["crops"], device).render(
+        digit=np.arange(n),
+        texture=np.arange(n),
+        crop=np.zeros((n, 2), int),
+        **{k: case[k] for k in ("hue", "lightness", "position", "scale")},
+    )
+    difference = np.abs(ours.cpu().numpy().astype(int) - case["images"])
+    identical = float((difference == 0).mean())
+    inside = float((difference == 0)[case["images"] != CANVAS].mean())
+    largest = int(difference.max())
+    return {
+        "check": "golden",
+        "path": device,
+        "identical": identical,
+        "identical_in_objects": inside,
+        "largest_difference": largest,
+        "holds": identical >= 0.999 and inside >= 0.95 and largest <= 2,
+    }
 
 
-def _agreement(renderers: dict[str, Renderer]) -> list[dict]:
-    """Each path against the CPU: at least 99.9 % of pixels within one level."""
-    recipes, checks = random_recipes(4 * BATCH, len(_golden()["digits"]), seed=1), []
-    ours = Renderer(*stacks()).render(**render_arguments(recipes)).short()
-    for path, renderer in renderers.items():
-        difference = (
-            renderer.render(**render_arguments(recipes, renderer.device)).cpu().short() - ours
-        ).abs()
-        within = float((difference <= 1).float().mean())
-        checks.append(
-            {
-                "check": "agreement with cpu",
-                "path": path,
-                "within_1": within,
-                "identical": float((difference == 0).float().mean()),
-                "largest_difference": int(difference.max()),
-                "holds": within >= 0.999,
-            }
-        )
-    return checks
+def _agreement(device: str) -> dict:
+    """A device against the CPU: at least 99.9 % of pixels within one level."""
+    recipes = random_recipes(4 * BATCH, len(_golden()["digits"]), seed=1)
+    ours, theirs = (
+        Renderer(*stacks(), its).render(**render_arguments(recipes, its)).cpu().short()
+        for its in ("cpu", device)
+    )
+    difference = (theirs - ours).abs()
+    within = float((difference <= 1).float().mean())
+    return {
+        "check": "agreement with cpu",
+        "path": device,
+        "within_1": within,
+        "identical": float((difference == 0).float().mean()),
+        "largest_difference": int(difference.max()),
+        "holds": within >= 0.999,
+    }
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def save_result(
     """Write `{kind}-{device}-{date}.json`: the rows, with the machine, versions, date and command;
     returns its path."""
     versions = {"python": platform.python_version()}
-    for package in ("torch", "numba", "numpy", "pyarrow", "triton", "scikit-image"):
+    for package in ("torch", "numba", "numpy", "pyarrow", "scikit-image"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

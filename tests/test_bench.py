@@ -37,7 +37,6 @@ def test_rendering_is_measured_and_checked(tmp_path, monkeypatch):
     assert {"command", "machine", "versions", "load_before"} <= set(result)
     assert [row["what"] for row in result["rows"]] == [
         "render",
-        "render, plain torch",
         "render to Parquet",
         "read from Parquet",
     ]

@@ -1,15 +1,11 @@
-"""The renderer as one compiled loop over images, for CPUs (benchmark section 3).
+"""The renderer as one compiled loop over images, for CPUs: three times as fast as with torch
+(benchmarks/README.md).
 
-`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that every path derives
-the same integers from it. An object is resized along its columns, transposed, then resized along
-its rows, so that the inner loops of both passes run over adjacent numbers, which the compiler turns
-into vector instructions. Only the pixels that the digit can reach are computed. Images share no
-arithmetic: neither threads nor the rest of the batch change a pixel.
+`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both derive the same
+integers from it. An object is resized along its columns, transposed, then resized along its rows,
+so that the inner loops of both passes run over adjacent numbers, which the compiler turns into
+vector instructions. The rest of a batch does not change an image.
 """
-
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import numpy as np
 import torch
@@ -17,23 +13,18 @@ from numba import njit
 
 from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
 
-PIECE = 64  # images that a thread draws before it takes more
-LANES = 8  # rows and columns are computed in multiples of this, so that no vector is half empty
-
 
 class CpuKernel:
-    """Renders checked and prepared recipes on the CPU, on as many threads as torch may use.
+    """Renders checked and prepared recipes on the CPU, in the calling thread.
 
-    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W]. Objects of at most
-    `largest_side` pixels.
+    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W]. Objects of at most `size`
+    pixels, the side of the images.
     """
 
     def __init__(self, masks: torch.Tensor, textures: torch.Tensor, size: int):
-        self.size = self.largest_side = size
+        self.size = size
         # columns first, as the first pass needs them
-        turned = [
-            np.ascontiguousarray(stack.numpy().transpose(0, 2, 1)) for stack in (masks, textures)
-        ]
+        turned = [np.ascontiguousarray(its.numpy().swapaxes(1, 2)) for its in (masks, textures)]
         self.sources = [*turned, mask_boxes(masks.numpy()), *resize_tables(size)]
 
     def __call__(self, digit, texture, crop, side, corner, colour) -> torch.Tensor:
@@ -41,78 +32,34 @@ class CpuKernel:
         # NumPy asks the system for huge pages, torch does not
         images = np.empty((len(digit), self.size, self.size, 3), dtype=np.uint8)
         recipes = [x.contiguous().numpy() for x in (digit, texture, crop, side, corner, colour)]
-
-        def draw(start: int, stop: int) -> None:
-            draw_images(
-                images[start:stop],
-                *self.sources,
-                *(x[start:stop] for x in recipes),
-                np.float32(CANVAS),
-                np.float32(TRUNCATION_GUARD),
-            )
-
-        if (threads := min(torch.get_num_threads(), -(-len(digit) // PIECE))) <= 1:
-            draw(0, len(digit))
-        else:
-            starts = range(0, len(digit), PIECE)
-            list(_threads(threads).map(draw, starts, (start + PIECE for start in starts)))
+        draw_images(images, *self.sources, *recipes, *map(np.float32, (CANVAS, TRUNCATION_GUARD)))
         return torch.from_numpy(images)
 
 
-@cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    """Python's own threads, kept from call to call.
-
-    draw_images releases the interpreter's lock, and unlike numba's threads, these may be given work
-    from several threads at once.
-    """
-    return ThreadPoolExecutor(count, "draw")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        after_in_child=_threads.cache_clear
-    )  # a fork has none of its parent's threads
-
-
 def mask_boxes(masks: np.ndarray) -> np.ndarray:
-    """The rows and columns, each as start and end, that a mask occupies: int64[D, 4]; zeros if it
-    is empty."""
-    spans = []
-    for used in (masks.any(2), masks.any(1)):
-        some = used.any(1)
-        spans += [
-            np.where(some, used.argmax(1), 0),
-            np.where(some, OBJECT_SIDE - used[:, ::-1].argmax(1), 0),
-        ]
-    return np.stack(spans, 1).astype(np.int64)
+    """Where the rows, and the columns, that a mask occupies begin and end: int64[D, 2, 2]. All of
+    them if it is empty."""
+    used = np.stack([masks.any(2), masks.any(1)], 1)
+    return np.stack([used.argmax(2), OBJECT_SIDE - used[..., ::-1].argmax(2)], 2)
 
 
 def resize_tables(largest: int) -> tuple[np.ndarray, ...]:
-    """A_n for every n up to `largest`, the positions of its weights, and what a source pixel
-    reaches.
+    """A_n for every n up to `largest`, and the positions of its weights.
 
     Returns matrices, float32[largest + 1, largest + 1, 40]: row y of A_n at [n, y]; first,
     int64[largest + 1, largest + 1]: the first source pixel of row y; taps, int64[largest + 1]: how
-    many a row has; reach, int64[largest + 1, 2, 40]: the first row that source pixels from r on
-    reach, and the end of the rows that those up to r reach.
+    many a row has.
     """
     matrices = np.zeros((largest + 1, largest + 1, OBJECT_SIDE), dtype=np.float32)
-    first, taps = (
-        np.zeros((largest + 1, largest + 1), dtype=np.int64),
-        np.zeros(largest + 1, dtype=np.int64),
-    )
-    reach = np.zeros((largest + 1, 2, OBJECT_SIDE), dtype=np.int64)
+    first = np.zeros((largest + 1, largest + 1), dtype=np.int64)
+    taps = np.zeros(largest + 1, dtype=np.int64)
     for n in range(1, largest + 1):
         matrix = resize_matrix(n)
         weighs = matrix != 0
         low, high = weighs.argmax(1), OBJECT_SIDE - weighs[:, ::-1].argmax(1)
         taps[n] = (high - low).max()
         matrices[n, :n], first[n, :n] = matrix, np.minimum(low, OBJECT_SIDE - taps[n])
-        some = weighs.any(0)
-        reach[n, 0] = np.minimum.accumulate(np.where(some, weighs.argmax(0), n)[::-1])[::-1]
-        reach[n, 1] = np.maximum.accumulate(np.where(some, n - weighs[::-1].argmax(0), 0))
-    return matrices, first, taps, reach
+    return matrices, first, taps
 
 
 # A helper that is inlined into the loop that calls it: two calls per row would nearly double an
@@ -147,9 +94,21 @@ def combine(out, rows, start, weights):
 
 
 @inlined
+def seen(first, taps, box, at, size):
+    """The rows (or columns) of an object, from and to below, that lie in the image and that the
+    digit can reach. at: the position of the first one in the image."""
+    start, end = max(0, -at), min(len(first), size - at)
+    while start < end and first[start] + taps <= box[0]:
+        start += 1
+    while start < end and first[end - 1] >= box[1]:
+        end -= 1
+    return start, end
+
+
+@inlined
 def load_column(out, texture, mask, colour):
     """One source column: its three colour channels, then its mask, side by side in out, float32[4 *
-    h]."""
+    40]."""
     h = len(texture)
     for channel in range(3):
         part, second = out[channel * h : channel * h + h], colour[1, channel]
@@ -166,18 +125,17 @@ def load_column(out, texture, mask, colour):
 
 @inlined
 def lay_over(target, row, planes, canvas, guard):
-    """Lay one row of the object, float32[4 * v], over the canvas: the first pixels of it into
-    target, uint8[w, 3]."""
-    v = len(row) // 4
-    mask = row[3 * v : 4 * v]
+    """Lay one row of the object, float32[4 * w], over the canvas: uint8[w, 3]."""
+    w = len(target)
+    mask = row[3 * w : 4 * w]
     for channel in range(3):
-        plane, part = planes[channel, :v], row[channel * v : channel * v + v]
+        plane, part = planes[channel, :w], row[channel * w : channel * w + w]
         for x in range(len(plane)):
             cover = np.float32(np.int32(mask[x] + guard)) * np.float32(1 / 255)
             value = np.float32(np.int32(part[x] + guard))
             plane[x] = np.uint8(np.int32(canvas + np.float32(0.5 / 255) + (value - canvas) * cover))
     red, green, blue = planes[0], planes[1], planes[2]
-    for x in range(len(target)):
+    for x in range(w):
         target[x, 0], target[x, 1], target[x, 2] = red[x], green[x], blue[x]
 
 
@@ -190,7 +148,6 @@ def draw_images(
     matrices,
     first,
     taps,
-    reach,
     digit,
     texture,
     crop,
@@ -201,27 +158,20 @@ def draw_images(
     guard,
 ):
     size, square = images.shape[1], masks.shape[1]
-    widest = 4 * (size + LANES)
-    source, narrow = (
-        np.empty((square, 4 * square), np.float32),
-        np.empty((size, 4 * square), np.float32),
-    )
-    # zeros: the lanes beyond an object are computed too, and should not be slowed down by whatever
-    # memory contains
-    turned, done = np.zeros((square, widest), np.float32), np.empty(widest, np.float32)
-    planes = np.empty((3, size + LANES), np.uint8)
+    source = np.empty((square, 4 * square), np.float32)
+    narrow = np.empty((size, 4 * square), np.float32)
+    turned, done = np.empty((square, 4 * size), np.float32), np.empty(4 * size, np.float32)
+    planes = np.empty((3, size), np.uint8)
     for i in range(len(images)):
         image, n, (top, left), box = images[i], side[i], corner[i], boxes[digit[i]]
         image[:] = np.uint8(canvas)
-        # the object's pixels within the digit's reach and the image, and the source pixels that
-        # they come from
-        y0, y1 = max(reach[n, 0, box[0]], -top), min(reach[n, 1, box[1] - 1], size - top)
-        x0, x1 = max(reach[n, 0, box[2]], -left), min(reach[n, 1, box[3] - 1], size - left)
-        if box[1] == 0 or y0 >= y1 or x0 >= x1:
+        y0, y1 = seen(first[n, :n], taps[n], box[0], top, size)
+        x0, x1 = seen(first[n, :n], taps[n], box[1], left, size)
+        if y0 >= y1 or x0 >= x1:
             continue
-        row, row_end, column = first[n, y0], first[n, y1 - 1] + taps[n], first[n, x0]
-        h, v = (row_end - row + LANES - 1) // LANES * LANES, (x1 - x0 + LANES - 1) // LANES * LANES
-        row = min(row, square - h)
+        # of the source, what these come from
+        row, column = first[n, y0], first[n, x0]
+        h, w = first[n, y1 - 1] + taps[n] - row, x1 - x0
         for c in range(column, first[n, x1 - 1] + taps[n]):
             at = crop[i, 0] + row
             load_column(
@@ -233,11 +183,11 @@ def draw_images(
         for x in range(x0, x1):
             c = first[n, x]
             combine(narrow[x - x0, : 4 * h], source, c - column, matrices[n, x, c : c + taps[n]])
-        for r in range(first[n, y0] - row, row_end - row):
+        for r in range(h):
             for layer in range(4):
-                for x in range(x1 - x0):
-                    turned[r, layer * v + x] = narrow[x, layer * h + r]
+                for x in range(w):
+                    turned[r, layer * w + x] = narrow[x, layer * h + r]
         for y in range(y0, y1):
             r = first[n, y]
-            combine(done[: 4 * v], turned, r - row, matrices[n, y, r : r + taps[n]])
-            lay_over(image[top + y, left + x0 : left + x1], done[: 4 * v], planes, canvas, guard)
+            combine(done[: 4 * w], turned, r - row, matrices[n, y, r : r + taps[n]])
+            lay_over(image[top + y, left + x0 : left + x1], done[: 4 * w], planes, canvas, guard)

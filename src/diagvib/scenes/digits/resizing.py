@@ -1,4 +1,4 @@
-"""What all ways of rendering share: the dimensions of an image, and how an object is resized."""
+"""What both ways of rendering share: the dimensions of an image, and how an object is resized."""
 
 from functools import cache
 
