@@ -285,18 +285,6 @@ def test_what_cannot_be_tuned_is_named(root, override, says):
     assert not (root / "results").exists()
 
 
-def test_without_images_the_command_that_makes_them_is_named(tmp_path):
-    for how, path in (
-        ("parquet", "data/images/zso/position/0/train.parquet"),
-        ("render", "data/recipes/zso/position.parquet"),
-    ):
-        with pytest.raises(
-            DiagvibError, match="snakemake tuned --cores all.*diagvib draw zso position"
-        ) as caught:
-            tune(tmp_path, f"images={how}")
-        assert str(tmp_path / path) in str(caught.value)
-
-
 def test_the_default_grid_holds_the_published_settings():
     section = load_config().tuning
     published = load_settings("resnet18")

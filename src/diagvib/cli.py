@@ -3,7 +3,6 @@
 import gc
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -34,12 +33,6 @@ app = typer.Typer(
 )
 
 
-def _name(given: str | list[str]) -> str | list[str]:
-    """A name that becomes the name of a folder. DiagvibError for one that would lead elsewhere."""
-    validated(list[Name], [given] if isinstance(given, str) else given, "argument")
-    return given
-
-
 Config = Annotated[
     Path | None, typer.Option("--config", help="Configuration file; default: the paper's protocol.")
 ]
@@ -52,30 +45,6 @@ Settings = Annotated[
 Root = Annotated[
     str | None, typer.Option(help="Folder for data/ and results/; default: the configuration's.")
 ]
-Device = Annotated[
-    Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="auto, cpu or cuda; default: the configuration's."),
-]
-Mirror = Annotated[
-    Path | None, typer.Option(help="Local folder with source files and published weights.")
-]
-Threads = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")
-]
-StudyName = Annotated[
-    str,
-    typer.Argument(
-        metavar="STUDY",
-        callback=_name,
-        help="A study from config/studies, or from the configuration's `studies_from`.",
-    ),
-]
-BindingName = Annotated[
-    str,
-    typer.Argument(
-        metavar="BINDING", callback=_name, help="The factors for the study's roles: TARGET-CUE."
-    ),
-]
 SceneName = Annotated[
     str | None,
     typer.Argument(
@@ -84,12 +53,17 @@ SceneName = Annotated[
         help="Default: all scenes of the configuration's studies.",
     ),
 ]
-BaselineName = Annotated[
-    str,
+BaselineNames = Annotated[
+    list[str],
     typer.Argument(
-        metavar="BASELINE", callback=_name, help="One of the configuration's baselines."
+        metavar="BASELINE...",
+        help="Baselines from config/baselines, or from the configuration's `baselines_from`.",
     ),
 ]
+
+
+# Names of a job after which folders are named, so that none may lead elsewhere.
+_FOLDERS = ("study", "binding", "baseline", "network")
 
 
 class Stage:
@@ -105,31 +79,35 @@ class Stage:
             )
         self._name, self._settings = name, settings
         self.config = load_config(config, override) if settings is None else None
-        root = check_root(root, "--root") if root is not None else self.key("root", None, ".")
-        self.layout = Layout(Path(root))
+        if root is None:
+            root = self.config.root if self.config else "."
+        self.layout = Layout(Path(check_root(root, "--root")))
 
-    def key(self, key: str, given: object, otherwise: object) -> object:
-        """An option's value: as given, as in the configuration, or otherwise."""
-        return getattr(self.config, key, otherwise) if given is None else given
+    def run(self, **given: object) -> None:
+        """Run the job with these names. Options that are None have the configuration's values, or
+        the defaults of the stage's function."""
+        names = {key: given[key] for key in _FOLDERS if key in given}
+        validated(dict[str, Name], names, "argument")
+        if "study" in given:
+            given["study"] = self.study(given["study"], given["binding"])
+        job = self._job(given.get("study"), given.get("baseline") or given.get("network"))
+        known = {
+            key: getattr(self.config, key, None) if value is None else value
+            for key, value in given.items()
+        }
+        chosen = {key: value for key, value in known.items() if value is not None}
+        getattr(stages, self._name)(self.layout, job, **chosen)
 
-    def mirror(self, given: Path | None) -> Path | None:
-        found = self.key("mirror", given, None)
-        return found and Path(found)
-
-    def job(self, **names: str) -> Job:
-        """The settings of the job with these names."""
+    def _job(self, study: str | None, baseline: str | None) -> Job:
         if self.config is None:
             return read_settings(self._settings, self._name)
-        return stage_settings(self.config, self._name, **names)
+        return stage_settings(self.config, self._name, study, baseline)
 
     def scenes(self, given: str | None) -> list[str]:
-        """The given scene, or all scenes of the configuration. DiagvibError for an unknown one."""
+        """The given scene, or all scenes of the configuration."""
         if given is None and self.config is None:
             raise DiagvibError("--settings does not name a scene; give one as an argument")
-        chosen = scenes(self.config) if given is None else [given]
-        for scene in chosen:
-            load_scene(scene)
-        return chosen
+        return scenes(self.config) if given is None else [given]
 
     def study(self, study: str, binding: str) -> str:
         """The study's real name, which may be given as an alias. DiagvibError if a study of the
@@ -145,7 +123,7 @@ def _stage(command: Callable) -> Callable:
     """Register a stage's command. Its first parameter, the Stage, is made from the options that all
     stages have."""
     shared = list(inspect.signature(Stage, eval_str=True).parameters.values())[1:]
-    shared = [each.replace(kind=each.KEYWORD_ONLY, default=None) for each in shared]
+    shared = [each.replace(default=None) for each in shared]
     _, *own = inspect.signature(command, eval_str=True).parameters.values()
 
     @wraps(command)
@@ -153,143 +131,60 @@ def _stage(command: Callable) -> Callable:
         stage = Stage(command.__name__, *(given.pop(each.name) for each in shared))
         command(stage, **given)
 
-    run.__signature__ = inspect.Signature(
-        [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *shared)]
-    )
+    together = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *shared)]
+    run.__signature__ = inspect.Signature(together)
     return app.command()(run)
 
 
-def _cores(threads: int | None) -> int:
-    return threads or os.cpu_count() or 1
+def _job_of(function: Callable) -> Callable:
+    """A stage's function as a command that runs one job: the Stage stands for layout and job."""
+
+    @wraps(function)
+    def command(stage: Stage, **given: object) -> None:
+        stage.run(**given)
+
+    layout, _, *own = inspect.signature(function, eval_str=True).parameters.values()
+    optional = [each if each.default is each.empty else each.replace(default=None) for each in own]
+    command.__signature__ = inspect.Signature([layout, *optional])
+    return command
 
 
 @_stage
-def fetch(stage: Stage, scene: SceneName = None, mirror: Mirror = None) -> None:
+def fetch(stage: Stage, scene: SceneName = None, mirror: stages.Mirror = None) -> None:
     """Fetch a scene's source files and check their hashes. They are downloaded, or taken from a
     mirror."""
     for name in stage.scenes(scene):
-        stages.fetch(stage.layout, stage.job(), name, stage.mirror(mirror))
+        stage.run(scene=name, mirror=mirror)
 
 
 @_stage
 def prepare(stage: Stage, scene: SceneName = None) -> None:
     """Prepare a scene's source files for rendering."""
     for name in stage.scenes(scene):
-        stages.prepare(stage.layout, stage.job(), name)
+        stage.run(scene=name)
 
 
-@_stage
-def draw(stage: Stage, study: StudyName, binding: BindingName) -> None:
-    """Draw the recipes of a study and binding. Covers all dataset samples."""
-    study = stage.study(study, binding)
-    stages.draw(stage.layout, stage.job(study=study), study, binding)
-
-
-@_stage
-def render(
-    stage: Stage,
-    study: StudyName,
-    binding: BindingName,
-    device: Device = None,
-    threads: Threads = None,
-) -> None:
-    """Render the recipes of a study and binding to image files. Covers all dataset samples."""
-    study = stage.study(study, binding)
-    device = stage.key("device", device, "auto")
-    stages.render(stage.layout, stage.job(study=study), study, binding, device, _cores(threads))
-
-
-@_stage
-def encode(
-    stage: Stage,
-    network: Annotated[
-        str,
-        typer.Argument(
-            metavar="NETWORK",
-            callback=_name,
-            help="A baseline with a frozen network, or that network's folder in data/features.",
-        ),
-    ],
-    study: StudyName,
-    binding: BindingName,
-    device: Device = None,
-    threads: Threads = None,
-    mirror: Mirror = None,
-) -> None:
-    """Compute the features of a frozen network for a study and binding. Covers all dataset
-    samples; all baselines with this network share them."""
-    job = stage.job(study=study, baseline=network)
-    study = stage.study(study, binding)
-    device = stage.key("device", device, "auto")
-    stages.encode(stage.layout, job, study, binding, device, _cores(threads), stage.mirror(mirror))
-
-
-@_stage
-def train(
-    stage: Stage,
-    baseline: BaselineName,
-    study: StudyName,
-    binding: BindingName,
-    device: Device = None,
-    mirror: Mirror = None,
-    keep_weights: Annotated[
-        bool | None, typer.Option(help="Also write weights.pt; default: the configuration's.")
-    ] = None,
-    tensorboard: Annotated[
-        bool | None,
-        typer.Option(help="Also write curves to logs/tensorboard; default: the configuration's."),
-    ] = None,
-) -> None:
-    """Train and test a baseline on a study and binding. Covers all dataset samples."""
-    job = stage.job(study=study, baseline=baseline)
-    study = stage.study(study, binding)
-    stages.train(
-        stage.layout,
-        job,
-        baseline,
-        study,
-        binding,
-        stage.key("device", device, "auto"),
-        stage.key("keep_weights", keep_weights, False),
-        stage.key("tensorboard", tensorboard, False),
-        stage.mirror(mirror),
-    )
+for _function in (stages.draw, stages.render, stages.encode, stages.train):
+    _stage(_job_of(_function))
 
 
 @_stage
 def tune(
     stage: Stage,
-    baselines: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="BASELINE...",
-            callback=_name,
-            help="Baselines from config/baselines, or from the configuration's `baselines_from`.",
-        ),
-    ],
-    device: Device = None,
-    mirror: Mirror = None,
+    baselines: BaselineNames,
+    device: stages.Device = None,
+    mirror: stages.Mirror = None,
 ) -> None:
     """Choose a baseline's settings by validation. Uses a grid or random search (`tuning` in the
-    configuration)."""
+    configuration), on images that `snakemake tuned --cores all` makes."""
     if len(baselines) > 1 and stage.config is None:
         raise DiagvibError("--settings holds the settings of one baseline; name exactly one")
-    jobs = {name: stage.job(baseline=name) for name in baselines}
-    device = stage.key("device", device, "auto")
-    for name, job in jobs.items():
-        stages.tune(stage.layout, job, name, device, stage.mirror(mirror))
+    for name in baselines:
+        stage.run(baseline=name, device=device, mirror=mirror)
 
 
-@_stage
-def tabulate(stage: Stage, threads: Threads = None) -> None:
-    """Make the tables from all finished runs. Names the missing runs."""
-    stages.tabulate(stage.layout, stage.job(), _cores(threads))
-
-
-@_stage
-def plot(stage: Stage, threads: Threads = None) -> None:
-    """Make figures and results/report.html from the tables."""
-    stages.plot(stage.layout, stage.job(), _cores(threads))
+_stage(_job_of(stages.tabulate))
+_stage(_job_of(stages.plot))
 
 
 @app.command()
@@ -303,7 +198,7 @@ def compare(
     """Compare the runs of two results folders, cell by cell."""
     from diagvib.results.compare import compare_results, print_comparison, write_comparison
 
-    table = compare_results(runs_a, runs_b, _cores(None))
+    table = compare_results(runs_a, runs_b, stages.cores())
     print_comparison(table)
     if out:
         write_comparison(table, out)

@@ -1,22 +1,26 @@
-"""What each stage's command does: read, call, write. One function per stage, with its name, given
-only its settings.
+"""What each stage's command does: read, call, write. One function per stage, with its name, its
+arguments and options on the command line, and its help.
 
-`job` is the job's settings, from `settings.jobs`; `layout` says where files are. Heavy modules are
-imported where they are needed, so that drawing does not wait for torch. The jobs of a rule depend
-on the code that its function here uses (`operations.stage_code`), but not on this module itself, so
-whatever affects a result belongs elsewhere.
+`job` is the job's settings, from `settings.jobs`; `layout` says where files are. Options that are
+not given have the configuration's values, or with a job's settings alone the defaults here. Heavy
+modules are imported where they are needed, so that drawing does not wait for torch. The jobs of a
+rule depend on the code that its function here uses (`operations.stage_code`), but not on this
+module itself, so whatever affects a result belongs elsewhere.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from diagvib.foundation.errors import DiagvibError
+import typer
+
 from diagvib.foundation.files import write_digests
 from diagvib.foundation.progress import Counter
 from diagvib.scenes import load_scene
+from diagvib.settings import jobs
 from diagvib.settings.grid import RUN_FILES, Layout
 from diagvib.settings.tuning import tuning_bindings
 from diagvib.studies.binding import bind
@@ -27,21 +31,66 @@ if TYPE_CHECKING:
     import torch
 
     from diagvib.images.datasets import Datasets, RenderedRecipes
-    from diagvib.settings import jobs
+
+StudyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="STUDY",
+        help="A study from config/studies, or from the configuration's `studies_from`.",
+    ),
+]
+BindingName = Annotated[
+    str, typer.Argument(metavar="BINDING", help="The factors for the study's roles: TARGET-CUE.")
+]
+BaselineName = Annotated[
+    str, typer.Argument(metavar="BASELINE", help="One of the configuration's baselines.")
+]
+NetworkName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NETWORK",
+        help="A baseline with a frozen network, or that network's folder in data/features.",
+    ),
+]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"] | None,
+    typer.Option(help="auto, cpu or cuda; default: the configuration's."),
+]
+Mirror = Annotated[
+    Path | None, typer.Option(help="Local folder with source files and published weights.")
+]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="CPU threads; default: all cores.")
+]
+KeepWeights = Annotated[
+    bool, typer.Option(help="Also write weights.pt; default: the configuration's.")
+]
+TensorBoard = Annotated[
+    bool, typer.Option(help="Also write curves to logs/tensorboard; default: the configuration's.")
+]
 
 
-def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Path | None) -> None:
-    """Fetch a scene's source files to data/raw and check their hashes; then write the digests."""
-    load_scene(scene).fetched(layout.raw(scene), job.sources, mirror)
+def cores(threads: int | None = None) -> int:
+    return threads or os.cpu_count() or 1
+
+
+def _weights(mirror: Path | None) -> Path | None:
+    """The subfolder of a mirror that may have the published weights of models."""
+    return mirror and Path(mirror, "weights")
+
+
+def fetch(layout: Layout, job: jobs.Fetch, scene: str, mirror: Mirror = None) -> None:
+    """Fetch a scene's source files to data/raw and check their hashes."""
+    load_scene(scene).fetched(layout.raw(scene), job.sources, mirror and Path(mirror))
 
 
 def prepare(layout: Layout, job: jobs.Prepare, scene: str) -> None:
-    """Prepare the data that a scene renders from, from its source files; then write the digests."""
+    """Prepare a scene's source files for rendering."""
     load_scene(scene).make(layout.raw(scene), layout.prepared(scene), job.sources)
 
 
-def draw(layout: Layout, job: jobs.Draw, study: str, binding: str) -> None:
-    """Draw the recipes of a (study, binding): all dataset samples and splits in one file."""
+def draw(layout: Layout, job: jobs.Draw, study: StudyName, binding: BindingName) -> None:
+    """Draw the recipes of a study and binding. Covers all dataset samples."""
     from diagvib.studies.recipes import draw_recipes, write_recipes
 
     definition, made = job.definition(study), job.plain()
@@ -72,17 +121,21 @@ def draw(layout: Layout, job: jobs.Draw, study: str, binding: str) -> None:
 
 
 def render(
-    layout: Layout, job: jobs.Render, study: str, binding: str, device: str, threads: int
+    layout: Layout,
+    job: jobs.Render,
+    study: StudyName,
+    binding: BindingName,
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
-    """Render the image files of a (study, binding), one per dataset sample and split; then write
-    the digests."""
+    """Render the recipes of a study and binding to image files. Covers all dataset samples."""
     import torch
 
     from diagvib.foundation.devices import resolve_device
     from diagvib.images.datasets import ImageFiles
     from diagvib.images.files import write_images
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(cores(threads))
     datasets = _recipes(layout, job, study, binding, resolve_device(device))
     files, names = ImageFiles(layout.images(study, binding)), []
     with Counter(f"render {study} {binding}", len(datasets), "images") as counter:
@@ -120,22 +173,21 @@ def _recipes(
 def encode(
     layout: Layout,
     job: jobs.Encode,
-    study: str,
-    binding: str,
-    device: str,
-    threads: int,
-    mirror: Path | None = None,
+    network: NetworkName,
+    study: StudyName,
+    binding: BindingName,
+    device: Device = "auto",
+    threads: Threads = None,
+    mirror: Mirror = None,
 ) -> None:
-    """Compute the features of a frozen network for all images of a (study, binding). mirror: as
-    for `train`."""
+    """Compute the features of a frozen network for a study and binding. Covers all dataset
+    samples; all baselines with this network share them."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
     chosen = resolve_device(device)
     encode(
-        Encoding(
-            job.encoder.model_dump(mode="json"), chosen, threads, mirror and mirror / "weights"
-        ),
+        Encoding(job.encoder.model_dump(mode="json"), chosen, cores(threads), _weights(mirror)),
         _images(layout, job, study, binding, chosen),
         job.samples,
         layout.features(job.network, study, binding),
@@ -171,17 +223,15 @@ def _datasets(
 def train(
     layout: Layout,
     job: jobs.Train,
-    baseline: str,
-    study: str,
-    binding: str,
-    device: str,
-    keep_weights: bool = False,
-    tensorboard: bool = False,
-    mirror: Path | None = None,
+    baseline: BaselineName,
+    study: StudyName,
+    binding: BindingName,
+    device: Device = "auto",
+    mirror: Mirror = None,
+    keep_weights: KeepWeights = False,
+    tensorboard: TensorBoard = False,
 ) -> None:
-    """Make the runs of a (baseline, study, binding), one per dataset sample or seed; then
-    write the digests. mirror: a folder that may have published weights of models in its subfolder
-    `weights`."""
+    """Train and test a baseline on a study and binding. Covers all dataset samples."""
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.protocol import Protocol
     from diagvib.training.run import Folders, Job, train_runs
@@ -194,7 +244,7 @@ def train(
         _datasets(layout, job, study, binding, chosen),
         keep_weights,
         layout.prepared(job.scene),
-        mirror and mirror / "weights",
+        _weights(mirror),
     )
     runs, folder = job.runs(baseline, study, binding), layout.runs(baseline, study, binding)
     folders = Folders(
@@ -207,7 +257,11 @@ def train(
 
 
 def tune(
-    layout: Layout, job: jobs.Tune, baseline: str, device: str, mirror: Path | None = None
+    layout: Layout,
+    job: jobs.Tune,
+    baseline: str,
+    device: Device = "auto",
+    mirror: Mirror = None,
 ) -> None:
     """Make the table of a baseline's tuning, and the entry with the best settings for
     config/baselines."""
@@ -216,10 +270,11 @@ def tune(
     from diagvib.training.trials import Task
     from diagvib.training.tuning import tune
 
-    chosen, tuning, datasets = resolve_device(device), job.tuning, {}
-    for binding in tuning_bindings(tuning):
-        _check_tuning_images(layout, job, binding)
-        datasets[binding] = _datasets(layout, job, tuning.study, binding, chosen)
+    chosen, tuning = resolve_device(device), job.tuning
+    datasets = {
+        binding: _datasets(layout, job, tuning.study, binding, chosen)
+        for binding in tuning_bindings(tuning)
+    }
     task = Task(
         baseline,
         job.settings,
@@ -230,36 +285,13 @@ def tune(
         Protocol(**dict(job.training)),
         chosen,
         layout.prepared(job.scene),
-        mirror and mirror / "weights",
+        _weights(mirror),
     )
     tune(task)
 
 
-def _check_tuning_images(layout: Layout, job: jobs.Tune, binding: str) -> None:
-    """DiagvibError, saying how to make them, if the images for tuning on a binding are missing."""
-    from diagvib.images.datasets import ImageFiles
-
-    if job.network:
-        return  # missing features are named when they are read
-    study = job.tuning.study
-    files = ImageFiles(layout.images(study, binding))
-    needed = (
-        [files.path(sample, split) for sample in job.tuning.samples for split in SPLITS]
-        if job.images == "parquet"
-        else [layout.recipes(study, binding)]
-    )
-    missing = next((path for path in needed if not path.exists()), None)
-    if missing:
-        raise DiagvibError(
-            f"{missing}: no such file; tuning needs the images of {study}; make them with "
-            f"`snakemake tuned --cores all`, or with `diagvib draw {study} {binding}` and "
-            f"`diagvib render {study} {binding}`"
-        )
-
-
-def tabulate(layout: Layout, job: jobs.Tabulate, threads: int) -> None:
-    """Make the tables of all runs and their headline numbers; runs that do not exist, or are not
-    those that the settings ask for, are marked as missing."""
+def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> None:
+    """Make the tables from all finished runs. Names the missing runs."""
     from diagvib.operations.asked import runs_asked_for
     from diagvib.reproduction.tabulate import tabulate
     from diagvib.results.known_studies import known_studies
@@ -267,7 +299,8 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: int) -> None:
     from diagvib.results.tables import read_tables
 
     expected, settings = runs_asked_for(layout, job), job.plain()
-    runs = tabulate(layout.all_runs, layout.tables, expected, settings, threads, layout.tuning)
+    folders = layout.all_runs, layout.tables
+    runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]
     write_scores(metrics, known_studies(settings), layout.metrics)
     _say_missing(runs, layout.tables / "tables.md")
@@ -280,14 +313,14 @@ def _say_missing(runs: pd.DataFrame, listed: Path) -> None:
         print(said, file=sys.stderr, flush=True)
 
 
-def plot(layout: Layout, job: jobs.Plot, threads: int) -> None:
-    """Draw every figure, and write the report."""
+def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
+    """Make figures and results/report.html from the tables."""
     from diagvib.report.figure import Material
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
 
     folders = layout.all_images, layout.all_runs, layout.prepared
     material = Material(layout.tables, job.plain(), *folders)
-    drawn = draw_figures(material, layout.figures, threads)
+    drawn = draw_figures(material, layout.figures, cores(threads))
     write_report(material, drawn, layout.figures, layout.report)
     _say_missing(material.frames["runs"], layout.report)
