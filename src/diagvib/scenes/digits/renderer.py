@@ -3,9 +3,11 @@ image").
 
 Every image is one textured digit on a grey canvas. The digit's mask and the coloured texture crop,
 both 40 x 40, are resized to n x n by one small matrix per n (`resize_matrix`): resized = A_n X
-A_n^T. Images with the same n are rendered together, in a pair of matrix products. On CPUs,
-`cpu_kernel.py` does all this image by image, several times faster.
+A_n^T. Images with the same n are rendered together, in a pair of matrix products. If numba is
+installed, `cpu_kernel.py` does all this on CPUs image by image, several times faster.
 """
+
+from importlib.util import find_spec
 
 import torch
 
@@ -83,7 +85,7 @@ class Renderer:
             name: torch.tensor(limit, device=self.device) for name, limit in limits.items()
         }
         self.kernel = None
-        if self.device.type == "cpu":
+        if self.device.type == "cpu" and find_spec("numba"):
             # here: nobody else should wait for the compiler
             from diagvib.scenes.digits.cpu_kernel import CpuKernel
 
