@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from conftest import REPOSITORY
-from test_workflow import copy_of_the_repository, environment
+from toy import copy_of_the_repository, environment
 
 sys.path.insert(0, str(REPOSITORY / "benchmarks"))
 

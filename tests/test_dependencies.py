@@ -11,7 +11,7 @@ import pytest
 
 from conftest import BIN
 from stand_in import repository_with_stand_in, snakemake
-from test_workflow import count, environment
+from toy import count, environment
 
 CONFIG = """
 root: toy

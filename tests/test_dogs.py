@@ -30,7 +30,7 @@ from diagvib.studies.recipes import deal, draw_recipes
 from diagvib.studies.study import load_study
 from test_average import DOGS as BREEDS
 from test_average import M2M, O2O, PLACES, published
-from test_workflow import copy_of_the_repository, snakemake
+from toy import copy_of_the_repository, snakemake
 
 DOGS = load_scene("dogs")
 CONFIG = load_config(definition_path("spawrious.yaml"))

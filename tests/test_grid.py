@@ -10,7 +10,7 @@ import pytest
 from diagvib.foundation.files import definition_path
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs
-from test_workflow import copy_of_the_repository, snakemake
+from toy import copy_of_the_repository, snakemake
 
 STUDIES = ["zso", "zgo", "cgo-2"]
 FEWER = [f"studies=[{','.join(STUDIES)}]", "samples=1"]

@@ -23,7 +23,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.configuration import Configuration
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import JOBS
-from test_workflow import add_baseline, copy_of_the_repository, count, environment
+from toy import copy_of_the_repository, count, environment
 
 pytest.importorskip("dvc", reason="dvc is not installed; it is in the extra `workflow`")
 
@@ -137,7 +137,11 @@ def dvc_repository(folder: Path, store: Path, configuration: str, text: str) -> 
         (folder / name).parent.mkdir(exist_ok=True)
         shutil.copy2(REPOSITORY / name, folder / name)
     (folder / configuration).write_text(text)
-    add_baseline(folder, "other", "small_cnn")
+    with (folder / "config/baselines/diagvib6.yaml").open("a") as file:
+        file.write(
+            "\nother: {model: small_cnn, method: erm, batch_size: 16, origin: test, "
+            "optimiser: {name: adam, lr: 5.0e-4}}\n"
+        )
     git(folder, "init")
     dvc(folder, "remote", "add", "--default", "store", str(store))
     git(folder, "add", ".")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from stand_in import python, repository_with_stand_in
-from test_workflow import environment
+from toy import environment
 
 CONFIG = """
 root: toy

@@ -1,12 +1,14 @@
 """A user's own studies and scene, with two cues and with two environments: drawn, rendered and read
 back."""
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from conftest import REPOSITORY
+from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import ImageFiles
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
@@ -156,3 +158,22 @@ def test_a_path_of_studies_is_relative_to_the_current_folder(tmp_path: Path, mon
     (tmp_path / "squares-only.yaml").write_text(CONFIG.replace(str(FILE), "mine.yaml"))
     monkeypatch.chdir(tmp_path)
     assert datasets(load_config("squares-only.yaml")) == list(BINDINGS.items())
+
+
+def test_two_scenes_of_one_folder_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        shutil.copy2(REPOSITORY / "tests/squares.py", f"{name}.py")
+        text = FILE.read_text().replace("squares:Squares", f"{name}:Squares")
+        Path(f"{name}.yaml").write_text(text.replace("two-", f"{name}-"))
+    Path("mine.yaml").write_text(
+        CONFIG.replace("[two-cues, two-places]", "[one-cues, two-cues]")
+        .replace(f"[{FILE}]", "[one.yaml, two.yaml]")
+        .replace("[corner-colour-extent, corner-colour]", "all")
+    )
+    with pytest.raises(
+        DiagvibError,
+        match="one-cues and two-cues: their scenes one:Squares and two:Squares would "
+        "share the folder Squares; rename one class",
+    ):
+        load_config(Path("mine.yaml"))

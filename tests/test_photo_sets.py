@@ -19,7 +19,7 @@ from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.study import load_studies
-from test_workflow import copy_of_the_repository, snakemake
+from toy import copy_of_the_repository, snakemake
 
 CPU = torch.device("cpu")
 SET = {

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from photo_folders import make_photos
-from test_workflow import copy_of_the_repository, toy
+from toy import copy_of_the_repository, toy
 
 CONFIG = """
 root: out

@@ -404,7 +404,7 @@ def test_the_workflow_searches_and_its_tables_rank_what_was_found(tmp_path):
     pytest.importorskip(
         "snakemake", reason="the workflow needs snakemake, which is not installed here"
     )
-    from test_workflow import copy_of_the_repository, count, snakemake
+    from toy import copy_of_the_repository, count, snakemake
 
     repository = copy_of_the_repository(tmp_path)
     (repository / "toy.yaml").write_text(

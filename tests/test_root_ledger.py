@@ -20,7 +20,7 @@ from diagvib.operations.root_stages import configuration_text, write_root_stages
 from diagvib.settings.config import load_config, resolve
 from test_ledger import TOY, diagvib, dvc, dvc_repository, flip_a_bit, git, replace, snakemake
 from test_trust import BASELINE, NET
-from test_workflow import count
+from toy import count
 
 ROOT = "outputs/mine"
 RUN = f"{ROOT}/results/runs/mine/zgo/hue-shape/0/predictions.parquet"

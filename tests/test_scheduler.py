@@ -12,7 +12,7 @@ from diagvib.scenes import load_scene
 from diagvib.studies.binding import all_bindings
 from diagvib.studies.study import load_study
 from stand_in import python, repository_with_stand_in
-from test_workflow import environment
+from toy import environment
 
 BINDINGS = [
     binding.name for binding in all_bindings(load_study("zgo"), load_scene("digits").factors)

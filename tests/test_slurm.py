@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from conftest import BIN, REPOSITORY
-from test_workflow import copy_of_the_repository, environment, hashes, snakemake
+from toy import copy_of_the_repository, environment, hashes, snakemake
 
 sys.path.insert(0, str(REPOSITORY / "tests" / "services"))
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from diagvib.foundation.files import read_json, write_json
-from test_workflow import copy_of_the_repository, count, environment, hashes, toy
+from toy import copy_of_the_repository, count, environment, hashes, toy
 
 TOY = """
 root: toy

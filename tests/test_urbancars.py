@@ -16,7 +16,7 @@ from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET
 from diagvib.results.metric_sets.metric_set import over_samples
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import expected_runs
-from test_workflow import copy_of_the_repository, snakemake
+from toy import copy_of_the_repository, snakemake
 
 STUDY, BINDING = "urbancars", "car-background-object"
 
