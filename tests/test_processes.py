@@ -68,21 +68,12 @@ def wait(number):
     assert not any(map(runs, children))
 
 
-def test_a_script_needs_no_guard_and_runs_once(tmp_path):
-    (tmp_path / "work.py").write_text("import os\n\ndef process(number):\n    return os.getpid()\n")
-    script = script_of(
-        tmp_path, "print(len({*in_processes(work.process, range(9), 2, 4), os.getpid()}) > 1)"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
-
-
 def script_of(folder: Path, line: str) -> Path:
-    """A script next to a module `work`. It has no `if __name__ == "__main__"`, as a user's may
-    not."""
+    """A script next to a module `work`."""
     script = folder / "script.py"
     script.write_text(
-        f"import os, work\nfrom diagvib.foundation.parallel import in_processes\n{line}\n"
+        "import work\nfrom diagvib.foundation.parallel import in_processes\n"
+        f"if __name__ == '__main__':\n    {line}\n"
     )
     return script
 

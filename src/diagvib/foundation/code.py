@@ -46,6 +46,8 @@ _LAYOUT = {
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 }
+# What the analysis of a text depends on besides it: this module and Python's grammar.
+_ANALYSIS = Path(__file__).read_bytes() + sys.version.encode()
 _QUOTED_FILE = re.compile(r'"([\w.-]+(?:/[\w.-]+)*\.(?!py")\w+)"')
 
 
@@ -167,7 +169,7 @@ def _source(path: Path, changed: int, size: int) -> _Source:
     """Kept on disk under the hash of the text, too: a command asks for two hundred files, and to
     analyse them takes longer than the rest of its start."""
     content = path.read_bytes()
-    kept = cache_folder() / "code" / f"{hashlib.sha256(_analysis() + content).hexdigest()}.json"
+    kept = cache_folder() / "code" / f"{hashlib.sha256(_ANALYSIS + content).hexdigest()}.json"
     with suppress(OSError, ValueError, TypeError):
         return _Source(*json.loads(kept.read_bytes()))
     try:
@@ -184,12 +186,6 @@ def _source(path: Path, changed: int, size: int) -> _Source:
         temporary.write_text(json.dumps(source))
         temporary.replace(kept)
     return source
-
-
-@cache
-def _analysis() -> bytes:
-    """What the analysis of a text depends on besides it: this module and Python's grammar."""
-    return hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).digest()
 
 
 @cache
@@ -238,8 +234,7 @@ def _data(path: Path) -> dict[str, Path]:
     """The files that a module of ours names in quotation marks, in config/ or beside it, and those
     that they name."""
     found, waiting = {}, [path]
-    while waiting:
-        file = waiting.pop()
+    for file in waiting:
         quoted = (
             _source(*file_version(file)).quoted
             if file.suffix == ".py"

@@ -9,15 +9,8 @@ _MOST_BYTES = 2**31 - 1
 
 
 def to_binary(arrays: np.ndarray) -> pa.ChunkedArray:
-    """uint8[N, ...] as N binary values, without a copy, in chunks of less than 2 GiB each.
-
-    ValueError if one value is larger than that.
-    """
+    """uint8[N, ...] as N binary values, without a copy, in chunks of less than 2 GiB each."""
     bytes_each = int(np.prod(arrays.shape[1:]))
-    if bytes_each > _MOST_BYTES:
-        raise ValueError(
-            f"values of {bytes_each:,} bytes; at most {_MOST_BYTES:,} fit into a binary column"
-        )
     rows = _MOST_BYTES // max(bytes_each, 1)
     return pa.chunked_array(
         [_chunk(arrays[start : start + rows], bytes_each) for start in range(0, len(arrays), rows)],

@@ -8,7 +8,6 @@ import os
 import re
 import secrets
 import socket
-import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -37,9 +36,12 @@ _SAME_IN_ALL_YAML = re.compile(
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)|true|True|TRUE|false|False|FALSE"
 )
 _TYPED = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "timestamp")}
-_MOST_YAML = 10_000_000  # bytes
 # Seconds without a write after which a temporary file from another machine counts as left over.
 _ABANDONED_SECONDS = 86_400
+# Part of a temporary file's name, whose parts are separated by dots.
+_HOST = re.sub("[./]", "-", socket.gethostname())
+_FULL = errno.ENOSPC, errno.EDQUOT
+_REFUSED = errno.EACCES, errno.EROFS, errno.EPERM, errno.EFBIG, errno.EIO, errno.ESTALE
 
 
 def definition_path(name: str) -> Path:
@@ -74,9 +76,7 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_left_over(path)
-        temporary = path.with_name(
-            f".{path.name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-        )
+        temporary = path.with_name(f".{path.name}.{_HOST}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
             yield temporary
             _to_disk(temporary)
@@ -90,18 +90,13 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def _host() -> str:
-    """The machine's name, without dots, which separate the parts of a temporary file's name."""
-    return socket.gethostname().replace(".", "-").replace("/", "-")
-
-
 def _remove_left_over(path: Path) -> None:
     """Remove temporary files of `path` whose writer has ended, or is on another machine and silent
     for a day."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
         host, pid, *_ = [*left.name.removeprefix(f".{path.name}.").split("."), ""]
         try:
-            if host == _host() and pid.isdecimal():
+            if host == _HOST and pid.isdecimal():
                 ended = not _is_alive(int(pid))
             else:
                 ended = time.time() - left.stat().st_mtime > _ABANDONED_SECONDS
@@ -141,20 +136,15 @@ def _readable(error: BaseException | None, path: Path) -> DiagvibError | None:
     None."""
     while error is not None:
         number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT):
+        if number in _FULL:
             return DiagvibError(
                 f"{path}: the disk is full; free some space, or set `root:` in the configuration to a "
                 "larger disk (`diagvib plan` says how much is needed), then run the same command again"
             )
-        if number in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if number in _REFUSED:
             return DiagvibError(
-                f"{path}: cannot write here ({error.strerror}); set `root:` in the configuration to a "
-                "folder that you may write to"
-            )
-        if number in (errno.EFBIG, errno.EIO, errno.ESTALE):
-            return DiagvibError(
-                f"{path}: cannot be written ({os.strerror(number)}); is the disk sound, and does it, "
-                "and `ulimit -f`, allow a file of that size?"
+                f"{path}: cannot be written ({os.strerror(number)}); set `root:` in the configuration "
+                "to a folder that you may write to, on a sound disk, and check `ulimit -f`"
             )
         error = error.__cause__ or error.__context__
     return None
@@ -254,17 +244,13 @@ def read_yaml(path: str | Path):
     """A YAML file as Python values. DiagvibError, with the line, if it is missing, malformed or
     empty."""
     try:
-        found = Path(path).stat()
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_YAML:
-            raise OSError(errno.EINVAL, f"not a regular file of at most {_MOST_YAML:,} bytes")
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
-    except UnicodeDecodeError as error:
-        raise DiagvibError(f"{path}: not a UTF-8 text file ({error})") from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DiagvibError(f"{path}: cannot be read ({reason}); a YAML file is needed") from None
+        raise DiagvibError(
+            f"{path}: cannot be read ({one_line(error)}); a YAML file in UTF-8 is needed"
+        ) from None
     value = parse_yaml(text, str(path))
     if value is None:
         raise DiagvibError(f"{path}: is empty; give at least one key")
@@ -314,19 +300,14 @@ def open_parquet(path: str | Path, **options) -> Iterator[pq.ParquetFile]:
 
 def file_metadata(file: pq.ParquetFile, path: str | Path) -> dict:
     """The metadata of an open Parquet file, as its writer recorded them."""
-    value = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-    if value is None:
-        raise DiagvibError(
-            f"{path}: was not written by diagvib (its metadata lacks the key 'diagvib')"
-        )
     try:
-        noted = json.loads(value)
-    except (ValueError, RecursionError):
+        noted = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
+    except (KeyError, ValueError, RecursionError):
         noted = None
     if not isinstance(noted, dict):
         raise DiagvibError(
-            f"{path}: its metadata under the key 'diagvib' is not a JSON object; delete it and run "
-            "again to make a new one"
+            f"{path}: was not written by diagvib (its metadata has no JSON object under the key "
+            "'diagvib'); delete it and run again to make a new one"
         )
     return noted
 
@@ -340,7 +321,7 @@ def is_noted(path: str | Path, key: str, value: object) -> bool:
     """Whether one of our Parquet files exists, is intact and records this value, so that it need
     not be made again."""
     try:
-        return Path(path).exists() and read_metadata(path).get(key) == value
+        return read_metadata(path).get(key) == value
     except DiagvibError:
         return False
 

@@ -4,13 +4,11 @@ share."""
 import multiprocessing
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from types import ModuleType
 from typing import TypeVar
 
 from diagvib.foundation.errors import DiagvibError
@@ -26,9 +24,8 @@ def in_processes(
     """function(thing) for each of the things, in order.
 
     most: processes. min_per_process: with fewer than twice as many things, this process does all
-    the work. function, things and results are pickled; function must be importable, since the
-    processes do not run the main script. The first error ends the call; no process outlives this
-    one. DiagvibError if a process was killed.
+    the work. function, things and results are pickled. The first error ends the call; no process
+    outlives this one. DiagvibError if a process was killed.
     """
     processes = min(most, len(things) // min_per_process)
     if processes < 2:
@@ -36,9 +33,7 @@ def in_processes(
         return
     with ProcessPoolExecutor(processes, _context(function), _end_with_parent) as pool:
         try:
-            with _without_main_script():
-                found = pool.map(function, things, chunksize=max(1, min_per_process // 8))
-            yield from found
+            yield from pool.map(function, things, chunksize=max(1, min_per_process // 8))
         except BrokenProcessPool:
             raise DiagvibError(
                 f"one of {processes} processes was killed, perhaps for lack of memory; use fewer "
@@ -54,18 +49,6 @@ def _context(function: Callable) -> multiprocessing.context.BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([getattr(function, "func", function).__module__])
     return context
-
-
-@contextmanager
-def _without_main_script() -> Iterator[None]:
-    """Processes that start meanwhile do not run the main script again: a user's script need not
-    expect that."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
 
 
 def _end_with_parent() -> None:

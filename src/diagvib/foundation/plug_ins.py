@@ -3,44 +3,13 @@
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from diagvib.foundation.errors import DiagvibError, one_line
 
-# Packages whose lines say nothing about a mistake in a user's code.
-_OTHERS = {"diagvib", "torch", "torchvision", "timm", "numpy", *sys.stdlib_module_names}
 
-
-def reason(error: BaseException, called: object = None) -> str:
-    """An exception from code that is not ours, on one line; with the user's line that raised it or,
-    if there is none, the first of the function that was `called`."""
-    code = getattr(called, "__code__", None)
-    places = [
-        (code, code and code.co_firstlineno),
-        *(
-            (frame.f_code, line)
-            for frame, line in traceback.walk_tb(error.__traceback__)
-            if frame.f_globals.get("__name__", "").partition(".")[0] not in _OTHERS
-        ),
-    ]
-    code, line = places[-1]
-    place = code and f" ({os.path.relpath(code.co_filename)}:{line}, in {code.co_qualname})"
-    return f"{type(error).__name__}: {one_line(error)}{place or ''}"
-
-
-@contextmanager
-def own_code(where: str, called: object = None) -> Iterator[None]:
-    """What code that may be a user's raises in here, also SystemExit, becomes one line that begins
-    with `where`, a DiagvibError; the traceback goes to standard error. called: the function."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        if isinstance(error, DiagvibError) or out_of_memory(error):
-            raise
-        traceback.print_exception(error)
-        raise DiagvibError(f"{where}: {reason(error, called)}") from error
+def reason(error: BaseException) -> str:
+    """An exception from code that is not ours, on one line."""
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -61,20 +30,14 @@ def imported(where: str, what: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the
     current folder.
 
-    what: scene, model or method, for messages. DiagvibError if it cannot be imported, or is not
-    callable.
+    what: scene, model or method, for messages. DiagvibError if it is not there.
     """
-    module_name, _, name = where.partition(":")
+    module, _, name = where.partition(":")
     look_here()
     try:
-        found = getattr(importlib.import_module(module_name), name)
-    except DiagvibError:
-        raise
-    except (Exception, SystemExit) as error:  # importing runs the module, which is not ours
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
         raise DiagvibError(
             f"{what}: {where} cannot be imported ({reason(error)}); name it package.module:name, "
             "from an installed package or from the current folder"
         ) from None
-    if not callable(found):
-        raise DiagvibError(f"{what}: {where} is not a function or class")
-    return found

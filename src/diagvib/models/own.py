@@ -3,7 +3,7 @@
 from torch import nn
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.plug_ins import imported, own_code
+from diagvib.foundation.plug_ins import imported
 from diagvib.models.network import Network, Whole, check_logits
 
 
@@ -11,14 +11,11 @@ def own_model(settings: dict, n_classes: int, image_size: int) -> Network:
     """`package.module:function`: function(n_classes, image_size, **options) -> torch.nn.Module.
 
     A `Network` and an nn.Sequential that ends in a linear layer say where their head begins; any
-    other module stays `Whole`. DiagvibError if it cannot be imported, is not a function, raises, or
-    does not return a trainable torch.nn.Module that turns float[2, 3, size, size] into
-    [2, n_classes].
+    other module stays `Whole`. DiagvibError if it cannot be imported or does not return a trainable
+    torch.nn.Module that turns float[2, 3, size, size] into [2, n_classes].
     """
     where, function = f"model: {settings['name']}", imported(settings["name"], "model")
-    call = f"function(n_classes, image_size, **options) with options {settings['options']}"
-    with own_code(f"{where} cannot be called as {call}", function):
-        net = function(n_classes, image_size, **settings["options"])
+    net = function(n_classes, image_size, **settings["options"])
     if not isinstance(net, nn.Module):
         raise DiagvibError(f"{where} returned {type(net).__name__}, not a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in net.parameters()):
