@@ -5,10 +5,7 @@ import copy
 import functools
 import json
 import operator
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +14,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 import yaml
 from hypothesis import strategies
 
-from diagvib import cli
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path
 from diagvib.images.datasets import ImageFiles
@@ -47,58 +42,25 @@ from synthetic_images import write_dataset
 from synthetic_runs import expected_runs, write_run
 
 
-def refused(call, *arguments, says) -> str:
-    """The message of the DiagvibError that a call raises: one line, not too long, containing each
-    text of `says`."""
+def refused(call, *arguments, says) -> None:
+    """A call raises a DiagvibError of one line, not too long, with each text of `says`."""
     with pytest.raises(DiagvibError) as error:
         call(*arguments)
     text = str(error.value)
     assert "\n" not in text and len(text) < 1500
     for part in [says] if isinstance(says, str) else says:
         assert part in text
-    return text
 
 
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    """Runs `diagvib` in an empty folder: one line beginning with `error:`, or typer's usage error;
-    no file is left."""
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-
-    def run(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["diagvib", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr().err
-        assert ended.value.code in (1, 2) and "Traceback" not in said
-        if ended.value.code == 1:
-            assert said.startswith("error: ") and said.count("\n") == 1
-        else:
-            assert said.startswith("Usage: ")
-        assert list(folder.iterdir()) == []
-        return said
-
-    return run
-
-
-# --set values of `diagvib plan`, and what the message must name.
 OVERRIDES = [
     ("studies=[zso", "--set studies=[zso"),
     ("root=a\x00b", "--set"),
-    ("training={seed: 1, seed: 2}", "'seed'"),
     ("samples", "key=value"),
     ("bindings=shape-hue", ("bindings", "[shape-hue]")),
     ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
-    ("studies_from=[none.yaml]", "none.yaml: no such file"),
     ("tuning.study=zgo", ("tuning.study", "binds cues")),
-    ("baselines=[{name: small_cnn, bindings: [shape]}]", "small_cnn: bindings"),
     ("root='{study}'", "root"),
-    (f"root={__file__}/inside", "is a file"),
     ("tuning.learning_rates=[2e-4]", "with a dot"),
-    ("tuning.samples=[7]", "tuning.samples"),
-    ("tuning.factors=[hu]", "did you mean hue"),
 ]
 
 
@@ -107,61 +69,14 @@ def test_overrides(override, says):
     refused(load_config, None, [override], says=says)
 
 
-COMMANDS = [
-    (["train", "../../../escaped", "zgo", "shape-hue"], "escaped"),
-    (["train", "small_cnn\n", "zgo", "shape-hue", "--settings", "{}"], "small_cnn"),
-    (["draw", "zgo", "shape-hue", "--settings", "{"], "--settings"),
-    (["draw", "zgo", "shape-hue", "--settings", "[" * 100000], "--settings"),
-    (["render", "zgo", "shape-hue", "--settings", '{"samples": 2, "scene": "x"}'], "image_size"),
-    (["tune", "small_cnn", "vae", "--settings", "{}"], "--settings"),
-    (["tabulate", "--root", __file__], "--root"),
-    (["tabulate", "--threads", "0"], "--threads"),
-    (["render", "zgo", "shape-hue", "--device", "gpu"], "gpu"),
-    (["plan", "--rates", __file__], "test_bad_input.py"),
-    (["plan", "--config", "/dev/zero"], "/dev/zero: cannot be read"),
-    (["compare", "none", "none"], "none: holds no runs"),
-]
-
-
-@pytest.mark.parametrize(("arguments", "says"), COMMANDS, ids=lambda value: " ".join(value)[:60])
-def test_commands(command, arguments, says):
-    said = command(*arguments)
-    for part in [says] if isinstance(says, str) else says:
-        assert part in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["plan", "--config", "."], ".: cannot be read"),
-        (["train", "../../../escaped", "zgo", "shape-hue"], "'../../../escaped'"),
-    ],
-)
-def test_real_processes_end_in_one_line(tmp_path, arguments, says):
-    done = subprocess.run(
-        [sys.executable, "-m", "diagvib", *arguments],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (
-        done.returncode == 1 and done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    )
-    assert says in done.stderr and list(tmp_path.iterdir()) == []
-
-
 FILES = [
     (b"\xff\xfe\x00binary", "UTF-8"),
     (b"samples: 1\nsamples: 2\n", "line 2"),
     (b"- samples", "mapping"),
-    (b"yes: 2", "yes has several meanings"),
     (b"training:\n  max_epochs: 1:30", "line 2: 1:30 has several meanings"),
     (b"baselines: [small_cnn, {name: Small_cnn}]", "small_cnn and Small_cnn differ only in case"),
-    (b"#" * 10_000_001, "not a regular file of at most"),
     (b"# a comment\n", "is empty"),
     (b"[" * 5000, "not valid YAML"),
-    (b"samples: 1\n---\nsamples: 2", "YAML"),
     (b"studies: &a [*a]", "studies.0"),
 ]
 
@@ -170,32 +85,6 @@ FILES = [
 def test_configuration_files(tmp_path, content, says):
     (tmp_path / "own.yaml").write_bytes(content)
     refused(load_config, tmp_path / "own.yaml", says=("own.yaml", says))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_configuration_that_may_not_be_read(tmp_path):
-    (tmp_path / "own.yaml").touch(mode=0)
-    refused(load_config, tmp_path / "own.yaml", says=("own.yaml", "denied"))
-
-
-@pytest.mark.parametrize(
-    ("error", "says"),
-    [
-        (
-            PermissionError(13, "Permission denied", "results/tables"),
-            "results/tables: Permission denied",
-        ),
-        (OSError(28, "No space left on device"), "the output: No space left on device"),
-    ],
-)
-def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
-    def forbidden(*_):
-        raise error
-
-    monkeypatch.setattr(cli, "app", forbidden)
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert capsys.readouterr().err == f"error: {says}\n"
 
 
 GOOD = {
@@ -224,18 +113,12 @@ ENDLESS.append(ENDLESS)
 BASELINES = [
     ("../../../escaped", {}, "escaped"),
     ("resnet18", {}, ("resnet18", "already taken")),
-    ("x", {"model": None}, ("x.model", "missing")),
     ("x", adam(name="adan"), ("x.optimiser", "adan", "sgd")),
-    ("x", adam(bets=[0.9, 0.9]), ("unknown key 'x.optimiser.bets'", "x.optimiser.betas")),
     ("x", {"depends": ["none.csv"]}, ("x.depends", "none.csv: no such file")),
     ("x", model("m:f", options={"when": pd.Timestamp("2020-01-01").date()}), "2020-01-01"),
     ("x", model("m:f", options={"a": ENDLESS}), "x.model.options.a"),
-    ("x", model("resnet18", weights_file="w.pth"), ("model.weights_file", "the key weights")),
     ("x", model("small_cnn", weights="IMAGENET1K_V1"), ("x.model.weights", "no published weights")),
-    ("x", {"method": "sys:C"}, ("x.method", "no module sys")),
     ("x", {"method": "vae"}, ("x.model", "builds its own network")),
-    ("x", method("vae", laten=3), ("x.method.laten", "did you mean latent")),
-    ("x", method("vae", beta="1e-4"), "with a dot"),
     ("x", method("group_dro", supervision="cue-0"), ("x.method.supervision", "cue-1")),
 ]
 
@@ -262,9 +145,7 @@ def test_usual_names_of_baselines_are_taken(tmp_path, name):
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"baseline": 3}, "baseline: must be a mapping"),
         ({"baseline": {}}, "the key baseline.method is missing"),
-        ({"scene": 3}, "scene"),
         ({"more": 1}, "unknown key 'more'"),
         ({"baseline": GOOD | {"origin": "x"}}, "unknown key 'baseline.origin'"),
     ],
@@ -286,37 +167,23 @@ class Linear(nn.Module):
         self.layer = nn.Linear(3 * size * size, outputs)
     def forward(self, images):
         return self.layer(images.flatten(1))
-class Raising(Linear):
-    def forward(self, images):
-        raise KeyError("a\\nkey")
 good = lambda n_classes, image_size, width=1: Linear(n_classes, image_size)
-raising = lambda n_classes, image_size: 1 / 0
 other_shape = lambda n_classes, image_size: Linear(n_classes + 1, image_size)
-raises_later = lambda n_classes, image_size: Raising(n_classes, image_size)
 whole = lambda n_classes, image_size: nn.Sequential(nn.Conv2d(3, n_classes, image_size), nn.Flatten())
 """
 MODELS = [
-    (model("own_model:raising"), "ZeroDivisionError"),
     (model("own_model:other_shape"), "logits of shape (2, 5)"),
-    (model("own_model:raises_later"), "KeyError"),
-    (model("own_model:good", options={"widht": 2}), "widht"),
     (model("broken_model:f"), "not valid Python"),
     (model("small_cnn", options={"widht": 2}), ("small_cnn", "widht")),
-    (model("resnet81"), "did you mean resnet18"),
-    (model("vit_b_32"), "64 x 64"),
-    (model("alexnet", weights="V9"), ("model.weights", "V9")),
     (model("resnet18") | method("asr", levels=7), "asr"),
     (model("own_model:whole") | {"method": "coral"}, "needs features"),
 ]
 OWN_METHOD = """
-from torch import nn
 import diagvib.methods.method
 from diagvib.methods.method import Method
 class Good(Method):
     supervision = ("cue", "none")
     options = {"rate": {"type": "number", "default": 1.0}}
-class Foreign(nn.Module):
-    pass
 class ByModule(diagvib.methods.method.Method):
     pass
 class Computed(Method):
@@ -328,9 +195,7 @@ class Bare(Method):
 """
 METHODS = [
     ("broken_model:C", {}, "broken_model.py is not valid Python"),
-    ("own_method:Foreign", {}, "not a subclass of"),
     ("own_method:ByModule", {}, "from diagvib.methods.method import Method"),
-    ("circular:Itself", {}, "not a subclass"),
     ("own_method:Computed", {}, "must be literals"),
     ("own_method:Unknown", {}, "Unknown: supervision.0"),
     ("own_method:Bare", {}, "Bare: options.rate"),
@@ -343,7 +208,6 @@ def own_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     (folder / "own_model.py").write_text(OWN)
     (folder / "own_method.py").write_text(OWN_METHOD)
-    (folder / "circular.py").write_text("class Below(Itself): pass\nclass Itself(Itself): pass")
     (folder / "broken_model.py").write_text("def f(:")
     return folder
 
@@ -367,14 +231,6 @@ def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, options, s
     )
 
 
-def test_a_good_model_of_ones_own_is_taken(own_folder, monkeypatch):
-    monkeypatch.syspath_prepend(own_folder)
-    made = make_baseline(
-        complete({**GOOD, **model("own_model:good", options={"width": 2})}), 5, 64, 0
-    )
-    assert made.model(torch.zeros(1, 3, 64, 64)).shape == (1, 5)
-
-
 def test_a_good_method_of_ones_own_is_taken(own_folder, monkeypatch):
     monkeypatch.syspath_prepend(own_folder)
     made = make_baseline(complete({**GOOD, **method("own_method:Good", rate=2)}), 5, 64, 0)
@@ -393,16 +249,11 @@ def of_rows(*rows: dict, **more) -> dict:
 STUDIES = [
     ("a/b", of_rows(TRAIN, OOD), "a/b"),
     ("x", of_rows(TRAIN), ("studies.x", "ood")),
-    ("x", of_rows({**TRAIN, "splits": ["train", "val"]}, OOD), ("studies.x", "group id")),
     ("x", of_rows({**TRAIN, "splits": ["val", "test"]}, OOD), ("studies.x", "train")),
-    ("x", of_rows({**TRAIN, "cells": "others"}, OOD), ("rows.0", "others")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], [2, 3]]}, OOD), "studies.x.rows.0.cells.2.1"),
-    ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1], ["added", 2]]}, OOD), ("rows.0", "added")),
     ("x", of_rows({**TRAIN, "cells": [[0, 0], [1, 1]]}, OOD), ("rows.1", "target class 2")),
     ("x", of_rows(TRAIN, {**OOD, "cells": [[0, 0]]}), ("rows.1", "[0, 0]")),
-    ("x", of_rows(TRAIN, OOD, {**OOD, "group": "more"}), ("studies.x.rows", "more")),
     ("x", of_rows({**TRAIN, "cells": {"queue": "same"}}, OOD), ("rows.0.cells", "queue", "cue")),
-    ("x", of_rows(TRAIN, OOD, roles={"cue": 3, "target": 3}), ("studies.x.roles", "first role")),
     ("x", of_rows(TRAIN, OOD, roles={"target": 300, "cue": 300}), ("x.roles", "50,000 cells")),
     ("x", of_rows(TRAIN, OOD, metrics="shortcuts"), ("studies.x.metrics", "did you mean shortcut")),
 ]
@@ -426,7 +277,6 @@ def test_studies(tmp_path, name, definition, says):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"studies": {}}, "studies"),
         ({"routes": {"r": ["x", "y"]}}, ("routes.r", "y is not one of the file's studies")),
         ({"headline": {"without": "x", "shortcut": "y"}}, ("headline", "y")),
     ],
@@ -438,17 +288,11 @@ def test_files_of_studies(tmp_path, more, says):
     )
 
 
-def test_a_sound_study_of_ones_own_is_taken(tmp_path):
-    path = write_studies(tmp_path / "studies.yaml", "Own_1-a", of_rows(TRAIN, OOD))
-    assert list(read_study_file(path).studies) == ["Own_1-a"]
-
-
 @pytest.mark.parametrize(
     ("name", "changed", "overrides", "says"),
     [
         ("zgo", {}, [], ("own.yaml", "studies.zgo", "another study has this name")),
         ("x", {"scene": "digitz"}, [], ("study x", "unknown scene 'digitz'; did you mean digits")),
-        ("x", {"scene": "absent_module:Scene"}, [], ("study x", "absent_module")),
         (
             "x",
             {"roles": {"target": 3, "cue": 7}},
@@ -491,7 +335,6 @@ PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"hue": ["red", "red", "blue"]}, "0.hue"),
         ({"hue": ["red", "blue", "pink"]}, ("0.hue", "pink")),
         ({"added_cue": [0, 2, 1]}, "0.added_cue.0"),
     ],
@@ -505,7 +348,7 @@ def test_dataset_samples(tmp_path, changed, says):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("path", "../x"), ("path", "x\n"), ("urls", ["file:///etc/passwd"]), ("sha256", "0" * 63)],
+    [("path", "../x"), ("urls", ["file:///etc/passwd"])],
 )
 def test_sources(tmp_path, key, value):
     path = tmp_path / "sources.yaml"
@@ -557,7 +400,7 @@ DOCUMENTS = {
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-@hypothesis.settings(max_examples=60, deadline=None, derandomize=True)
+@hypothesis.settings(max_examples=40, deadline=None, derandomize=True)
 @hypothesis.given(data=strategies.data())
 def test_any_value_is_taken_or_refused_in_one_line(tmp_path_factory, name, data):
     """A value of a sound file becomes anything: no traceback, and a refusal names the file and the
@@ -610,9 +453,7 @@ def first(value):
     [
         ("hue", first("pink"), ("row 5", "hue", "pink")),
         ("hue", None, "not a recipe file"),
-        ("split", first("trian"), ("row 5", "split")),
         ("scale_factor", first(float("nan")), ("row 5", "scale_factor")),
-        ("hue_degrees", first(None), ("row 5", "hue_degrees")),
         ("digit", lambda values: [float(v) for v in values], "not a recipe file"),
     ],
 )
@@ -625,14 +466,7 @@ def test_recipes(prepared, tmp_path, column, change, says):
     )
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1"])
-@pytest.mark.parametrize("read", [read_recipes, read_images])
-def test_files_that_are_not_parquet(tmp_path, read, content):
-    (tmp_path / "x.parquet").write_bytes(content)
-    refused(read, tmp_path / "x.parquet", says="x.parquet")
-
-
-@pytest.mark.parametrize("metadata", [None, b"[]", b"{", b"[" * 100000])
+@pytest.mark.parametrize("metadata", [None, b"[]", b"[" * 100000])
 def test_metadata_of_another_make(prepared, tmp_path, metadata):
     table = pq.read_table(prepared.recipes("zgo", "shape-hue"))
     pq.write_table(
@@ -642,7 +476,7 @@ def test_metadata_of_another_make(prepared, tmp_path, metadata):
     refused(read_images, tmp_path / "x.parquet", says="x.parquet")
 
 
-@pytest.mark.parametrize("shape", ["x", [10**9, 10**9, 3], [64.0, 64.0, 3], [32, 32, 3], None])
+@pytest.mark.parametrize("shape", ["x", [10**9, 10**9, 3], [64.0, 64.0, 3]])
 def test_images_of_another_shape(tmp_path, shape):
     write_dataset(tmp_path, "zgo", "hue-shape", 0, {"image_shape": shape})
     refused(read_images, tmp_path / "0/test.parquet", says=("test.parquet", "shape"))
@@ -652,7 +486,6 @@ def test_images_of_another_shape(tmp_path, shape):
     ("column", "change", "says"),
     [
         ("image", None, "not an image file"),
-        ("image", first(None), "test.parquet"),
         ("image", first(b"x"), "bytes long"),
     ],
 )
@@ -662,7 +495,7 @@ def test_image_files(tmp_path, column, change, says):
     refused(ImageFiles(tmp_path).load, 0, "test", says=("test.parquet", says))
 
 
-@pytest.mark.parametrize("content", ["[]", "{", '{"0/test.parquet": "00"}'])
+@pytest.mark.parametrize("content", ["[]", '{"0/test.parquet": "00"}'])
 def test_digests_of_image_files(tmp_path, content):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     (tmp_path / "sha256.json").write_text(content)
@@ -673,10 +506,8 @@ def test_digests_of_image_files(tmp_path, content):
     ("name", "content"),
     [
         ("sources.json", b"{}"),
-        ("sources.json", None),
         ("digits.parquet", None),
         ("textures/wood.png", b"x"),
-        ("textures/wood.png", None),
     ],
 )
 def test_prepared_files(prepared, tmp_path, name, content):
@@ -688,12 +519,8 @@ def test_prepared_files(prepared, tmp_path, name, content):
 @pytest.mark.parametrize(
     "content",
     [
-        "[]",
-        "{",
         '{"kind": "train"}',
-        '{"kind": "train", "device": "cpu", "rows": "x"}',
         '{"kind": "train", "device": "cpu", "rows": [3]}',
-        '{"kind": "train", "device": "cpu", "rows": []}',
         '{"kind": "train", "device": "cpu", "rows": [{"what": "x", "device": "cpu", "images_per_second": 0}]}',
         '{"kind": "train", "device": "cpu", "rows": [{"device": "cpu", "images_per_second": 3}]}',
     ],
@@ -726,10 +553,8 @@ def remade(**columns):
 
 RUNS = [
     ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
-    ("metrics.json", changed_json(sample="0")),
     ("run.json", written(b"[" * 100000)),
     ("run.json", changed_json(seconds={"train": "x"})),
-    ("history.jsonl", written(b"")),
     ("history.jsonl", changed_history(epoch=None)),
     (
         "history.jsonl",
@@ -737,7 +562,6 @@ RUNS = [
     ),
     ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
-    ("predictions.parquet", lambda path: (path.unlink(), path.mkdir())),
     ("exhibits.parquet", written(b"x")),
     ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
 ]
@@ -783,7 +607,6 @@ def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
     "spoil",
     [
         lambda path: path.unlink(),
-        lambda path: path.write_bytes(b"\xff\x00"),
         lambda path: path.write_bytes(path.read_bytes()[:-9]),
     ],
 )

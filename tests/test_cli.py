@@ -1,17 +1,20 @@
-"""The command line: mistakes end in one line, and every command explains itself."""
+"""The command line: every command explains itself, and mistakes end in one line."""
 
 import subprocess
-from pathlib import Path
+import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from conftest import BIN
+from diagvib import cli
 
 COMMANDS = [
     "fetch",
     "prepare",
     "draw",
     "render",
+    "encode",
     "train",
     "tune",
     "tabulate",
@@ -21,64 +24,84 @@ COMMANDS = [
 ]
 
 
-def diagvib(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [BIN / "diagvib", *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-
-
-def test_help_names_every_command():
-    shown = diagvib("--help").stdout
-    assert all(f"  {command} " in shown for command in COMMANDS)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help(command):
-    done = diagvib(command, "--help")
-    assert done.returncode == 0 and "Usage" in done.stdout
+def test_help_names_every_command_and_every_command_has_help():
+    shown = subprocess.run([BIN / "diagvib", "--help"], capture_output=True, text=True, check=True)
+    for command in COMMANDS:
+        assert f"  {command} " in shown.stdout
+        assert "Usage" in CliRunner().invoke(cli.app, [command, "--help"]).output
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["plan", "--set", "bindngs=all"], "unknown key 'bindngs'; did you mean bindings"),
-        (["plan", "--config", "none.yaml"], "none.yaml: no such file"),
-        (["draw", "zg", "shape-hue"], "unknown study 'zg'; did you mean"),
-        (["draw", "zgo", "shape-hu"], "unknown factor 'hu'; did you mean hue"),
+        ("plan --set bindngs=all", "unknown key 'bindngs'; did you mean bindings"),
+        ("plan --config none.yaml", "none.yaml: no such file"),
+        ("plan --config .", ".: cannot be read"),
+        ("plan --rates none.json", "none.json: no such file"),
+        ("draw zg shape-hue", "unknown study 'zg'; did you mean"),
+        ("draw zgo shape-hu", "unknown factor 'hu'; did you mean hue"),
+        ("draw zgo shape-hue", "data/prepared"),
+        ("draw zgo shape", "'shape' names 1 factors for 2 roles (target, cue); write e.g. "),
+        ("draw zso shape-hue", "'shape-hue' names 2 factors for 1 roles (target); write e.g. "),
+        ("draw zgo shape-hue --settings {", "--settings: not valid JSON"),
+        ("draw zgo shape-hue --settings " + "[" * 100_000, "--settings: not valid JSON"),
         (
-            ["train", "resnet19", "zgo", "shape-hue"],
-            "unknown baseline 'resnet19'; did you mean resnet18",
+            "render zgo shape-hue",
+            "data/recipes/zgo/shape-hue.parquet: no such file; the stage that",
         ),
-        (["draw", "zgo", "shape-hue"], "data/prepared"),
-        (
-            ["draw", "zgo", "shape"],
-            "'shape' names 1 factors for 2 roles (target, cue); write e.g. ",
-        ),
-        (
-            ["draw", "zso", "shape-hue"],
-            "'shape-hue' names 2 factors for 1 roles (target); write e.g. ",
-        ),
-        (
-            ["render", "zgo", "shape-hue"],
-            "data/recipes/zgo/shape-hue.parquet: no such file; the stage that makes it",
-        ),
-        (
-            ["train", "small_cnn", "zgo", "shape-hue"],
-            "images/zgo/shape-hue/0/train.parquet: no such file",
-        ),
-        (
-            ["train", "small_cnn", "zgo", "shape-hue", "--settings", "{}", "--set", "a=b"],
-            "--settings replaces",
-        ),
-        (
-            ["plan", "--set", "training.max_epochs=2e1"],
-            "training.max_epochs: must be a valid integer",
-        ),
+        ("render zgo shape-hue --device gpu", "gpu"),
+        ("train resnet19 zgo shape-hue", "unknown baseline 'resnet19'; did you mean resnet18"),
+        ("train ../../escaped zgo shape-hue", "'../../escaped'"),
+        ("train ../../escaped zgo shape-hue --settings {}", "'../../escaped'"),
+        ("train small_cnn zgo shape-hue", "images/zgo/shape-hue/0/train.parquet: no such file"),
+        ("train small_cnn zgo shape-hue --settings {} --set a=b", "--settings replaces"),
+        ("tune small_cnn vae --settings {}", "--settings holds the settings of one baseline"),
+        ("tabulate --root {x}", "--root: '{x}' cannot be used"),
+        ("tabulate --threads 0", "--threads"),
+        ("compare none none", "none: holds no runs"),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_mistake_ends_in_one_line(tmp_path, monkeypatch, capsys, arguments, says):
+    """One line beginning with `error:`, or typer's usage error; and no file is left."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["diagvib", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err
+    assert says in said and "Traceback" not in said
+    if ended.value.code == 1:
+        assert said.startswith("error: ") and said.count("\n") == 1
+    else:
+        assert said.startswith("Usage: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (PermissionError(13, "Permission denied", "results/a"), "results/a: Permission denied"),
+        (OSError(28, "No space left on device"), "the output: No space left on device"),
     ],
 )
-def test_a_mistake_ends_in_one_line(tmp_path, arguments, says):
-    done = diagvib(*arguments, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and says in done.stderr
-    assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
-    assert list(tmp_path.iterdir()) == []
+def test_what_the_system_refuses_is_one_line(monkeypatch, capsys, error, says):
+    def forbidden(*_):
+        raise error
+
+    monkeypatch.setattr(cli, "app", forbidden)
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == f"error: {says}\n"
+
+
+def test_options_not_given_are_the_configurations_and_with_settings_the_defaults(monkeypatch):
+    found = []
+    monkeypatch.setattr(cli.stages, "train", lambda layout, job, **given: found.append(given))
+    names = {"baseline": "resnet18", "study": "zgo", "binding": "shape-hue"}
+    given = {**names, "device": "cuda", "mirror": None, "keep_weights": None, "tensorboard": False}
+    by_hand = cli.Stage("train", None, ["keep_weights=true", "tensorboard=true"], None, "x")
+    by_hand.run(**given)
+    settings = by_hand._job("zgo", "resnet18").text()
+    cli.Stage("train", None, None, settings, None).run(**given)
+    chosen = {**names, "device": "cuda", "tensorboard": False}
+    assert found == [{**chosen, "keep_weights": True}, chosen]

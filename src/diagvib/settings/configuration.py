@@ -1,5 +1,6 @@
 """What a configuration may contain. `config/schema/config.schema.yaml` is generated from this."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, JsonValue
@@ -14,11 +15,15 @@ ImageSize = Annotated[int, Field(ge=64, le=256)]
 Images = Literal["parquet", "render"]
 Samples = Annotated[int, Field(ge=1, le=1000)]
 Sources = Literal["official", "embedded"]
-Root = text_like(
-    r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
-    "name a folder without '{', '}', ':' or control characters, without spaces at either end or '~' at "
-    "the start",
-)
+# As records name it: `a` for `./a/`.
+Root = Annotated[
+    text_like(
+        r"(?![~\s])[^{}:\x00-\x1f\x7f]{1,1000}(?<!\s)",
+        "name a folder without '{', '}', ':' or control characters, without spaces at either end or "
+        "'~' at the start",
+    ),
+    AfterValidator(lambda root: str(Path(root))),
+]
 
 
 class Training(Strict):

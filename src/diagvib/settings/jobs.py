@@ -171,18 +171,15 @@ def stage_settings(
         found["study"] = definition.model_dump(
             mode="json", exclude={"name", "title", "meaning", "opportunity"}
         )
-        found["dataset_samples"] = _dataset_samples(definition, found["samples"])
+        scene = load_scene(definition.scene)
+        found["dataset_samples"] = [
+            dataset_sample(number, scene.factors, scene.published_samples)
+            for number in range(found["samples"])
+        ]
     job = validated(kind, {key: found[key] for key in kind.model_fields}, "configuration")
     return read_settings(
         job.text(), stage
     )  # with the keys in the order in which a command gets them
-
-
-def _dataset_samples(study: Study, count: int) -> list[DatasetSample]:
-    scene = load_scene(study.scene)
-    return [
-        dataset_sample(number, scene.factors, scene.published_samples) for number in range(count)
-    ]
 
 
 def _baseline_settings(config: ResolvedConfiguration, stage: str, baseline: str) -> dict:

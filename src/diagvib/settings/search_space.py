@@ -6,18 +6,26 @@ on the seed, the number of the trial and its own name: trial 7 is the same among
 100, whatever else is drawn, and for all methods.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from functools import cache
 from typing import Annotated
 
-from pydantic import Field, JsonValue, model_serializer, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from diagvib.foundation.errors import DiagvibError, unknown_name, within
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.seeding import named_generator
-from diagvib.foundation.validation import Misplaced, Name, Strict, text_like, unique, validated
-from diagvib.methods.registry import METHODS, declaration
+from diagvib.foundation.validation import (
+    Misplaced,
+    Name,
+    Sparse,
+    Strict,
+    text_like,
+    unique,
+    validated,
+)
+from diagvib.methods.registry import declaration
 from diagvib.settings.baselines import complete
 
 # The section of the ranges for all methods.
@@ -37,7 +45,7 @@ Setting = text_like(
 )
 
 
-class Range(Strict):
+class Range(Sparse):
     """The range or list that a setting is drawn from."""
 
     log10: Exponents | None = Field(
@@ -50,10 +58,6 @@ class Range(Strict):
     choice: Annotated[list[JsonValue], Field(min_length=1)] | None = Field(
         None, description="one of these"
     )
-
-    @model_serializer(mode="wrap")
-    def _given(self, dump: Callable) -> dict:
-        return {key: value for key, value in dump(self).items() if value is not None}
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Range":
@@ -97,17 +101,15 @@ class RandomSearch(Strict):
 
 
 def read_ranges(ranges: str | Ranges) -> Ranges:
-    """Ranges by method. DiagvibError for an unknown set, method or method option."""
+    """Ranges by method. DiagvibError for an unknown set or method."""
     if isinstance(ranges, str):
         known = _shipped()
         if ranges not in known:
             raise unknown_name("set of ranges", ranges, known, "config/search_ranges.yaml")
         return known[ranges]
-    for method, its in ranges.items():
+    for method in ranges:
         if method != ALL:
-            with within(method):
-                for key in its:
-                    _check_option(key, method)
+            declaration(method)
     return ranges
 
 
@@ -115,22 +117,6 @@ def read_ranges(ranges: str | Ranges) -> Ranges:
 def _shipped() -> dict[str, Ranges]:
     path = definition_path("search_ranges.yaml")
     return validated(dict[Name, Ranges], read_yaml(path), str(path))
-
-
-def _check_option(key: str, method: str) -> None:
-    """DiagvibError if a method does not have the option that a key names."""
-    option = key.removeprefix("method.")
-    options = declaration(method).options
-    if option != key and option not in options:
-        having = [name for name in METHODS if option in declaration(name).options]
-        raise DiagvibError(
-            f"{key}: method {method} has no option {option}"
-            + (
-                f"; give it to those that have it ({', '.join(having)}), under the name of each"
-                if having
-                else f"; it has {', '.join(options) or 'none'}"
-            )
-        )
 
 
 def search_space(
@@ -143,14 +129,8 @@ def search_space(
     data. DiagvibError, beginning with `where`, if the baseline lacks a setting or cannot have a
     value in its range.
     """
-    method, space = settings["method"]["name"], {}
     known = validated(Ranges, ranges, where)
-    for section in (ALL, method):
-        its = known.get(section, {})
-        with within(f"{where}: {section}"):
-            for key in its:
-                _check_option(key, method)
-        space |= its
+    space = known.get(ALL, {}) | known.get(settings["method"]["name"], {})
     extremes = {key: own.choice or [own.at(0), own.at(1)] for key, own in space.items()}
     for place in range(max(map(len, extremes.values()), default=0)):
         values = {
@@ -199,12 +179,8 @@ def described(space: Mapping[str, Range]) -> Iterator[str]:
         listed = ", ".join(
             f"{value:g}" if isinstance(value, float) else str(value) for value in given
         )
-        yield {
-            "log10": f"{key} 10^U({listed})",
-            "log2": f"{key} 2^U({listed})",
-            "uniform": f"{key} U({listed})",
-            "choice": f"{key} of {listed}",
-        }[kind]
+        form = {"log10": "10^U({})", "log2": "2^U({})", "uniform": "U({})", "choice": "of {}"}[kind]
+        yield f"{key} {form.format(listed)}"
 
 
 def _present(settings: dict, key: str) -> JsonValue:
