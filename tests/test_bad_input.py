@@ -27,7 +27,7 @@ from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.compare import compare_results
 from diagvib.results.read_runs import read_runs
 from diagvib.results.tables import read_tables
-from diagvib.scenes.digits.prepare import load_prepared
+from diagvib.scenes.digits.prepare import load_pixels
 from diagvib.scenes.digits.scene import read_published_samples
 from diagvib.scenes.sources import read_sources
 from diagvib.settings.baselines import complete, load_settings, shortened
@@ -513,7 +513,7 @@ def test_digests_of_image_files(tmp_path, content):
 def test_prepared_files(prepared, tmp_path, name, content):
     folder = shutil.copytree(prepared.prepared("digits"), tmp_path / "prepared")
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
-    refused(load_prepared, folder, says=str(folder))
+    refused(load_pixels, folder, says=str(folder))
 
 
 @pytest.mark.parametrize(

@@ -63,27 +63,19 @@ def test_image_without_a_digit_is_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "part"),
+    ("damage", "part"),
     [
-        ("train-images-idx3-ubyte.gz", lambda b: b[: len(b) // 2], "truncated or not a gzip file"),
-        ("train-images-idx3-ubyte.gz", lambda b: b"no gzip at all", "truncated or not a gzip file"),
-        (
-            "t10k-labels-idx1-ubyte.gz",
-            lambda b: gzip.compress(gzip.decompress(b)[:-1]),
-            "holds 39 bytes",
-        ),
-        ("t10k-labels-idx1-ubyte.gz", lambda b: gzip.compress(b""), "not the expected IDX file"),
-        (
-            "t10k-images-idx3-ubyte.gz",
-            lambda b: gzip.compress(b"\0\0\x08\x01" + gzip.decompress(b)[4:]),
-            "expected 2051",
-        ),
+        (lambda b: b[: len(b) // 2], "end-of-stream"),
+        (lambda b: b"no gzip at all", "Not a gzipped file"),
+        (lambda b: gzip.compress(gzip.decompress(b)[:-1]), "cannot reshape"),
+        (lambda b: gzip.compress(b""), "buffer"),
+        (lambda b: gzip.compress(b"\0\0\x08\x01" + gzip.decompress(b)[4:]), "begins with 2049"),
     ],
 )
-def test_damaged_mnist_file_is_named(raw, name, damage, part):
-    path = raw / "mnist" / name
+def test_a_damaged_mnist_file_is_named(raw, damage, part):
+    path = raw / "mnist/t10k-images-idx3-ubyte.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DiagvibError, match=rf"{name}: .*{part}.*diagvib fetch"):
+    with pytest.raises(DiagvibError, match=rf"{path.name}: .*{part}.*diagvib fetch"):
         read_mnist(raw / "mnist")
 
 
@@ -98,12 +90,6 @@ def test_labels_must_match_images(raw):
 def test_embedded_digits_show_their_label():
     """A nearest-mean rule learnt on the training part recognises the test part."""
     training, test = embedded_digits()
-    digits = {
-        part: prepare_digits(raw)[:, ::2, ::2].reshape(-1, 400) / 255.0
-        for part, raw in (("train", training), ("test", test))
-    }
-    means = np.stack(
-        [digits["train"][training.labels == label].mean(axis=0) for label in range(10)]
-    )
-    guess = ((digits["test"][:, None] - means) ** 2).sum(-1).argmin(1)
+    means = np.stack([training.images[training.labels == label].mean(0) for label in range(10)])
+    guess = ((test.images[:, None] - means) ** 2).sum((2, 3)).argmin(1)
     assert (guess == test.labels).mean() > 0.8

@@ -3,8 +3,6 @@ damaged."""
 
 import gzip
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +16,7 @@ from diagvib.scenes import load_scene
 from diagvib.scenes.digits.digits import prepare_digit, read_mnist
 from diagvib.scenes.digits.embedded import embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.prepare import load_catalogue, load_prepared, prepare
+from diagvib.scenes.digits.prepare import load_catalogue, load_pixels, prepare
 from diagvib.scenes.digits.textures import write_texture
 from diagvib.scenes.sources import read_sources
 from synthetic_sources import assert_flat, write_definitions, write_sources
@@ -37,29 +35,22 @@ def copy(embedded, tmp_path):
     return Path(shutil.copytree(embedded, tmp_path / "prepared"))
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
-    }
-
-
 @pytest.fixture
 def raw(tmp_path):
     return write_sources(tmp_path / "raw")
 
 
 def test_embedded_folder_holds_what_the_contract_says(embedded):
-    described = read_json(embedded / "sources.json")
-    assert (described["sources"], described["comparable"]) == ("embedded", False)
-    prepared, table = load_prepared(embedded), read_table(embedded / "digits.parquet")
+    described, catalogue = read_json(embedded / "sources.json"), load_catalogue(embedded)
+    origin = catalogue.sources, catalogue.comparable, catalogue.digest
+    assert origin == ("embedded", False, described["digest"])
+    (digits, textures), table = load_pixels(embedded), read_table(embedded / "digits.parquet")
     assert table.column_names == ["digit", "label", "split", "file", "index"]
-    assert prepared.digits.shape == (1797, 40, 40) and prepared.digits.dtype == np.uint8
-    assert prepared.label.dtype == np.int64 and set(prepared.label) == set(range(10))
-    assert table["digit"][17].as_py() == prepared.digits[17].tobytes()
-    assert prepared.textures.shape == (5, 256, 256)
-    for texture, name in zip(prepared.textures, classes("texture"), strict=True):
+    assert digits.shape == (1797, 40, 40) and digits.dtype == np.uint8
+    assert catalogue.label.dtype == np.int64 and set(catalogue.label) == set(range(10))
+    assert table["digit"][17].as_py() == digits[17].tobytes()
+    for texture, name in zip(textures, classes("texture"), strict=True):
         assert (texture == embedded_texture(name)).all()
-    assert prepared.digest == described["digest"]
 
 
 def test_no_digit_is_in_two_splits(embedded):
@@ -71,16 +62,6 @@ def test_no_digit_is_in_two_splits(embedded):
     assert (counts["test"] / counts.sum(axis=1)).between(0.19, 0.21).all()
 
 
-def test_catalogue_agrees_with_everything(embedded):
-    catalogue, prepared = load_catalogue(embedded), load_prepared(embedded)
-    assert (catalogue.label == prepared.label).all() and (catalogue.split == prepared.split).all()
-    assert (catalogue.digest, catalogue.sources, catalogue.comparable) == (
-        prepared.digest,
-        "embedded",
-        False,
-    )
-
-
 @pytest.fixture
 def definitions(raw, tmp_path):
     return read_sources(write_definitions(tmp_path / "sources.yaml", raw))
@@ -88,13 +69,14 @@ def definitions(raw, tmp_path):
 
 def test_official_folder(raw, definitions, tmp_path):
     prepare(definitions, raw, tmp_path / "prepared", "official")
-    prepared = load_prepared(tmp_path / "prepared")
-    assert prepared.comparable and prepared.sources == "official"
+    catalogue = load_catalogue(tmp_path / "prepared")
+    assert catalogue.comparable and catalogue.sources == "official"
     assert set(read_json(tmp_path / "prepared/sources.json")["files"]) == {
         source.path for source in definitions
     }
-    assert (prepared.digits[0] == prepare_digit(read_mnist(raw / "mnist")[0].images[0])).all()
-    for texture in prepared.textures:
+    digits, textures = load_pixels(tmp_path / "prepared")
+    assert (digits[0] == prepare_digit(read_mnist(raw / "mnist")[0].images[0])).all()
+    for texture in textures:
         assert_flat(texture)
 
 
@@ -143,25 +125,18 @@ def _shrink_texture(folder):
     write_texture(folder / "textures/wood.png", embedded_texture("wood")[:128])
 
 
-def _break_texture(folder):
-    (folder / "textures/wood.png").write_bytes(b"broken")
+def _change_digits(folder, change):
+    table = read_table(folder / "digits.parquet")
+    digits = change(table["digit"].to_pylist())
+    pq.write_table(table.set_column(0, "digit", [digits]), folder / "digits.parquet")
 
 
 def _swap_digits(folder):
-    table = read_table(folder / "digits.parquet")
-    digits = table["digit"].to_pylist()[::-1]
-    pq.write_table(table.set_column(0, "digit", [digits]), folder / "digits.parquet")
+    _change_digits(folder, lambda digits: digits[::-1])
 
 
 def _shorten_digit(folder):
-    table = read_table(folder / "digits.parquet")
-    digits = [table["digit"][0].as_py()[:-1], *table["digit"].to_pylist()[1:]]
-    pq.write_table(table.set_column(0, "digit", [digits]), folder / "digits.parquet")
-
-
-def _truncate_digits(folder):
-    path = folder / "digits.parquet"
-    path.write_bytes(path.read_bytes()[:-100])
+    _change_digits(folder, lambda digits: [digits[0][:-1], *digits[1:]])
 
 
 def _change_sources(folder):
@@ -169,33 +144,18 @@ def _change_sources(folder):
     write_json(path, {**read_json(path), "digest": "0" * 64})
 
 
-def _break_sources(folder):
-    write_json(folder / "sources.json", {"sources": "embedded"})
-
-
 @pytest.mark.parametrize(
-    "damage",
-    [
-        _swap_texture,
-        _shrink_texture,
-        _break_texture,
-        _swap_digits,
-        _shorten_digit,
-        _truncate_digits,
-        _change_sources,
-        _break_sources,
-    ],
+    "damage", [_swap_texture, _shrink_texture, _swap_digits, _shorten_digit, _change_sources]
 )
-def test_damaged_folder_is_noticed_and_named(copy, damage):
+def test_a_damaged_folder_is_noticed_and_named(copy, damage):
     damage(copy)
     with pytest.raises(DiagvibError, match="prepared") as error:
-        load_prepared(copy)
+        load_pixels(copy)
     assert str(copy) in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("damage", [_truncate_digits, _change_sources, _break_sources])
-def test_damaged_catalogue_is_noticed_and_named(copy, damage):
-    damage(copy)
+def test_files_of_two_preparations_are_noticed_without_their_pixels(copy):
+    _change_sources(copy)
     with pytest.raises(DiagvibError, match="prepared"):
         load_catalogue(copy)
 
@@ -208,11 +168,4 @@ def test_interrupted_preparation_vouches_for_nothing(copy, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         load_scene("digits").make(Path("nowhere"), copy, "embedded")
     with pytest.raises(DiagvibError, match="diagvib prepare"):
-        load_prepared(copy)
-
-
-def test_importing_is_light():
-    heavy = "('torch', 'skimage', 'sklearn', 'pooch', 'pandas')"
-    code = f"import sys, diagvib.scenes.digits.prepare; print([m for m in {heavy} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+        load_pixels(copy)

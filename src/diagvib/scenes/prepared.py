@@ -2,23 +2,36 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, read_json
+from diagvib.foundation.files import DIGESTS_FILE, read_json, read_metadata, read_table
 
 DESCRIPTION = "sources.json"
 
 
 def read_description(folder: Path) -> dict:
-    """The content of a folder's DESCRIPTION. DiagvibError if nothing is prepared."""
+    """What a folder's DESCRIPTION says of its origin: the fields of `scene.Catalogue`. DiagvibError
+    if nothing is prepared."""
     path = Path(folder) / DESCRIPTION
     if not path.is_file():
         raise DiagvibError(
             f"{path}: no such file, so nothing is prepared here; run `diagvib prepare` first"
         )
     described = read_json(path)
-    if not {"sources", "comparable", "digest"} <= described.keys():
-        raise mismatch(folder, "sources")
-    return described
+    try:
+        return {key: described[key] for key in ("sources", "comparable", "digest")}
+    except KeyError:
+        raise mismatch(folder, "sources") from None
+
+
+def read_described(folder: Path, name: str, columns: list[str]) -> tuple[dict, pa.Table]:
+    """`read_description`, and a table whose metadata has its digest. DiagvibError if it has
+    another, and so belongs to another preparation."""
+    described, path = read_description(folder), Path(folder) / name
+    if read_metadata(path).get("digest") != described["digest"]:
+        raise mismatch(folder, name)
+    return described, read_table(path, columns)
 
 
 def is_prepared(folder: Path) -> bool:
@@ -29,9 +42,9 @@ def is_prepared(folder: Path) -> bool:
         return False
 
 
-def mismatch(folder: Path, what: str, described_in: str = DESCRIPTION) -> DiagvibError:
+def mismatch(folder: Path, what: str) -> DiagvibError:
     """The error for prepared files, called `what`, that differ from those described."""
     return DiagvibError(
-        f"{folder}: the prepared {what} are not those that {described_in} describes; delete the folder "
+        f"{folder}: the prepared {what} are not those that {DESCRIPTION} describes; delete the folder "
         "and run `diagvib prepare` again"
     )

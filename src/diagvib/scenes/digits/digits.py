@@ -96,42 +96,29 @@ def read_mnist(folder: Path) -> tuple[RawDigits, RawDigits]:
 
 
 def _read_pair(folder: Path, prefix: str, file: str) -> RawDigits:
-    images_path = folder / f"{prefix}-images-idx3-ubyte.gz"
-    labels_path = folder / f"{prefix}-labels-idx1-ubyte.gz"
-    images = _read_idx(images_path, _IMAGES_MAGIC)
-    labels = _read_idx(labels_path, _LABELS_MAGIC)
-    if images.shape[1:] != (RAW_SIZE, RAW_SIZE):
-        raise DiagvibError(
-            f"{images_path}: holds images of {images.shape[1:]} pixels, expected 28 x 28"
-        )
+    images = _read_idx(folder / f"{prefix}-images-idx3-ubyte.gz", _IMAGES_MAGIC)
+    labels = _read_idx(path := folder / f"{prefix}-labels-idx1-ubyte.gz", _LABELS_MAGIC)
     if len(images) != len(labels) or labels.max(initial=0) > 9:
         raise DiagvibError(
-            f"{labels_path}: holds {len(labels)} labels up to {labels.max(initial=0)} for {len(images)} "
-            f"images; one label of 0..9 per image is needed; run `diagvib fetch` again"
+            f"{path}: holds {len(labels)} labels up to {labels.max(initial=0)} for {len(images)} "
+            "images; one label of 0..9 per image is needed; run `diagvib fetch` again"
         )
     return RawDigits(file, images, labels.astype(np.int64), np.arange(len(images), dtype=np.int32))
 
 
 def _read_idx(path: Path, magic: int) -> np.ndarray:
-    """A gzipped IDX file of unsigned bytes: uint8 of the shape in its header."""
-    remedy = "delete it and run `diagvib fetch` again"
+    """A gzipped IDX file of unsigned bytes, in which `magic` and the shape come first: uint8 of
+    that shape, images 28 x 28."""
     try:
         data = gzip.decompress(path.read_bytes())
+        found, *shape = np.frombuffer(data, ">i4", 1 + magic % 256).tolist()
+        if found != magic or shape[1:] not in ([], [RAW_SIZE, RAW_SIZE]):
+            raise ValueError(f"it begins with {found} and the shape {shape}")
+        return np.frombuffer(data, np.uint8, offset=4 * (1 + len(shape))).reshape(shape)
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file; run `diagvib fetch` first") from None
-    except (EOFError, OSError, zlib.error) as error:
-        raise DiagvibError(f"{path}: truncated or not a gzip file ({error}); {remedy}") from None
-    dimensions = magic % 256
-    header = np.frombuffer(
-        data[: 4 * (1 + dimensions)].ljust(4 * (1 + dimensions), b"\0"), dtype=">i4"
-    )
-    if header[0] != magic:
+    except (EOFError, OSError, ValueError, zlib.error) as error:
         raise DiagvibError(
-            f"{path}: not the expected IDX file (it starts with {header[0]}, expected {magic}); "
-            f"{remedy}"
-        )
-    shape = tuple(int(n) for n in header[1:])
-    body = np.frombuffer(data[header.nbytes :], dtype=np.uint8)
-    if body.size != np.prod(shape):
-        raise DiagvibError(f"{path}: holds {body.size} bytes for an array of {shape}; {remedy}")
-    return body.reshape(shape)
+            f"{path}: damaged, or not the IDX file that its name says ({error}); delete it and run "
+            "`diagvib fetch` again"
+        ) from None

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-from diagvib.foundation.errors import unknown_name
-
 FACTORS = ("position", "hue", "lightness", "scale", "shape", "texture")
 
 Interval = tuple[float, float]
@@ -58,8 +56,6 @@ REALIZATION_COLUMNS = {
 
 def classes(factor: str) -> tuple[str, ...]:
     """All classes of a factor, in class-index order."""
-    if factor not in REGIONS:
-        raise unknown_name("factor", factor, FACTORS)
     return tuple(REGIONS[factor])
 
 
@@ -72,9 +68,7 @@ def draw_realizations(
     class (hue in [0, 360)). Only for factors that are realised by numbers: position, hue,
     lightness, scale.
     """
-    bounds = np.array(
-        [REGIONS[factor][c] for c in classes(factor)], dtype=np.float64
-    )  # [classes, K, 2]
+    bounds = np.array([*REGIONS[factor].values()], dtype=np.float64)  # [classes, K, 2]
     low, high = np.moveaxis(bounds[class_index], -1, 0)
     values = generator.uniform(low, high)
     return values % 360 if factor == "hue" else values

@@ -6,7 +6,7 @@ sources.json, written last, which says what the rest was made from and contains 
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from diagvib.foundation.columns import from_binary, to_binary
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import file_sha256, read_metadata, read_table, write_json, write_table
+from diagvib.foundation.files import file_sha256, read_table, write_json, write_table
 from diagvib.scenes.digits.digits import (
     DIGIT_SIZE,
     RawDigits,
@@ -25,14 +25,12 @@ from diagvib.scenes.digits.digits import (
 )
 from diagvib.scenes.digits.embedded import DIGITS_NAME, embedded_digits, embedded_texture
 from diagvib.scenes.digits.factors import classes
-from diagvib.scenes.digits.textures import (
-    prepare_texture,
-    read_texture,
-    write_texture,
-)
-from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
+from diagvib.scenes.digits.textures import prepare_texture, read_texture, write_texture
+from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_described
 from diagvib.scenes.scene import Catalogue
 from diagvib.scenes.sources import Source
+
+TABLE = "digits.parquet"
 
 
 @dataclass(frozen=True)
@@ -42,15 +40,6 @@ class DigitCatalogue(Catalogue):
 
     label: np.ndarray
     split: np.ndarray
-
-
-@dataclass(frozen=True)
-class Prepared(DigitCatalogue):
-    """The catalogue with its pixels: digits uint8[D, 40, 40], textures uint8[5, 256, 256] in class
-    order."""
-
-    digits: np.ndarray
-    textures: np.ndarray
 
 
 def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None:
@@ -71,42 +60,39 @@ def prepare(files: Sequence[Source], raw: Path, out: Path, sources: str) -> None
         "digest": _digest(digits, labels, splits, textures),
         "files": noted,
     }
-    for name, texture in zip(classes("texture"), textures, strict=True):
-        write_texture(_texture_path(out, name), texture)
-    write_table(
-        out / "digits.parquet",
-        _digit_table(digits, labels, splits, training, test),
-        described,
-    )
+    for path, texture in zip(_texture_paths(out), textures, strict=True):
+        write_texture(path, texture)
+    columns = {
+        "digit": to_binary(digits),
+        "label": labels.astype(np.int8),
+        "split": pa.array(splits, pa.string()),
+        "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
+        "index": np.concatenate([training.places, test.places]).astype(np.int32),
+    }
+    write_table(out / TABLE, pa.table(columns), described)
     write_json(out / DESCRIPTION, described)
-
-
-def load_prepared(folder: Path) -> Prepared:
-    """Everything in a prepared folder. DiagvibError if it is missing, incomplete, or does not match
-    its digest."""
-    described = read_description(folder)
-    table = read_table(folder / "digits.parquet", ["digit", "label", "split"])
-    labels, splits = _labels_and_splits(table)
-    try:
-        digits = [from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in table["digit"].chunks]
-    except ValueError:
-        raise _mismatch(folder) from None
-    pixels = np.concatenate(digits)
-    textures = [read_texture(_texture_path(folder, name)) for name in classes("texture")]
-    if _digest(pixels, labels, splits, textures) != described["digest"]:
-        raise _mismatch(folder)
-    return Prepared(*_origin(described), labels, splits, pixels, np.stack(textures))
 
 
 def load_catalogue(folder: Path) -> DigitCatalogue:
     """The labels and splits of a prepared folder, without reading its pixels. DiagvibError if it is
     missing, or its files belong to different preparations."""
-    described, path = read_description(folder), folder / "digits.parquet"
-    if read_metadata(path).get("digest") != described["digest"]:
-        raise _mismatch(folder)
-    return DigitCatalogue(
-        *_origin(described), *_labels_and_splits(read_table(path, ["label", "split"]))
-    )
+    described, table = read_described(folder, TABLE, ["label", "split"])
+    label = table["label"].to_numpy().astype(np.int64)
+    return DigitCatalogue(**described, label=label, split=table["split"].to_numpy().astype(str))
+
+
+def load_pixels(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The digits uint8[D, 40, 40] and textures uint8[5, 256, 256], in class order, of a prepared
+    folder. DiagvibError if it is missing, incomplete, or does not match its digest."""
+    known, chunks = load_catalogue(folder), read_table(folder / TABLE, ["digit"])["digit"].chunks
+    textures = [read_texture(path) for path in _texture_paths(folder)]
+    try:
+        digits = np.concatenate([from_binary(chunk, (DIGIT_SIZE, DIGIT_SIZE)) for chunk in chunks])
+    except ValueError:
+        raise mismatch(folder, "digits") from None
+    if _digest(digits, known.label, known.split, textures) != known.digest:
+        raise mismatch(folder, "digits and textures")
+    return digits, np.stack(textures)
 
 
 _Read = tuple[RawDigits, RawDigits, np.ndarray, dict[str, str]]
@@ -125,53 +111,25 @@ def _read_official(files: Sequence[Source], raw: Path) -> _Read:
                 "`diagvib fetch`, which replaces it, or, if it is the one you mean, put its sha256 into "
                 "config/sources.yaml"
             )
-    paths = [_texture_path(raw, name) for name in classes("texture")]
-    textures = np.stack([prepare_texture(read_texture(path), str(path)) for path in paths])
+    textures = [prepare_texture(read_texture(path), str(path)) for path in _texture_paths(raw)]
     noted = {source.path: source.sha256 for source in files}
-    return (*read_mnist(raw / "mnist"), textures, noted)
+    return (*read_mnist(raw / "mnist"), np.stack(textures), noted)
 
 
 def _read_embedded() -> _Read:
     training, test = embedded_digits()
-    textures = np.stack([embedded_texture(name) for name in classes("texture")])
-    made = {
-        DIGITS_NAME: [training.images, training.labels, test.images, test.labels],
-        **{
-            f"textures/{name}": [texture]
-            for name, texture in zip(classes("texture"), textures, strict=True)
-        },
-    }
-    return training, test, textures, {name: _sha256(*arrays) for name, arrays in made.items()}
+    textures = {name: embedded_texture(name) for name in classes("texture")}
+    noted = {DIGITS_NAME: _sha256(training.images, training.labels, test.images, test.labels)}
+    noted |= {f"textures/{name}": _sha256(texture) for name, texture in textures.items()}
+    return training, test, np.stack([*textures.values()]), noted
 
 
-def _digit_table(
-    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, training: RawDigits, test: RawDigits
-) -> pa.Table:
-    return pa.table(
-        {
-            "digit": to_binary(digits),
-            "label": labels.astype(np.int8),
-            "split": pa.array(splits, pa.string()),
-            "file": [training.file] * len(training.labels) + [test.file] * len(test.labels),
-            "index": np.concatenate([training.places, test.places]).astype(np.int32),
-        }
-    )
-
-
-def _labels_and_splits(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
-    return table["label"].to_numpy().astype(np.int64), table["split"].to_numpy().astype(str)
-
-
-def _texture_path(folder: Path, name: str) -> Path:
-    return folder / "textures" / f"{name}.png"
-
-
-def _origin(described: dict) -> tuple[str, bool, str]:
-    return described["sources"], described["comparable"], described["digest"]
+def _texture_paths(folder: Path) -> list[Path]:
+    return [folder / "textures" / f"{name}.png" for name in classes("texture")]
 
 
 def _digest(
-    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: Iterable[np.ndarray]
+    digits: np.ndarray, labels: np.ndarray, splits: np.ndarray, textures: Sequence[np.ndarray]
 ) -> str:
     names = np.frombuffer("\n".join(splits.tolist()).encode(), dtype=np.uint8)
     return _sha256(digits, labels.astype(np.int8), names, *textures)
@@ -182,7 +140,3 @@ def _sha256(*arrays: np.ndarray) -> str:
     for array in arrays:
         digest.update(np.ascontiguousarray(array))
     return digest.hexdigest()
-
-
-def _mismatch(folder: Path) -> DiagvibError:
-    return mismatch(folder, "digits and textures")

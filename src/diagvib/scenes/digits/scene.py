@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, create_model
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_yaml
 from diagvib.foundation.validation import Strict, unique, validated
 from diagvib.scenes.digits.digits import DIGIT_SIZE
@@ -20,7 +18,6 @@ from diagvib.scenes.digits.factors import (
     FACTORS,
     REALIZATION_COLUMNS,
     REGIONS,
-    classes,
     draw_realizations,
 )
 from diagvib.scenes.digits.textures import TEXTURE_SIZE
@@ -97,25 +94,23 @@ class Digits(Scene):
     ) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
         for factor in _BY_NUMBERS:
-            lookup = {name: i for i, name in enumerate(self.factors[factor])}
-            values = draw_realizations(
-                factor, np.array([lookup[c] for c in classes[factor]], dtype=int), generator
-            )
+            index = [self.factors[factor].index(name) for name in classes[factor]]
+            values = draw_realizations(factor, np.array(index, dtype=int), generator)
             columns |= dict(zip(REALIZATION_COLUMNS[factor], values.T, strict=True))
         instance = np.empty(len(classes["shape"]), dtype=np.int64)
         for shape in np.unique(classes["shape"].astype(str)):
             rows = np.flatnonzero(classes["shape"] == shape)
-            instance[rows] = generator.choice(_instances(catalogue, split, shape), len(rows))
+            known = (catalogue.split == split) & (catalogue.label == int(shape))
+            instance[rows] = generator.choice(np.flatnonzero(known), len(rows))
         # 0 to 215, as in the published generator; 216 would fit too.
         crops = generator.integers(0, TEXTURE_SIZE - DIGIT_SIZE, (2, len(instance)))
         return columns | {"digit": instance, "crop_row": crops[0], "crop_column": crops[1]}
 
     def renderer(self, prepared: Path, size: int, device: torch.device) -> RecipeRenderer:
-        from diagvib.scenes.digits.prepare import load_prepared
+        from diagvib.scenes.digits.prepare import load_pixels
         from diagvib.scenes.digits.renderer import Renderer
 
-        sources = load_prepared(prepared)
-        return RecipeRenderer(Renderer(sources.digits, sources.textures, device, size))
+        return RecipeRenderer(Renderer(*load_pixels(prepared), device, size))
 
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square that a digit is drawn in, including its margin, as far as it is inside the
@@ -124,12 +119,9 @@ class Digits(Scene):
 
         from diagvib.scenes.digits.renderer import placement
 
-        position = np.stack(
-            [recipes[name].to_numpy() for name in REALIZATION_COLUMNS["position"]], 1
-        )
-        side, corner = placement(
-            torch.from_numpy(position), torch.tensor(recipes["scale_factor"].to_numpy()), size
-        )
+        given = _realizations(recipes)
+        position, scale = (torch.from_numpy(given[name]) for name in ("position", "scale"))
+        side, corner = placement(position, scale[:, 0], size)
         return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
 
 
@@ -163,30 +155,21 @@ class RecipeRenderer:
         self._render, self.size, self.device = renderer.render, renderer.size, renderer.device
 
     def __call__(self, recipes: pa.Table) -> torch.Tensor:
-        lookup = {name: i for i, name in enumerate(classes("texture"))}
-        column = {
-            name: recipes[name].to_numpy().copy()
-            for name in chain.from_iterable(REALIZATION_COLUMNS.values())
-        }
-        both = {
-            "crop": ("crop_row", "crop_column"),
-            "lightness": ("lightness_1", "lightness_2"),
-            "position": ("position_row", "position_column"),
-        }
+        given, lookup = _realizations(recipes), list(REGIONS["texture"])
         return self._render(
-            digit=column["digit"],
-            hue=column["hue_degrees"],
-            scale=column["scale_factor"],
-            texture=np.array([lookup[name] for name in recipes["texture"].to_pylist()], np.int64),
-            **{name: np.stack([column[a], column[b]], 1) for name, (a, b) in both.items()},
+            digit=given["shape"][:, 0],
+            texture=np.array([lookup.index(name) for name in recipes["texture"].to_pylist()], int),
+            crop=given["texture"],
+            hue=given["hue"][:, 0],
+            lightness=given["lightness"],
+            position=given["position"],
+            scale=given["scale"][:, 0],
         )
 
 
-def _instances(catalogue: DigitCatalogue, split: str, shape: str) -> np.ndarray:
-    """Digit indices of a shape in a split. DiagvibError if there is none."""
-    found = np.flatnonzero((catalogue.split == split) & (catalogue.label == int(shape)))
-    if not len(found):
-        raise DiagvibError(
-            f"prepared digits: no instance of shape {shape} in split {split}; prepare them again"
-        )
-    return found
+def _realizations(recipes: pa.Table) -> dict[str, np.ndarray]:
+    """Factor -> its values, [N, K], in the order of REALIZATION_COLUMNS."""
+    return {
+        factor: np.stack([recipes[name].to_numpy() for name in names], 1)
+        for factor, names in REALIZATION_COLUMNS.items()
+    }

@@ -11,32 +11,30 @@ TEXTURE_SIZE = 256
 
 
 def prepare_texture(image: np.ndarray, name: str = "texture") -> np.ndarray:
-    """A texture image, uint8[H, W] grey or uint8[H, W, 3 or 4] colour, as uint8[256, 256] with a
-    flat histogram.
+    """A texture image, uint8[H, W] grey or uint8[H, W, 3] colour, as uint8[256, 256] with a flat
+    histogram.
 
     A grey image of 256 x 256 counts as prepared and is returned unchanged, as the published ones
-    must be. Others are centre-cropped to a square, resized, made grey and histogram-equalised; an
-    alpha channel is ignored. DiagvibError, naming `name`, if the image is not such an array,
-    smaller than 256 pixels per side, or of a single level.
+    must be. Others are centre-cropped to a square, resized, made grey and histogram-equalised.
+    DiagvibError, naming `name`, if the image is smaller than 256 pixels per side, or of a single
+    level.
     """
-    if image.dtype != np.uint8 or not (
-        image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))
-    ):
-        raise DiagvibError(
-            f"{name}: a texture must be an 8-bit grey or colour image, not {image.dtype} of shape "
-            f"{image.shape}"
-        )
+    from skimage.color import rgb2gray
+    from skimage.transform import resize
+
     height, width = image.shape[:2]
-    if min(height, width) < TEXTURE_SIZE:
+    side = min(height, width)
+    if side < TEXTURE_SIZE:
         raise DiagvibError(
             f"{name}: the texture is {height} x {width} pixels; at least {TEXTURE_SIZE} x "
             f"{TEXTURE_SIZE} are needed"
         )
     if image.shape == (TEXTURE_SIZE, TEXTURE_SIZE):
         return image
-    return equalise(
-        _grey(_resized(_central_square(image[..., :3] if image.ndim == 3 else image))), name
-    )
+    row, column = (height - side) // 2, (width - side) // 2
+    square = image[row : row + side, column : column + side]
+    resized = resize(square, (TEXTURE_SIZE, TEXTURE_SIZE), anti_aliasing=True)
+    return equalise(rgb2gray(resized) if resized.ndim == 3 else resized, name)
 
 
 def equalise(grey: np.ndarray, name: str = "texture") -> np.ndarray:
@@ -58,14 +56,12 @@ def read_texture(path: Path) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
-            if image.mode.startswith("I;16"):
+            if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
                 return (np.asarray(image) >> 8).astype(np.uint8)
-            return np.asarray(
-                image if image.mode == "L" else image.convert("L" if image.mode == "1" else "RGB")
-            )
+            return np.asarray(image if image.mode == "L" else image.convert("RGB"))
     except FileNotFoundError:
         raise DiagvibError(f"{path}: no such file") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # a decoder may raise anything for a damaged file
         raise DiagvibError(f"{path}: not readable as an image ({error})") from None
 
 
@@ -75,23 +71,3 @@ def write_texture(path: Path, texture: np.ndarray) -> None:
 
     with whole_file(path) as temporary:
         Image.fromarray(texture).save(temporary, format="PNG")
-
-
-def _central_square(image: np.ndarray) -> np.ndarray:
-    height, width = image.shape[:2]
-    side = min(height, width)
-    row, column = (height - side) // 2, (width - side) // 2
-    return image[row : row + side, column : column + side]
-
-
-def _resized(square: np.ndarray) -> np.ndarray:
-    """To 256 x 256, in 0..1."""
-    from skimage.transform import resize
-
-    return resize(square, (TEXTURE_SIZE, TEXTURE_SIZE), anti_aliasing=True)
-
-
-def _grey(image: np.ndarray) -> np.ndarray:
-    from skimage.color import rgb2gray
-
-    return rgb2gray(image) if image.ndim == 3 else image
