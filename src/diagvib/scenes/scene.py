@@ -16,7 +16,7 @@ import pyarrow as pa
 from pydantic import BeforeValidator
 
 from diagvib.foundation.code import program_digest
-from diagvib.foundation.errors import DiagvibError, one_line
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import DIGESTS_FILE, file_sha256, write_digests, write_json
 from diagvib.foundation.seeding import named_generator
 from diagvib.scenes.fetch import fetch
@@ -236,27 +236,20 @@ class Scene:
         generator: np.random.Generator,
     ) -> dict[str, np.ndarray]:
         """`realize`, with a check of the columns that it gives."""
-        columns = self.realize(classes, split, catalogue, generator)
-        count = len(next(iter(classes.values())))
-        return {field.name: self._column(field, columns, count) for field in self.columns}
-
-    def _column(self, field: pa.Field, columns: Mapping, count: int) -> np.ndarray:
-        where = f"scene {self.name}: realize gives"
-        if field.name not in columns:
-            raise DiagvibError(f"{where} no column {field.name}; its `columns` name it")
-        column = np.asarray(columns[field.name])
-        try:
-            pa.array(column, field.type)
-        except pa.ArrowException as error:
-            raise DiagvibError(
-                f"{where} {field.name} that is not {field.type}: {one_line(error)}"
-            ) from None
-        if column.shape != (count,) or (column.dtype.kind == "f" and not np.isfinite(column).all()):
-            raise DiagvibError(
-                f"{where} {field.name} of shape {column.shape}, or without a number; a finite "
-                f"value for each of {count} images is needed"
-            )
-        return column
+        made, count = (
+            self.realize(classes, split, catalogue, generator),
+            len(next(iter(classes.values()))),
+        )
+        columns = {name: np.asarray(made[name]) for name in self.columns.names}
+        for name, column in columns.items():
+            if column.shape != (count,) or (
+                column.dtype.kind == "f" and not np.isfinite(column).all()
+            ):
+                raise DiagvibError(
+                    f"scene {self.name}: realize gives {name} of shape {column.shape}, or without a "
+                    f"number; a finite value for each of {count} images is needed"
+                )
+        return columns
 
     def can(self, ability: str) -> bool:
         """Whether the scene has one of ABILITIES."""

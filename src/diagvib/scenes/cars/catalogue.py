@@ -1,6 +1,5 @@
 """What is prepared: the photos, their classes, and the split that each belongs to."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import read_table
 from diagvib.scenes.cars.geometry import FACTORS
-from diagvib.scenes.prepared import mismatch, read_description
+from diagvib.scenes.prepared import read_described
 from diagvib.scenes.scene import Catalogue
 
 CATALOGUE = "catalogue.parquet"
@@ -50,23 +48,12 @@ class CarCatalogue(Catalogue):
 
 
 def load_catalogue(folder: Path) -> CarCatalogue:
-    """The content of a prepared folder. DiagvibError if it is missing, or does not match its
-    digest."""
-    noted, table = read_description(folder), read_table(Path(folder) / CATALOGUE, SCHEMA.names)
-    if catalogue_digest(table) != noted["catalogue_digest"]:
-        raise photo_mismatch(folder)
-    photos = table.to_pandas()
+    """The content of a prepared folder. DiagvibError if it is missing, or its files belong to
+    different preparations."""
+    described, table = read_described(folder, CATALOGUE, SCHEMA.names)
+    photos = dict(iter(table.to_pandas().groupby("factor")))
     classes, splits = (
-        {factor: photos.loc[photos["factor"] == factor, name].to_numpy(str) for factor in FACTORS}
+        {factor: photos[factor][name].to_numpy(str) for factor in FACTORS}
         for name in ("class", "split")
     )
-    return CarCatalogue(noted["sources"], noted["comparable"], noted["digest"], classes, splits)
-
-
-def catalogue_digest(table: pa.Table) -> str:
-    rows = "\n".join("\t".join(row.values()) for row in table.select(SCHEMA.names).to_pylist())
-    return hashlib.sha256(rows.encode()).hexdigest()
-
-
-def photo_mismatch(folder: Path) -> DiagvibError:
-    return mismatch(folder, "photos")
+    return CarCatalogue(**described, classes=classes, splits=splits)

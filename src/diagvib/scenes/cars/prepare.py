@@ -7,6 +7,7 @@ sources.json, written last, which says what the rest was made from and contains 
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import write_json, write_table
+from diagvib.foundation.files import whole_file, write_json, write_table
 from diagvib.foundation.seeding import name_digest
-from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA, catalogue_digest
+from diagvib.scenes.cars.catalogue import CATALOGUE, SCHEMA
 from diagvib.scenes.cars.geometry import CANVAS, CLASSES, FACTORS, tile_side
-from diagvib.scenes.cars.pack import write_pack
 from diagvib.scenes.cars.sources import MASK, PLACES, mask_of, place_of
 from diagvib.scenes.cars.stand_ins import CANVAS as DRAWN_CANVAS
 from diagvib.scenes.cars.stand_ins import draw, names
@@ -47,8 +47,8 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
     """
     official = sources == "official"
     if official:
-        listed, folder, sources = read_listing(raw)
-        photos, pixels = _listed(listed), partial(_pixels, folder)
+        listing, folder, sources = read_listing(raw)
+        photos, pixels = _listed(listing), partial(_pixels, folder)
     else:
         photos, pixels = _drawn(), lambda photo: draw(photo.factor, photo.path)
     canvas, tenths = (CANVAS, 1) if official else (DRAWN_CANVAS, 2)
@@ -60,11 +60,27 @@ def prepare(raw: Path, out: Path, sources: str) -> None:
         for photo, split in zip(own, assign_splits(own, tenths), strict=True):
             rows.append({"class": photo.name, "split": split, **photo._asdict()})
     table = pa.Table.from_pylist(rows, SCHEMA)
-    made = {"canvas": canvas, "packs": packs, "catalogue_digest": catalogue_digest(table)}
+    lines = "\n".join("\t".join(row.values()) for row in table.to_pylist())
+    catalogue_digest = hashlib.sha256(lines.encode()).hexdigest()
+    made = {"canvas": canvas, "packs": packs, "catalogue_digest": catalogue_digest}
     digest = hashlib.sha256(json.dumps(made, sort_keys=True).encode()).hexdigest()
     noted = {"sources": sources, "comparable": official, "digest": digest, **made}
     write_table(out / CATALOGUE, table, noted)
     write_json(out / DESCRIPTION, noted)
+
+
+def write_pack(path: Path, photos: Iterable[np.ndarray], shape: tuple[int, ...]) -> str:
+    """Write photos to a file of this shape, which rendering maps into memory: backgrounds uint8[N,
+    side, side, 3], others, as `tiles.layers`, uint8[N, 2, side, side, 3]. Returns the sha256 of
+    their pixels."""
+    digest = hashlib.sha256()
+    with whole_file(path) as temporary:
+        pack = np.lib.format.open_memmap(temporary, "w+", np.uint8, shape)
+        for row, photo in enumerate(photos):
+            pack[row] = photo
+            digest.update(pack[row])
+        pack.flush()
+    return digest.hexdigest()
 
 
 def assign_splits(photos: list[Photo], tenths: int) -> list[str]:
