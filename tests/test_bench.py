@@ -1,6 +1,5 @@
 """The benchmark scripts write files that others can read; no figure is judged here."""
 
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
@@ -8,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import BIN
 from diagvib.foundation.devices import has_bf16
 from diagvib.foundation.files import read_json
 from diagvib.operations.rates import measured_rates
@@ -90,11 +88,3 @@ def test_a_full_run_is_trained_from_image_files(one_process, tmp_path, monkeypat
     rows = written(tmp_path, "train")["rows"]
     assert {row["full_run"] for row in rows} == {"measured"}
     assert all(row["full_run_seconds"] > 0 and row["later_run_seconds"] > 0 for row in rows)
-
-
-@pytest.mark.parametrize("script", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
-def test_every_script_can_be_asked_how_it_is_used(script):
-    if '__name__ == "__main__"' not in script.read_text():
-        return  # a module that others import
-    done = subprocess.run([BIN / "python", script, "--help"], capture_output=True, text=True)
-    assert done.returncode == 0 and "Usage" in done.stdout, done.stderr

@@ -113,48 +113,19 @@ def test_the_page_of_measurements_shows_what_each_method_costs():
     assert len(shown) == 15 and shown == {name: f"{rows[name]:.2f}" for name in shown}
 
 
-def test_the_page_of_measurements_shows_the_gaps_of_its_table():
-    shown = {
-        cells[0]: cells[2:]
-        for cells in (
-            line.strip("| ").split(" | ")
-            for line in (REPOSITORY / "docs/results_two_cues.md").read_text().splitlines()
-            if line.startswith("| ")
-        )
-    }
-    table = pd.read_csv(
-        REPOSITORY / "benchmarks/results/whac-95-cpu-2026-11-22.csv"
-    ).drop_duplicates("baseline")
-    columns = ("id_accuracy", "cue_1_gap", "cue_2_gap", "joint_gap")
-    for row in table.to_dict("records"):
-        assert [cell.partition(" (")[0] for cell in shown[row["baseline"]]] == [
-            f"{100 * row[name]:.1f} ± {100 * row[f'{name}_stderr']:.1f}" for name in columns
-        ]
-        marks = {"worse": ["wider"], "better": ["narrower"]}
-        supervision = [re.findall(r"\((\w+)\)", cell) for cell in shown[row["baseline"]][1:3]]
-        assert supervision == [marks.get(row[f"cue_{cue}_verdict"], []) for cue in (1, 2)]
-
-
-def test_the_page_of_measurements_shows_the_accuracies_in_environments():
-    names = {
-        "ERM": "erm_env",
-        "group DRO": "group_dro_env",
-        "CORAL": "coral",
-        "LISA": "lisa",
-        "Mixup": "mixup_env",
-    }
-    table = pd.read_csv(REPOSITORY / "benchmarks/results/environments-cpu-2026-11-22.csv")
-    table = table.set_index(["study", "baseline", "metric"])
-    study, count = "", 0
-    for line in (REPOSITORY / "docs/results_environments.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[-1] and len(cells) == 5 and cells[1] in names:
-            study, count = cells[0] or study, count + 1
-            own = [
-                table.loc[(study, names[cells[1]], metric)]
-                for metric in ("id_accuracy", "accuracy", "confusion")
-            ]
-            assert cells[2:] == [
-                f"{100 * row['mean']:.1f} ± {100 * row['stderr']:.1f}" for row in own
-            ]
-    assert count == 14
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [("two_cues", "whac-95-cpu-2026-11-22"), ("environments", "environments-cpu-2026-11-22")],
+)
+def test_the_numbers_of_a_result_page_are_in_its_table(page, table):
+    text = (REPOSITORY / f"docs/results_{page}.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    shown = set(re.findall(r"-?[\d.]+ ± [\d.]+", "\n".join(rows)))
+    rows = pd.read_csv(REPOSITORY / f"benchmarks/results/{table}.csv").to_dict("records")
+    pairs = [
+        (row[name], row["stderr" if name == "mean" else f"{name}_stderr"])
+        for row in rows
+        for name in row
+        if name == "mean" or f"{name}_stderr" in row
+    ]
+    assert shown and shown <= {f"{100 * mean:.1f} ± {100 * error:.1f}" for mean, error in pairs}

@@ -12,7 +12,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import runs
 from toy import copy_of_the_repository, snakemake
 
-STUDIES = ["zso", "zgo", "cgo-2"]
+STUDIES = ["zgo", "cgo-2"]
 FEWER = [f"studies=[{','.join(STUDIES)}]", "samples=1"]
 
 

@@ -61,11 +61,10 @@ def training(repository):
 def test_killed_it_says_how_to_unlock_and_then_continues(repository, training):
     said, _ = (second := start(repository)).communicate()
     assert second.returncode == 1 and "Directory cannot be locked" in said
+    assert "It can be removed with the --unlock argument" in " ".join(said.split())
     assert training.poll() is None
     os.killpg(training.pid, signal.SIGKILL)
     training.wait()
-    said, _ = start(repository).communicate()
-    assert "It can be removed with the --unlock argument" in " ".join(said.split())
     assert start(repository, "--unlock").wait() == 0
     (repository / "go").touch()
     said, _ = (again := start(repository)).communicate()

@@ -12,8 +12,8 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.images.datasets import ImageFiles
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import Layout, datasets, expected_runs, scenes
-from diagvib.settings.jobs import read_settings, stage_settings
+from diagvib.settings.grid import Layout, datasets
+from diagvib.settings.jobs import stage_settings
 from diagvib.stages import draw, prepare, render
 from diagvib.studies.dataset_sample import dataset_sample
 
@@ -31,6 +31,7 @@ counts: {{train: 300, val: 120, common: 30, neither: 24, new: 40}}
 image_size: 64
 baselines: [small_cnn]
 """
+SAMPLE = 1
 BINDINGS = {"two-cues": "corner-colour-extent", "two-places": "corner-colour"}
 
 
@@ -51,17 +52,17 @@ def layout(config, tmp_path_factory) -> Layout:
     return layout
 
 
-def frame(layout: Layout, study: str, sample: int) -> pd.DataFrame:
+def frame(layout: Layout, study: str) -> pd.DataFrame:
     files = ImageFiles(layout.images(study, BINDINGS[study]))
     return pd.concat(
-        [files.load(sample, split).table.to_pandas() for split in ("train", "val", "test")]
+        [files.load(SAMPLE, split).table.to_pandas() for split in ("train", "val", "test")]
     )
 
 
-def in_order(table: pd.DataFrame, sample: int, **classes: int) -> pd.DataFrame:
+def in_order(table: pd.DataFrame, **classes: int) -> pd.DataFrame:
     """The table with class indices of the dataset sample instead of names; classes: factor -> their
     number."""
-    drawn = dataset_sample(sample, SQUARES.factors)
+    drawn = dataset_sample(SAMPLE, SQUARES.factors)
     return table.assign(
         **{
             factor: table[factor].map(drawn.chosen(factor, count, SQUARES.factors[factor]).index)
@@ -70,22 +71,8 @@ def in_order(table: pd.DataFrame, sample: int, **classes: int) -> pd.DataFrame:
     )
 
 
-def test_the_grid(config):
-    assert scenes(config) == [SCENE]
-    assert datasets(config) == list(BINDINGS.items())
-    assert [
-        (run["study"], run["target"], run["cue"], run["sample"]) for run in expected_runs(config)
-    ] == [
-        ("two-cues", "corner", "colour-extent", 0),
-        ("two-cues", "corner", "colour-extent", 1),
-        ("two-places", "corner", "colour", 0),
-        ("two-places", "corner", "colour", 1),
-    ]
-
-
-@pytest.mark.parametrize("sample", [0, 1])
-def test_two_cues(layout, sample):
-    table = in_order(frame(layout, "two-cues", sample), sample, corner=3, colour=3, extent=3)
+def test_two_cues(layout):
+    table = in_order(frame(layout, "two-cues"), corner=3, colour=3, extent=3)
     assert "environment" not in table
     counts = table.groupby(["split", "group", "corner", "colour", "extent"]).size().to_dict()
     every = [(t, a, b) for t in range(3) for a in range(3) for b in range(3)]
@@ -100,9 +87,8 @@ def test_two_cues(layout, sample):
     assert {split for split, *_ in counts} == {"val"} and sum(counts.values()) == 120
 
 
-@pytest.mark.parametrize("sample", [0, 1])
-def test_two_environments(layout, sample):
-    table = in_order(frame(layout, "two-places", sample), sample, corner=4, colour=4)
+def test_two_environments(layout):
+    table = in_order(frame(layout, "two-places"), corner=4, colour=4)
     counts = table.groupby(["split", "group", "environment", "corner", "colour"]).size().to_dict()
     validation = {key: counts.pop(key) for key in list(counts) if key[0] == "val"}
     assert counts == {
@@ -117,7 +103,7 @@ def test_two_environments(layout, sample):
 
 
 def test_images_show_what_their_recipe_says(layout):
-    images = ImageFiles(layout.images("two-places", "corner-colour")).load(0, "test")
+    images = ImageFiles(layout.images("two-places", "corner-colour")).load(SAMPLE, "test")
     assert images.pixels.shape == (40, 64, 64, 3)
     assert images.labels("corner").tolist() == [
         SQUARES.factors["corner"].index(name) for name in images.table["corner"].to_pylist()
@@ -138,19 +124,6 @@ def test_images_show_what_their_recipe_says(layout):
             }[row["colour"]]
         )
         assert (pixels[64 - top, 64 - left] == 127).all()
-
-
-def test_a_job_is_told_of_its_own_study_and_scene(config):
-    for stage, names in (
-        ("draw", {"study"}),
-        ("render", {"scene"}),
-        ("train", {"scene", "baseline"}),
-    ):
-        settings = stage_settings(config, stage, "two-cues", "small_cnn")
-        assert names <= settings.plain().keys() and "studies_from" not in settings.plain()
-        assert read_settings(settings.text(), stage) == settings
-    assert stage_settings(config, "train", "two-cues", "small_cnn").scene == SCENE
-    assert stage_settings(config, "tabulate").studies_from == [str(FILE)]
 
 
 def test_a_path_of_studies_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch):

@@ -21,15 +21,15 @@ class ServiceError(Exception):
 
 
 class Service:
-    """A script's `--serve`, in a separate process that lives while its standard input is open; a
-    context manager.
+    """A script here, in a separate process that lives while its standard input is open; a context
+    manager.
 
     So it ends, and cleans up, even if this process is killed. The first line that it prints says
     how to reach it: a JSON object, whose keys become attributes here.
     """
 
     def __init__(self, script: str):
-        self._command = [sys.executable, script, "--serve"]
+        self._command = [sys.executable, script]
 
     def __enter__(self) -> "Service":
         self._process = subprocess.Popen(

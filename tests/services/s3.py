@@ -2,15 +2,12 @@
 tests/services/s3.py`.
 
 Needs `pip install '.[test]'` (moto). It has one bucket and one user, and checks the signature of
-every request. It prints how to reach it, and runs until Ctrl-C. Nothing outlives it, even if it is
-killed.
+every request. It prints how to reach it, and runs until Ctrl-D.
 """
 
 import contextlib
 import importlib.util
 import os
-import signal
-import sys
 
 from loopback import ADDRESS, Service, serve
 
@@ -90,24 +87,5 @@ def _client(service: str, port: int, key_id: str, secret: str):
     )
 
 
-def main() -> None:
-    if reason := why_not():
-        sys.exit(f"an S3 server cannot run here: {reason}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), S3() as s3:
-        print(
-            f"""dvc remote add bucket s3://{s3.bucket}/dvc
-dvc remote modify bucket endpointurl http://{ADDRESS}:{s3.port}
-export AWS_ACCESS_KEY_ID={s3.key_id} AWS_SECRET_ACCESS_KEY={s3.secret} AWS_DEFAULT_REGION={REGION}""",
-            flush=True,
-        )
-        print(
-            "The S3 server is running; Ctrl-C ends it and forgets its objects.",
-            file=sys.stderr,
-            flush=True,
-        )
-        signal.pause()
-
-
 if __name__ == "__main__":
-    serve_s3() if sys.argv[1:2] == ["--serve"] else main()
+    serve_s3()

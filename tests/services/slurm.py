@@ -2,9 +2,8 @@
 tests/services/slurm.py`.
 
 Needs Debian's or Ubuntu's `apt install slurm-wlm munge`; no root, no systemd, no cgroups, no
-accounting, and nothing of the system's own Slurm or munge. It prints how to reach it, and runs
-until Ctrl-C. However it ends, even by `kill -9`, its daemons and jobs are killed and its folder is
-removed.
+accounting, and nothing of the system's own Slurm or munge. It prints its folder, and runs until
+Ctrl-D. Then its daemons and jobs are killed and its folder is removed.
 
 The node has two GPUs in name only (jobs that ask for one see CUDA_VISIBLE_DEVICES, and wait for one
 another), and eight CPUs in name only, so that on a small machine no job waits for a CPU.
@@ -240,18 +239,5 @@ def _processes(folder: Path) -> list[int]:
     return found
 
 
-def main() -> None:
-    if reason := why_not():
-        sys.exit(f"Slurm cannot run here: {reason}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), Slurm() as slurm:
-        print(
-            f"export SLURM_CONF={slurm.folder}/slurm.conf PATH={slurm.folder}/bin:$PATH:/usr/sbin",
-            flush=True,
-        )
-        print("Slurm is running; Ctrl-C ends it and all its jobs.", file=sys.stderr, flush=True)
-        signal.pause()
-
-
 if __name__ == "__main__":
-    serve_slurm() if sys.argv[1:2] == ["--serve"] else main()
+    serve_slurm()

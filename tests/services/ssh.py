@@ -3,16 +3,14 @@ tests/services/ssh.py`.
 
 Needs Debian's or Ubuntu's `apt install openssh-server`, but nothing of the system's own SSH server.
 It runs as the current user, with a new host key and user key, prints how to reach it, and runs
-until Ctrl-C. Its sessions and its folder are removed with it, even if it is killed.
+until Ctrl-D. Its sessions and its folder are removed with it.
 """
 
 import contextlib
 import getpass
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -134,24 +132,5 @@ def _try_login(folder: Path, port: int, sshd: subprocess.Popen) -> None:
         raise ServiceError(f"no login to sshd: {said[-1]}")
 
 
-def main() -> None:
-    if reason := why_not():
-        sys.exit(f"an SSH server cannot run here: {reason}")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt), SSH() as ssh:
-        print(
-            f"""dvc remote add lab ssh://{ssh.user}@{ADDRESS}:{ssh.port}{ssh.storage}
-dvc remote modify --local lab keyfile {ssh.key}
-ssh -F none -i {ssh.key} -o UserKnownHostsFile={ssh.known_hosts} -p {ssh.port} {ADDRESS}""",
-            flush=True,
-        )
-        print(
-            "The SSH server is running; Ctrl-C ends it and removes what it stores.",
-            file=sys.stderr,
-            flush=True,
-        )
-        signal.pause()
-
-
 if __name__ == "__main__":
-    serve_ssh() if sys.argv[1:2] == ["--serve"] else main()
+    serve_ssh()
