@@ -31,11 +31,18 @@ def write_images(folder: Path, study: str, factors: list[str]) -> None:
         write_table(folder / f"{split}.parquet", table, facts | {"split": split})
 
 
-def make_report(root: Path, settings: dict, **folders) -> str:
-    """Draw {root}/figures and write {root}/report.html from {root}/tables, and from runs and images
-    if there are any; returns the page."""
-    folders = {"images": root / "images", "runs": root / "runs", **folders}
-    material = Material(root / "tables", settings, **folders)
+def material_of(root: Path, settings: dict, runs: Path | None = None) -> Material:
+    """What the page of a test's root is made from."""
+    runs = runs or root / "runs"
+    return Material(
+        root / "tables", settings, root / "images", runs, lambda scene: root / "prepared"
+    )
+
+
+def make_report(root: Path, settings: dict, runs: Path | None = None) -> str:
+    """Draw {root}/figures and write {root}/report.html from {root}/tables, runs and images; returns
+    the page."""
+    material = material_of(root, settings, runs)
     drawn = draw_figures(material, root / "figures")
     write_report(material, drawn, root / "figures", root / "report.html")
     return (root / "report.html").read_text(encoding="utf-8")

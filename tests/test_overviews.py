@@ -3,16 +3,16 @@ say."""
 
 import base64
 import io
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
 
-from diagvib.report.examples import _pictures, factor_sheet
+from diagvib.report.epochs import training_curves
 from diagvib.report.scatter import paper_scatter
-from diagvib.report.sheets import shown_classes
-from diagvib.report.training import training_curves
+from diagvib.report.sheets import combinations, factor_sheet, shown_classes
 from diagvib.results.known_studies import SHIPPED
 from diagvib.results.read_runs import NOTED
 from diagvib.scenes import load_scene
@@ -28,25 +28,19 @@ def test_the_scatter_shows_compared_cells_only():
 
 
 def test_training_curves_draw_every_run():
-    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5)}
-    rows = [
-        {**names, "binding": binding, "sample": sample, "epoch": epoch}
-        for binding in ("hue-shape", "shape-hue")
-        for sample in range(2)
-        for epoch in range(1, 4 + sample)
-    ]
-    figure = training_curves(pd.DataFrame(rows), "m")
-    assert "ZGO, 4 runs" in figure.axes[0].get_title(loc="left")
-    assert all(len(lines.get_segments()) == 4 for lines in figure.axes[0].collections)
-    assert not figure.axes[0].lines, "of a few runs no median"
-    tested = training_curves(pd.DataFrame(rows).assign(ood_accuracy=0.1), "m")
-    assert "test, ood" in {text.get_text() for text in tested.legends[0].texts}
-    many = pd.DataFrame(
-        [{**row, "sample": sample} for row in rows for sample in range(row["sample"], 6, 2)]
-    )
-    medians = [line.get_label() for line in training_curves(many, "m").axes[0].lines]
-    assert medians == ["training", "validation"]
-    assert training_curves(pd.DataFrame(rows), "another") is None
+    names = {"baseline": "m", "study": "zgo", **dict.fromkeys(NOTED, 0.5), "ood_accuracy": 0.1}
+
+    def figure(samples: int):
+        runs = product(("hue-shape", "shape-hue"), range(samples), range(1, 5))
+        rows = pd.DataFrame(runs, columns=["binding", "sample", "epoch"]).assign(**names)
+        return training_curves(rows, "m", SHIPPED)
+
+    few, many = figure(2), figure(6)
+    assert "ZGO, 4 runs" in few.axes[0].get_title(loc="left")
+    assert all(len(lines.get_segments()) == 4 for lines in few.axes[0].collections)
+    assert not few.axes[0].lines, "of a few runs no median"
+    assert "test, ood" in {text.get_text() for text in few.legends[0].texts}
+    assert [line.get_label() for line in many.axes[0].lines] == ["training", "validation"]
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +73,7 @@ def test_the_examples_of_a_binding_are_its_nine_combinations(prepared):
     shown = [
         shown_classes("zgo", factors, SHIPPED) for factors in (["shape", "hue"], ["hue", "shape"])
     ]
-    found = _pictures("digits", prepared, shown)
+    found = combinations("digits", prepared, shown)
     assert list(found) == ["digits-shape-hue-3x3", "digits-hue-shape-3x3"]
     (shape, digits), (hue, colours) = shown[0]
     address, _, content = found["digits-shape-hue-3x3"].partition(",")

@@ -12,12 +12,11 @@ from PIL import Image
 
 from browser import Browser, find_browser
 from diagvib.foundation.files import write_digests
-from diagvib.report.figure import Material
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import shown_classes
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes import load_scene
-from reports import make_report
+from reports import make_report, material_of
 from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
 pytestmark = pytest.mark.skipif(
@@ -53,9 +52,9 @@ def chromium(tmp_path_factory):
         yield browser
 
 
-@pytest.fixture(params=[(1280, False), (1280, True), (390, False)], ids=["light", "dark", "phone"])
-def opened(request, chromium, page):
-    chromium.open(page, width=request.param[0], dark=request.param[1])
+@pytest.fixture
+def opened(chromium, page):
+    chromium.open(page, width=1280)
     yield chromium
     assert chromium.errors == []
 
@@ -76,13 +75,18 @@ def percent(study: str, cue: str) -> str:
     return f"{100 * np.mean([accuracy({**run, 'sample': s}, 'ood') for s in range(2)]):.1f} %"
 
 
-def test_the_page_loads_without_complaint_or_network_and_fits(opened, tmp_path):
-    assert {address.split(":")[0] for address in opened.requests} <= {"file", "data"}
-    assert sum(address.startswith("file:") for address in opened.requests) == 1
-    assert opened.run("document.documentElement.scrollWidth <= window.innerWidth")
-    opened.screenshot(tmp_path / "page.png", whole=True)
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+def test_the_page_loads_without_complaint_or_network_and_fits(
+    chromium, page, width, dark, tmp_path
+):
+    chromium.open(page, width=width, dark=dark)
+    assert {address.split(":")[0] for address in chromium.requests} <= {"file", "data"}
+    assert sum(address.startswith("file:") for address in chromium.requests) == 1
+    assert chromium.run("document.documentElement.scrollWidth <= window.innerWidth")
+    chromium.screenshot(tmp_path / "page.png", whole=True)
     pixels = np.asarray(Image.open(tmp_path / "page.png").convert("L"), dtype=float)
     assert pixels.shape[0] > 2000 and all(part.std() > 1 for part in np.array_split(pixels, 6))
+    assert chromium.errors == []
 
 
 def test_what_is_pointed_at_or_chosen_is_told(opened):
@@ -149,7 +153,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
     """Each picture looks most like the example of the cell that its label names."""
     (tmp_path / "five.yaml").write_text(FIVE)
     digits, binding = load_scene("digits"), ["position", "hue"]
-    prepared = tmp_path / "prepared"
+    prepared = tmp_path / "prepared"  # as `material_of` has it
     digits.make(tmp_path / "raw", prepared, "embedded")
     write_digests(prepared, digits.prepared_files(prepared))
     settings = {"studies_from": [str(tmp_path / "five.yaml")]}
@@ -159,7 +163,7 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
         for study in ("zgo", "five")
     ]
     tabulate(tmp_path / "runs", tmp_path / "tables", expected, settings)
-    material = Material(tmp_path / "tables", settings, prepared=lambda scene: prepared)
+    material = material_of(tmp_path, settings)
     data, known = matrix_data(material), material.known
     package = Path(matrix_data.__code__.co_filename).parent
     (tmp_path / "page.html").write_text(
@@ -174,18 +178,19 @@ def test_each_class_of_a_larger_study_is_shown_under_its_name(chromium, tmp_path
         const r = e.getBoundingClientRect();
         return [e.title, e.ariaLabel, r.x + 3, r.y + 3, r.right - 3, r.bottom - 3]; })""")
     chromium.screenshot(tmp_path / "page.png")
-    screen, cells = Image.open(tmp_path / "page.png").convert("RGB"), {}
-    for target in shown_classes("five", binding, known)[0][1]:
-        for cue in shown_classes("five", binding, known)[1][1]:
-            cells[f"position {target}, hue {cue}"] = {"position": target, "hue": cue}
-    examples = list(digits.examples(prepared, list(cells.values())))
+    screen = Image.open(tmp_path / "page.png").convert("RGB")
+    (_, targets), (_, cues) = shown_classes("five", binding, known)
+    cells = [{"position": target, "hue": cue} for target in targets for cue in cues]
+    examples = [like(Image.fromarray(image)) for image in digits.examples(prepared, cells)]
     assert len(shown) == len(cells) == 20 and chromium.errors == []
     for words, label, *box in shown:
-        found = np.asarray(screen.crop(tuple(map(round, box))).resize((32, 32)), float)
-        unlike = [
-            np.abs(np.asarray(Image.fromarray(each).resize((32, 32)), float) - found).mean()
-            for each in examples
-        ]
-        assert label == f"{list(cells)[int(np.argmin(unlike))]}: {words}"
+        found = like(screen.crop(tuple(map(round, box))))
+        cell = cells[np.argmin([np.abs(each - found).mean() for each in examples])]
+        assert label == f"position {cell['position']}, hue {cell['hue']}: {words}"
     # the training cells are marked, and no others
     assert [words for words, *_ in shown].count("never trained, tested as ood") == 15
+
+
+def like(image: Image.Image) -> np.ndarray:
+    """What two pictures of the same thing have in common."""
+    return np.asarray(image.resize((32, 32)), float)

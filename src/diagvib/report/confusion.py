@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure, styled
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.report.style import HELD_OUT, INK, Drawing, draw_chance, new_figure
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets.average import METRIC_SET, guessed_confusion
 from diagvib.results.tables import metrics_of
 
@@ -25,10 +25,7 @@ def confusion_figures(material: Material) -> Iterator[Figure]:
         )
 
 
-@styled()
-def confusion_bars(
-    average: pd.DataFrame, study: str, known: KnownStudies = SHIPPED
-) -> Drawing | None:
+def confusion_bars(average: pd.DataFrame, study: str, known: KnownStudies) -> Drawing | None:
     """A bar per baseline, mean over its bindings, with the 95 % interval over the samples; dotted:
     chance level.
 

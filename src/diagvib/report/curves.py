@@ -17,32 +17,32 @@ from diagvib.report.style import (
     by_baseline,
     draw_chance,
     new_panels,
-    styled,
 )
 from diagvib.reproduction.published import PAPER_CUES
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.tables import metrics_of
 
 CURVES = "From no shortcut to nothing but the shortcut"
 
 
 def curve_figures(material: Material) -> Iterator[Figure]:
-    frames, known = material.frames, material.known
-    metrics, reference = metrics_of(frames, "shortcut"), frames["reference"]
+    known, reference = material.known, material.frames["reference"]
+    metrics = metrics_of(material.frames, "shortcut")
     titles = {"faavg": "FAAvg, the mean over cues", "famin": "FAMin, the worst cue"}
     # With a single cue, FAMin equals FAAvg.
     for metric in titles if metrics["cues"].max() > 1 else ["faavg"]:
         for route, studies in shown_routes(metrics, known).items():
             title = f"{titles[metric]}: {' → '.join(map(known.title, studies))}"
-            draw = partial(study_curves, metrics, metric, route, reference, known)
+            draw = partial(study_curves, metrics, reference, metric, studies, known)
             yield Figure(f"curves/{metric}_{route}", title, draw, CURVES, title)
 
 
-def shown_routes(metrics: pd.DataFrame, known: KnownStudies = SHIPPED) -> dict[str, list[str]]:
+def shown_routes(metrics: pd.DataFrame, known: KnownStudies) -> dict[str, list[str]]:
     """The configured studies of each route, at least two; a route is left out if another one shows
     all its studies."""
+    configured = set(metrics["study"])
     there = {
-        route: [s for s in studies if s in set(metrics["study"])]
+        route: [study for study in studies if study in configured]
         for route, studies in known.routes.items()
     }
     found: dict[str, list[str]] = {}
@@ -52,51 +52,44 @@ def shown_routes(metrics: pd.DataFrame, known: KnownStudies = SHIPPED) -> dict[s
     return found
 
 
-@styled()
 def study_curves(
     metrics: pd.DataFrame,
+    reference: pd.DataFrame,
     metric: str,
-    route: str,
-    reference: pd.DataFrame | None = None,
-    known: KnownStudies = SHIPPED,
-) -> Drawing | None:
+    studies: list[str],
+    known: KnownStudies,
+) -> Drawing:
     """FAAvg or FAMin along a route of studies, a panel per target factor, a line per baseline,
     bands of one stderr.
 
-    metrics: the rows of the set `shortcut` in the table `metrics`. Studies that are not configured are left out of
-    the axis; a missing point is a cross on the axis, an incomplete one hollow. reference: the table
-    of `reference.reference_table`; where it has a row, the range of the paper's nine is a grey band
-    and its resnet18 a dashed line. None if fewer than two studies of the route are configured.
+    metrics: the rows of the set `shortcut` in the table `metrics`. A missing point is a cross on
+    the axis, an incomplete one hollow. reference: the table of `reference.reference_table`; where
+    it has a row, the range of the paper's nine is a grey band and its resnet18 a dashed line.
     """
-    rows = _of_metric(metrics, metric, known)
-    studies = [study for study in known.routes[route] if study in set(rows["study"])]
+    rows, reference = (_of_metric(table, metric, known) for table in (metrics, reference))
     targets = [factor for factor in known.factors(studies) if factor in set(rows["target"])]
-    if len(studies) < 2:
-        return None
     figure, panels = new_panels(len(targets), 3, (2.6, 2.35), (1.2, 0.7))
     looks = by_baseline(metrics["baseline"].unique())
     for axes, target in zip(panels, targets, strict=True):
-        if reference is not None:
-            own = reference[reference["target"] == target]
-            _draw_reference(axes, _of_metric(own, metric, known), studies)
-        for chance in dict.fromkeys(known.chance(study) for study in studies):
+        own = rows[rows["target"] == target]
+        _draw_reference(axes, reference[reference["target"] == target], studies)
+        for chance in dict.fromkeys(map(known.chance, studies)):
             draw_chance(axes, chance)
             axes.text(-0.2, chance + 0.015, "chance", va="bottom", fontsize=7, color=MUTED)
-        _draw_baselines(axes, rows[rows["target"] == target], studies, looks)
+        _draw_baselines(axes, own, studies, looks)
         axes.set_xticks(range(len(studies)), map(known.title, studies), fontsize=7.5)
-        axes.set_title(_panel_title(metrics, target))
+        cues = int(own["cues"].max())
+        few = f" ({cues} of {PAPER_CUES} cues)" if 0 < cues < PAPER_CUES else ""
+        axes.set_title(f"{target}{few}")
     figure.supylabel({"faavg": "FAAvg", "famin": "FAMin"}[metric], fontsize=9)
     add_legend(figure)
     return figure
 
 
 def _of_metric(rows: pd.DataFrame, metric: str, known: KnownStudies) -> pd.DataFrame:
-    """The rows of a metric. A study without cues has P_i as faavg, which is used for every
-    metric."""
+    """The rows of a metric; of a study without cues, those of faavg, which is its P_i."""
     alone = [study for study in rows["study"].unique() if not known.studies[study].cues]
-    return rows[
-        (rows["metric"] == metric) | (rows["study"].isin(alone) & (rows["metric"] == "faavg"))
-    ]
+    return rows[rows["metric"] == np.where(rows["study"].isin(alone), "faavg", metric)]
 
 
 def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> None:
@@ -109,12 +102,6 @@ def _draw_reference(axes: Axes, reference: pd.DataFrame, studies: list[str]) -> 
         axes.fill_between(range(len(studies)), low, high, color=RULE, label=label, **look)
         look = {"linewidth": 1.2, "linestyle": (0, (4, 2)), "zorder": 1}
         axes.plot(resnet, color=MUTED, label="paper's resnet18 (reference)", **look)
-
-
-def _panel_title(metrics: pd.DataFrame, target: str) -> str:
-    cues = metrics[(metrics["target"] == target) & (metrics["cues"] > 0)]["cues"]
-    few = len(cues) and cues.max() < PAPER_CUES
-    return f"{target} ({cues.max():.0f} of {PAPER_CUES} cues)" if few else target
 
 
 def _draw_baselines(

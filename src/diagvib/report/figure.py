@@ -36,9 +36,9 @@ class Material:
 
     tables: Path
     settings: dict
-    images: Path | None = None
-    runs: Path | None = None
-    prepared: Callable[[str], Path] | None = None
+    images: Path
+    runs: Path
+    prepared: Callable[[str], Path]
 
     @cached_property
     def frames(self) -> dict[str, pd.DataFrame]:

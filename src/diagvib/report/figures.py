@@ -7,22 +7,20 @@ from pathlib import Path
 from diagvib.foundation.parallel import in_processes
 from diagvib.report.confusion import confusion_figures
 from diagvib.report.curves import curve_figures
-from diagvib.report.examples import example_figures
+from diagvib.report.epochs import preference_figures, training_figures
 from diagvib.report.figure import Figure, Material
 from diagvib.report.gap_figures import gap_figures
-from diagvib.report.heat_maps import heat_map_figures
-from diagvib.report.preference import preference_figures
+from diagvib.report.matrix import heat_map_figures
 from diagvib.report.scatter import scatter_figures
-from diagvib.report.sheets import sheet_figures
+from diagvib.report.sheets import factor_figures, sheet_figures
 from diagvib.report.style import HELD_OUT, save_figure
-from diagvib.report.training import training_figures
 from diagvib.report.visualisation_sheets import visualisation_figures
 from diagvib.reproduction.comparability import source_note
 
 # Each gives the figures of one kind. The slowest come first, so that all processes end at about the
 # same time.
 KINDS = (
-    example_figures,
+    factor_figures,
     training_figures,
     gap_figures,
     visualisation_figures,

@@ -15,7 +15,6 @@ from diagvib.report.judged import (
     bindings_of,
     cue_names,
     judged_methods,
-    supervision_words,
     whole_points,
 )
 from diagvib.report.style import (
@@ -25,11 +24,11 @@ from diagvib.report.style import (
     RULE,
     TRAINED,
     Drawing,
+    add_legend,
     by_baseline,
     new_figure,
-    styled,
 )
-from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS, GAPS
 from diagvib.results.tables import metrics_of
@@ -82,9 +81,8 @@ def _about(study: str, binding: str, known: KnownStudies) -> str:
     return f"{known.title(study)}, {binding or 'mean over bindings'}"
 
 
-@styled()
 def gap_bars(
-    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies = SHIPPED
+    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies
 ) -> Drawing | None:
     """Every method's gaps as bars: those of both cues and the joint gap, on one scale; None where
     nothing ran.
@@ -96,17 +94,26 @@ def gap_bars(
     methods, cues = judged_methods(gaps, whac, study, binding), cue_names(binding)
     if not any(one.ran for one in methods):
         return None
-    where = {metric: f"where {cues[cue]} misleads" for cue, metric in CUE_GAPS.items()}
-    where["joint_gap"] = "where both mislead"
     figure = new_figure(9.6, 0.4 * len(methods) + 1.55)
     panels = figure.subplots(1, len(GAPS), sharex=True, sharey=True)
-    for axes, (metric, words) in zip(panels, where.items(), strict=True):
-        _draw_gaps(axes, methods, metric, words, cues)
-        axes.set_title(words, fontsize=10, pad=11)
+    for axes, cue, metric in zip(panels, (*CUE_GAPS, 0), GAPS, strict=True):
+        where = f"where {cues[cue]} misleads" if cue else "where both mislead"
+        axes.axvline(0, color=MUTED, linewidth=0.8)
+        for y, one in enumerate(methods):
+            _draw_gap(axes, y, one, cue, metric, where)
+            if one.is_reference and one.ran:
+                alike = [at for at, other in enumerate(methods) if other.model == one.model]
+                ends = {"ymin": alike[0] - 0.5, "ymax": alike[-1] + 0.5, "zorder": 4}
+                line = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2))}
+                axes.vlines(-100 * one.mean(metric), **ends, **line)
+        axes.tick_params(axis="y", which="both", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.tick_params(axis="x", labelsize=7.5)
+        axes.set_title(where, fontsize=10, pad=11)
     panels[0].margins(x=0.2)
     panels[0].set_ylim(len(methods) - 0.4, -0.75)
     panels[0].xaxis.set_major_formatter(lambda lost, _: f"{-lost:.0f}" if lost else "0")
-    _name_rows(panels[0], methods, cues)
+    _name_rows(panels[0], methods)
     about = "gap: points of accuracy lost relative to in-distribution images"
     panels[0].set_xlabel(about, fontsize=8, loc="left")
     shown = {one.verdict(cue) for one in methods for cue in CUE_GAPS if one.ran}
@@ -115,55 +122,36 @@ def gap_bars(
     effect = (
         "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
     )
-    figure.legend(
-        handles=handles,
-        title=f"{_about(study, binding, known)}: {effect}",
-        loc="outside upper left",
-        ncols=len(handles),
-        fontsize=8.5,
-        alignment="left",
-        title_fontproperties={"size": 12, "weight": 700},
-    )
+    title = f"{_about(study, binding, known)}: {effect}"
+    add_legend(figure, handles, title=title, title_fontproperties={"size": 12, "weight": 700})
     return figure
 
 
-def _draw_gaps(
-    axes: Axes, methods: Sequence[Judged], metric: str, where: str, cues: dict[int, str]
-) -> None:
-    cue = next((cue for cue, name in CUE_GAPS.items() if name == metric), None)
-    axes.axvline(0, color=MUTED, linewidth=0.8)
-    for y, one in enumerate(methods):
-        row, verdict = one.rows[metric], one.verdict(cue)
-        if not row.n:
-            axes.text(0, y, " missing", va="center", fontsize=8, color=MUTED)
-            continue
-        look = _LOOKS[verdict] if cue or one.is_reference else _JOINT
-        (bar,) = axes.barh(y, -100 * row.mean, height=0.62, zorder=2, **look)
-        bar.set_gid(f"tip: {one.named(cues)}, {where}: {_tip(row, one.verdicts.get(cue))}")
-        axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
-        text, look = str(whole_points(row.mean)), {"color": INK}
-        if verdict == "worse":
-            text += f"  ({whole_points(one.verdicts[cue].difference)})"
-            look = {"color": HELD_OUT, "fontweight": 700}
-        axes.annotate(
-            text,
-            (-100 * np.nanmin([row.mean, row.low, 0]), y),
-            xytext=(4, 0),
-            zorder=5,
-            textcoords="offset points",
-            va="center",
-            fontsize=8.5,
-            bbox={"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8},
-            **look,
-        )
-        if one.is_reference:
-            alike = [at for at, other in enumerate(methods) if other.model == one.model]
-            ends = {"ymin": alike[0] - 0.5, "ymax": alike[-1] + 0.5, "zorder": 4}
-            line = {"color": INK, "linewidth": 1.1, "linestyle": (0, (3, 2))}
-            axes.vlines(-100 * row.mean, **ends, **line)
-    axes.tick_params(axis="y", which="both", length=0)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="x", labelsize=7.5)
+def _draw_gap(axes: Axes, y: int, one: Judged, cue: int, metric: str, where: str) -> None:
+    """cue: 0 for the joint gap."""
+    row, verdict = one.rows[metric], one.verdict(cue)
+    if not row.n:
+        axes.text(0, y, " missing", va="center", fontsize=8, color=MUTED)
+        return
+    look = _LOOKS[verdict] if cue or one.is_reference else _JOINT
+    (bar,) = axes.barh(y, -100 * row.mean, height=0.62, zorder=2, **look)
+    bar.set_gid(f"tip: {one.named}, {where}: {_tip(row, one.verdicts.get(cue))}")
+    axes.hlines(y, -100 * row.high, -100 * row.low, color=INK, linewidth=0.8, zorder=3)
+    text, look = str(whole_points(row.mean)), {"color": INK}
+    if verdict == "worse":
+        text += f"  ({whole_points(one.verdicts[cue].difference)})"
+        look = {"color": HELD_OUT, "fontweight": 700}
+    axes.annotate(
+        text,
+        (-100 * np.nanmin([row.mean, row.low, 0]), y),
+        xytext=(4, 0),
+        zorder=5,
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
+        bbox={"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.8},
+        **look,
+    )
 
 
 def _tip(row, judged) -> str:
@@ -177,21 +165,17 @@ def _tip(row, judged) -> str:
     return f"{text}; n = {row.n} of {row.expected} dataset samples"
 
 
-def _name_rows(axes: Axes, methods: Sequence[Judged], cues: dict[int, str]) -> None:
+def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:
     """Each method's name and, in small print below it, its supervision."""
     rows = np.arange(len(methods))
     several = len({one.model for one in methods}) > 1
-    small = [
-        f"{one.model + ', ' if several else ''}{supervision_words(one.supervision, cues)}"
-        for one in methods
-    ]
+    small = [f"{one.model}, {one.told}" if several else one.told for one in methods]
     axes.set_yticks(rows - 0.12, [one.baseline for one in methods], fontsize=9.5)
     axes.set_yticks(rows + 0.25, small, minor=True, fontsize=7, color=MUTED)
 
 
-@styled()
 def gap_pareto(
-    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies = SHIPPED
+    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies
 ) -> Drawing | None:
     """In-distribution accuracy on the x axis, the worse of the two cue gaps on the y axis, a marker
     per method; methods that no other beats in both are filled and joined by a line. None where

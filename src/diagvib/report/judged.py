@@ -19,12 +19,13 @@ _MOST = 3
 @dataclass(frozen=True)
 class Judged:
     """A baseline: its rows of `gaps` by metric, and its rows of `whac_a_mole` by cue (empty for an
-    ERM)."""
+    ERM). told: its supervision in words; empty if that is not known."""
 
     baseline: str
     model: str
     method: str
     supervision: str
+    told: str
     rows: dict
     verdicts: dict
 
@@ -56,10 +57,10 @@ class Judged:
         """Whether it narrows one cue's gap and widens the other's."""
         return bool(self.cues("better") and self.cues("worse"))
 
-    def named(self, cues: dict[int, str]) -> str:
+    @property
+    def named(self) -> str:
         """`group_dro, told hue alone`."""
-        words = supervision_words(self.supervision, cues)
-        return f"{self.baseline}, {words}" if words else self.baseline
+        return f"{self.baseline}, {self.told}" if self.told else self.baseline
 
 
 def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
@@ -72,19 +73,29 @@ def judged_methods(
 ) -> list[Judged]:
     """The baselines with rows, sorted: by model, ERM first, then by their supervision, then by the
     worse of the two gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
-    own = gaps[(gaps["study"] == study) & (gaps["binding"] == binding)]
-    whac = whac[(whac["study"] == study) & (whac["binding"] == binding)]
-    found = [
-        Judged(
-            *names[:4],
-            rows={row.metric: row for row in rows.itertuples(index=False)},
-            verdicts={
-                row.cue: row for row in whac.itertuples(index=False) if row.baseline == names[0]
-            },
+    gaps, whac = (
+        table[(table["study"] == study) & (table["binding"] == binding)] for table in (gaps, whac)
+    )
+    told = {
+        "none": "told nothing",
+        "cue_types": "told which factors are cues",
+        "cues": "told both cues",
+        **{f"cue-{cue}": f"told {name} alone" for cue, name in cue_names(binding).items()},
+    }
+    found = []
+    for names, rows in gaps.groupby(BASELINE, sort=False):
+        baseline, _, _, supervision = names[:4]
+        words = told.get(supervision, supervision and f"told {supervision}")
+        verdicts = whac[whac["baseline"] == baseline]
+        found.append(
+            Judged(
+                *names[:4],
+                words,
+                {row.metric: row for row in rows.itertuples(index=False)},
+                {row.cue: row for row in verdicts.itertuples(index=False)},
+            )
         )
-        for names, rows in own.groupby(BASELINE, sort=False)
-    ]
-    models = list(dict.fromkeys(one.model for one in found))
+    models = [one.model for one in found]
 
     def rank(one: Judged) -> tuple:
         known = one.supervision in _SUPERVISION
@@ -99,17 +110,6 @@ def cue_names(binding: str) -> dict[int, str]:
     """`hue` by the number of the cue; `cue 1` for several bindings together."""
     factors = binding.split("-")[1:]
     return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
-
-
-def supervision_words(supervision: str, cues: dict[int, str]) -> str:
-    """`told hue alone`; empty if the supervision is not known."""
-    words = {
-        "none": "told nothing",
-        "cue_types": "told which factors are cues",
-        "cues": "told both cues",
-        **{f"cue-{cue}": f"told {name} alone" for cue, name in cues.items()},
-    }
-    return words.get(supervision, supervision and f"told {supervision}")
 
 
 def gap_sentences(
@@ -139,7 +139,7 @@ def gap_sentences(
     for one in opens[:_MOST]:
         better, worse = (one.verdicts[one.cues(verdict)[0]] for verdict in ("better", "worse"))
         yield (
-            f"{one.named(cues)}: the gap of {cues[better.cue]} shrinks from "
+            f"{one.named}: the gap of {cues[better.cue]} shrinks from "
             f"{whole_points(better.reference_gap)} to {whole_points(better.gap)} points, that of "
             f"{cues[worse.cue]} grows from {whole_points(worse.reference_gap)} to "
             f"{whole_points(worse.gap)}."

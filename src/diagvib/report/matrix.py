@@ -1,16 +1,117 @@
-"""The data of the page's matrix: every P_ij with its spread, n, missing runs, example images."""
+"""P_ij, the accuracy by target and cue: heat maps (paper, Fig. 4a, 5a), and the data of the page's
+matrix, with spreads, missing runs and example images."""
+
+from collections.abc import Iterator
+from functools import partial
 
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.patches import Rectangle
 
-from diagvib.report.examples import example_pictures
-from diagvib.report.figure import Material
-from diagvib.report.heat_maps import without_cues
-from diagvib.report.style import accuracy_colours
+from diagvib.report.figure import Figure, Material
+from diagvib.report.sheets import example_pictures
+from diagvib.report.style import (
+    INK,
+    MUTED,
+    NOT_CONFIGURED,
+    Drawing,
+    accuracy_colours,
+    accuracy_scale,
+    new_figure,
+)
 from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.results.metric_sets.shortcut import OOD, matrix_columns
 from diagvib.results.texts import percent
 from diagvib.scenes import load_scene
 from diagvib.settings.grid import folder_name
+
+
+def heat_map_figures(material: Material) -> Iterator[Figure]:
+    """Files only: the page has the matrix."""
+    p, known = material.frames["p_matrix"], material.known
+    for (study, baseline), _ in p.groupby(["study", "baseline"], sort=False):
+        title = f"{known.title(study)}, {baseline}: accuracy by target and cue"
+        draw = partial(heat_map, p, study, baseline, known)
+        yield Figure(f"p_matrix/{study}_{baseline}", title, draw)
+
+
+def heat_map(p: pd.DataFrame, study: str, baseline: str, known: KnownStudies) -> Drawing:
+    """P_ij of one study and baseline on the fixed scale, next to P_i of a study without cues.
+
+    p: the table of `shortcut.p_matrix`. Missing cells are hatched, cells that are not configured
+    blank grey; a cell shows n where samples are missing.
+    """
+    own, chance = p[p["baseline"] == baseline], known.chance(study)
+    factors, cues, alone = _columns(own, study, known)
+    lefts = {"": 0.0} if alone else {}
+    lefts |= {cue: 1.25 + at for at, cue in enumerate(cues)}
+    shown = own[(own["study"] == study) & (own["group"] == OOD) | (own["study"] == alone)]
+    values = {(row.target, row.cue): row for row in shown.itertuples()}
+    figure = new_figure(3.4 + 0.5 * len(cues), 0.7 + 0.6 * len(factors))
+    axes = figure.add_subplot()
+    for cue, left in lefts.items():
+        for top, target in enumerate(factors):
+            if cue != target:
+                _draw_value(axes, left, top, values.get((target, cue)), chance)
+    axes.set(
+        xlim=(min(lefts.values()), max(lefts.values()) + 1),
+        ylim=(len(factors), 0),
+        aspect="equal",
+        ylabel="target factor",
+    )
+    axes.set_yticks([top + 0.5 for top in range(len(factors))], factors)
+    names = [cue or known.title(alone) for cue in lefts]
+    axes.set_xticks([left + 0.5 for left in lefts.values()], names)
+    axes.tick_params(length=0, labelbottom=False, labeltop=True, pad=4, labelsize=8.5)
+    axes.spines[:].set_visible(False)
+    if cues:
+        axes.text(1.25 + len(cues) / 2, -0.62, "cue factor", ha="center", va="bottom")
+    axes.set_title(f"{known.title(study)}, {baseline}", pad=26 if cues else 12)
+    _add_scale(figure, axes, chance)
+    return figure
+
+
+def _columns(p: pd.DataFrame, study: str, known: KnownStudies) -> tuple[list[str], list[str], str]:
+    """What a matrix of P_ij shows: the target factors, the cues, and the first study without cues
+    whose scene has these factors; empty if there is none."""
+    factors = known.factors([study])
+    cues = p.loc[(p["study"] == study) & (p["group"] == OOD), "cue"]
+    without = p.loc[p["cue"] == "", "study"].unique()
+    alone = next((name for name in without if known.factors([name]) == factors), "")
+    return factors, matrix_columns(cues, factors) if len(cues) else [], alone
+
+
+def _draw_value(axes: Axes, left: float, top: float, value, chance: float) -> None:
+    """value: a row of the table; None if it is not configured."""
+    cell = {"xy": (left + 0.03, top + 0.03), "width": 0.94, "height": 0.94, "linewidth": 0}
+    look = {"ha": "center", "va": "center", "color": INK}
+    if value is None:
+        axes.add_patch(Rectangle(**cell, facecolor=NOT_CONFIGURED))
+    elif value.n == 0:
+        axes.add_patch(Rectangle(**cell, facecolor="white", hatch="////", edgecolor=MUTED))
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+        axes.text(left + 0.5, top + 0.5, "missing", fontsize=7, bbox=box, **look)
+    else:
+        fill, look["color"] = accuracy_colours(value.mean, chance)
+        axes.add_patch(Rectangle(**cell, facecolor=fill))
+        partly = value.n < value.expected
+        middle = top + (0.4 if partly else 0.5)
+        axes.text(left + 0.5, middle, f"{value.mean:.2f}", fontsize=9, **look)
+        if partly:
+            text = f"n={value.n:.0f}/{value.expected:.0f}"
+            axes.text(left + 0.5, top + 0.74, text, fontsize=6.5, **look)
+
+
+def _add_scale(figure: Drawing, axes: Axes, chance: float) -> None:
+    scale = ScalarMappable(Normalize(0, 1), accuracy_scale(chance))
+    bar = figure.colorbar(scale, ax=axes, shrink=0.82, aspect=22, pad=0.03)
+    ticks = dict(sorted({0: "0", 0.5: "0.5", 1: "1", chance: f"chance 1/{1 / chance:.0f}"}.items()))
+    bar.set_ticks(list(ticks), labels=ticks.values())
+    bar.ax.axhline(chance, color=INK, linewidth=1.4)
+    bar.set_label("mean per-class accuracy")
+    bar.outline.set_visible(False)
 
 
 def matrix_data(material: Material) -> dict:
@@ -23,16 +124,16 @@ def matrix_data(material: Material) -> dict:
     return {
         "examples": example_pictures(material),
         "studies": {study: _study(study, p, material.known) for study in p["study"].unique()},
-        "cells": _cells(p, _missing(material.frames["runs"])),
+        "cells": _cells(p, material.frames["runs"]),
     }
 
 
 def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
     """What the script needs of a study. alone: the study without cues whose column is shown next to
     this one's; train, ood: cells, as indices of classes, with their shares."""
-    study, factors, chance = known.studies[name], known.factors([name]), known.chance(name)
-    own, sample = p[(p["study"] == name) & (p["group"] == OOD)], sample_of(study.scene, 0)
-    alone = without_cues(p, factors, known)
+    study, chance = known.studies[name], known.chance(name)
+    sample, factors = sample_of(study.scene, 0), load_scene(study.scene).factors
+    targets, cues, alone = _columns(p, name, known)
     roles = [f"{role}_class" for role in study.bound]
     train, test = (study.cells(split, sample.added_cue) for split in ("train", "test"))
     if len(study.cues) != 1:
@@ -42,18 +143,18 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
         "colours": [accuracy_colours(i / 100, chance) for i in range(101)],
         "title": study.title,
         "meaning": study.meaning,
-        "factors": factors,
+        "factors": targets,
         "scene": folder_name(study.scene),
         "classes": [  # of the target, of the cue
             {
                 factor: sample.chosen(factor, study.roles[role], classes)
-                for factor, classes in load_scene(study.scene).factors.items()
+                for factor, classes in factors.items()
                 if len(classes) >= study.roles[role]
             }
             for role in study.bound
         ],
-        "cues": matrix_columns(own["cue"], factors) if len(own) else [],
-        "alone": alone["study"].iloc[0] if len(alone) else "",
+        "cues": cues,
+        "alone": alone,
         "train": {
             " ".join(map(str, cell)): round(100 * weight, 1)
             for *cell, weight in train[[*roles, "weight"]].itertuples(index=False)
@@ -65,30 +166,24 @@ def _study(name: str, p: pd.DataFrame, known: KnownStudies) -> dict:
     }
 
 
-def _cells(p: pd.DataFrame, missing: dict[tuple, list[str]]) -> dict:
+def _cells(p: pd.DataFrame, runs: pd.DataFrame) -> dict:
     keys = ["study", "baseline", "target", "cue"]
-    inside = {
-        key: percent(own["mean"], own["stderr"], own["n"], own["expected"])
-        for key, own in p[p["group"] != OOD].set_index(keys).iterrows()
-    }
+    missing = runs[runs["status"] != "ok"].groupby(keys)
     cells: dict = {}
-    for row in p[(p["group"] == OOD) | (p["cue"] == "")].itertuples(index=False):
-        key = row[:4]
-        of_baseline = cells.setdefault(row.study, {}).setdefault(row.baseline, {})
-        of_baseline[f"{row.target} {row.cue}".strip()] = {
-            "value": round(100 * row.mean, 2) if row.n else None,
-            "n": int(row.n),
-            "expected": int(row.expected),
-            "text": percent(row.mean, row.stderr, row.n, row.expected),
-            "id": inside[key] if row.cue else "",
-            "missing": missing.get(key, []),
+    for key, groups in p.groupby(keys, sort=False):
+        study, baseline, target, cue = key
+        texts = [percent(row.mean, row.stderr, row.n, row.expected) for row in groups.itertuples()]
+        last = groups.iloc[-1]  # of a study with cues, where the cue misleads
+        lost = missing.get_group(key) if key in missing.groups else runs[:0]
+        of_baseline = cells.setdefault(study, {}).setdefault(baseline, {})
+        of_baseline[f"{target} {cue}".strip()] = {
+            "value": round(100 * float(last["mean"]), 2) if last["n"] else None,
+            "n": int(last["n"]),
+            "expected": int(last["expected"]),
+            "text": texts[-1],
+            "id": texts[0] if cue else "",
+            "missing": [
+                f"sample {run.sample}: {run.status} ({run.reason})" for run in lost.itertuples()
+            ],
         }
     return cells
-
-
-def _missing(runs: pd.DataFrame) -> dict[tuple, list[str]]:
-    found: dict[tuple, list[str]] = {}
-    for run in runs[runs["status"] != "ok"].itertuples(index=False):
-        reason = f"sample {run.sample}: {run.status} ({run.reason})"
-        found.setdefault((run.study, run.baseline, run.target, run.cue), []).append(reason)
-    return found

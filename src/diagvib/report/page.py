@@ -15,14 +15,13 @@ from PIL import Image
 
 from diagvib.foundation.files import read_json, write_text
 from diagvib.report.curves import CURVES
-from diagvib.report.examples import webp_address
+from diagvib.report.epochs import TRAINING
 from diagvib.report.figure import Figure, Material
 from diagvib.report.headlines import headlines
 from diagvib.report.judged import bindings_of, gap_sentences, judged_methods
 from diagvib.report.matrix import matrix_data
-from diagvib.report.sheets import PICTURES
+from diagvib.report.sheets import PICTURES, webp_address
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_stops
-from diagvib.report.training import TRAINING
 from diagvib.report.visualisation_sheets import INSIDE
 from diagvib.reproduction.comparability import protocol_differences, scratch_note, source_note
 from diagvib.reproduction.published import PAPER_CUES
@@ -164,13 +163,11 @@ def runs_summary(runs: pd.DataFrame) -> dict:
     """How many runs were expected and how many are there, with their baselines, studies, bindings
     and samples."""
     return {
-        **{name: runs[name].nunique() for name in ("study", "sample")},
+        **runs[["study", "sample"]].nunique(),
         "binding": runs.loc[runs["cue"] != "", "binding"].nunique(),
         "baselines": list(runs["baseline"].unique()),
         "expected": len(runs),
-        **{
-            status: int((runs["status"] == status).sum()) for status in ("ok", "missing", "damaged")
-        },
+        **{status: (runs["status"] == status).sum() for status in ("ok", "missing", "damaged")},
     }
 
 

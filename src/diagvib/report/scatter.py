@@ -15,7 +15,6 @@ from diagvib.report.style import (
     add_legend,
     by_baseline,
     new_figure,
-    styled,
 )
 from diagvib.reproduction.shown import VERDICT
 from diagvib.reproduction.verdicts import COMPARED, DECIDED
@@ -34,7 +33,6 @@ def scatter_figures(material: Material) -> Iterator[Figure]:
     )
 
 
-@styled()
 def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Drawing | None:
     """Every compared cell: the paper's number on the x axis, ours on the y axis; a panel per kind
     of number.

@@ -1,36 +1,29 @@
-"""Contact sheets: an image from each cell of a study, to show its shortcuts (paper, Fig. 3)."""
+"""Images of a study and of its scene: one from each cell (paper, Fig. 3), one of each class of each
+factor (paper, Fig. 2), and all combinations of a binding's classes."""
 
-from collections.abc import Iterator
+import base64
+import io
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.patches import Patch
+from PIL import Image
 
 from diagvib.foundation.files import file_metadata, open_parquet, read_table
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import (
-    BASELINE_COLOURS,
-    HELD_OUT,
-    MUTED,
-    TESTED_ID,
-    TESTED_OOD,
-    TRAINED,
-    Drawing,
-    new_figure,
-    styled,
-)
-from diagvib.results.known_studies import SHIPPED, KnownStudies, sample_of
+from diagvib.report.style import GROUP_COLOURS, MUTED, Drawing, add_legend, new_figure
+from diagvib.results.known_studies import KnownStudies, sample_of
 from diagvib.scenes import load_scene
+from diagvib.scenes.prepared import is_prepared
+from diagvib.settings.grid import folder_name
 from diagvib.studies.needs import GAP_GROUPS
 
 PICTURES = "In pictures"
-# Of the test groups, in their order.
-_COLOURS = (TRAINED, HELD_OUT, TESTED_ID, TESTED_OOD, *BASELINE_COLOURS[3:])
 _SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it
+_EXAMPLE_SIDE = 96  # pixels of one combination on the page
 
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
@@ -43,19 +36,15 @@ def sheet_figures(material: Material) -> Iterator[Figure]:
         own = known.studies[study]
         for binding in [material.binding] if own.metrics == "shortcut" else bindings:
             factors = binding.split("-")
-            folder = f"{study}/{'-'.join(factors[: len(own.bound)])}/0"
-            fits = len(own.bound) <= len(factors) in (2, 3)
-            if fits and material.images and (material.images / folder).exists():
+            folder = material.images / study / "-".join(factors[: len(own.bound)]) / "0"
+            if len(own.bound) <= len(factors) in (2, 3) and folder.exists():
                 title = f"{known.title(study)}: an image of every combination of {binding}"
-                draw = partial(contact_sheet, material.images / folder, study, factors, known)
+                draw = partial(contact_sheet, folder, study, factors, known)
                 yield Figure(f"sheets/{study}_{binding}", title, draw, PICTURES, own.meaning)
                 break
 
 
-@styled()
-def contact_sheet(
-    folder: Path, study: str, factors: list[str], known: KnownStudies = SHIPPED
-) -> Drawing:
+def contact_sheet(folder: Path, study: str, factors: list[str], known: KnownStudies) -> Drawing:
     """An image of each cell: rows and columns are the last two factors' classes; with two cues, a
     block for each target class.
 
@@ -66,45 +55,46 @@ def contact_sheet(
     *target, (first, rows), (second, columns) = shown_classes(study, factors, known)
     blocks = [(name,) for name in target[0][1]] if target else [()]
     train, test = folder / "train.parquet", folder / "test.parquet"
-    share, group = cell_shares(train, factors), tested_groups(test, factors, known.groups([study]))
+    share = read_table(train, factors).to_pandas().value_counts(normalize=True)
+    groups = known.groups([study])
+    group = _tested_groups(test, factors, groups)
     images = example_images(test, factors, set(group) - set(share.index))
     images |= example_images(train, factors, set(share.index))
-    colours = dict(zip(known.groups([study]), _COLOURS, strict=False))
+    colours = dict(zip(groups, GROUP_COLOURS, strict=False))
     width = (_SIDE * len(columns) + 0.25) * len(blocks) + 0.5
     figure = new_figure(width, (_SIDE + _TEXT) * len(rows) + 0.6 + 0.2 * bool(target))
     parts = figure.subfigures(1, len(blocks), squeeze=False)[0]
     for part, block in zip(parts, blocks, strict=True):
         part.suptitle(f"{target[0][0]}: {block[0]}" if target else "", fontsize=10)
         grid = part.subplots(len(rows), len(columns), squeeze=False)
-        for (i, row), (j, column) in product(enumerate(rows), enumerate(columns)):
-            cell = (*block, row, column)
+        for axes, names in zip(grid.flat, product(rows, columns), strict=True):
+            cell = (*block, *names)
+            if cell in images:
+                axes.imshow(images[cell], interpolation="none")
             colour = colours.get(group.get(cell), MUTED)
-            _draw_cell(grid[i, j], images.get(cell), float(share.get(cell, 0)), colour)
+            axes.spines[:].set(visible=True, edgecolor=colour, linewidth=2.2)
+            text = f"{100 * share[cell]:.3g} %" if cell in share else "never"
+            axes.set_xlabel(text, fontsize=8, labelpad=2)
+            axes.set(xticks=[], yticks=[])
         for axes, name in zip(grid[0], columns, strict=True):
             axes.set_title(name, loc="center", fontsize=8, pad=4)
         for axes, name in zip(grid[:, 0], rows, strict=True):
             axes.set_ylabel(name, fontsize=8)
-    of_group = share.groupby([group.get(cell, "") for cell in share.index]).sum()
-    misled = ("both cues agree with the target", *(f"{name} misleads" for name in (first, second)))
+    trained = share.groupby([group.get(cell, "") for cell in share.index]).sum()
+    misled = ("both cues agree with the target", f"{first} misleads", f"{second} misleads")
     words = dict(zip(GAP_GROUPS.values(), (*misled, "both mislead"), strict=True))
     handles = [
         Patch(
             facecolor="none",
-            edgecolor=colours[name],
+            edgecolor=colour,
             linewidth=2,
-            label=f"{words.get(name, name)}: {100 * of_group.get(name, 0):.3g} % of training",
+            label=f"{words.get(name, name)}: {100 * trained.get(name, 0):.3g} % of training",
         )
-        for name in colours
+        for name, colour in colours.items()
         if name in group.values()
     ]
-    figure.legend(
-        handles=handles,
-        title=f"{known.title(study)}: rows {first}, columns {second}",
-        loc="outside upper left",
-        ncols=2 if target else 1,
-        fontsize=8.5,
-        alignment="left",
-    )
+    title = f"{known.title(study)}: rows {first}, columns {second}"
+    add_legend(figure, handles, title=title, ncols=2 if target else 1)
     return figure
 
 
@@ -116,20 +106,17 @@ def shown_classes(
     For a study without a role for the cue, the classes that the sample has selected.
     """
     own = known.studies[study]
-    chosen, factors = sample_of(own.scene, 0), load_scene(own.scene).factors
-    counts = [*(own.roles[role] for role in own.bound), *[None] * len(bound)]
+    sample, factors = sample_of(own.scene, 0), load_scene(own.scene).factors
+    roles = dict(zip(bound, own.bound, strict=False))
     return [
-        (factor, chosen.chosen(factor, count, factors[factor]) if count else chosen.classes[factor])
-        for factor, count in zip(bound, counts, strict=False)
+        (factor, sample.chosen(factor, own.roles[roles[factor]], factors[factor]))
+        if factor in roles
+        else (factor, sample.classes[factor])
+        for factor in bound
     ]
 
 
-def cell_shares(train: Path, factors: list[str]) -> pd.Series:
-    """Share of the training images in each drawn cell, indexed by (target class, cue classes)."""
-    return read_table(train, factors).to_pandas().value_counts(normalize=True)
-
-
-def tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Cell, str]:
+def _tested_groups(test: Path, factors: list[str], groups: list[str]) -> dict[Cell, str]:
     """The test group of each drawn cell; the last of these groups, if it is in several."""
     table = read_table(test, ["group", *factors]).to_pandas().drop_duplicates()
     rows = sorted(table.itertuples(index=False, name=None), key=lambda row: groups.index(row[0]))
@@ -153,10 +140,83 @@ def example_images(path: Path, factors: list[str], cells: set[Cell]) -> dict[Cel
     return found
 
 
-def _draw_cell(axes: Axes, image: np.ndarray | None, share: float, colour: str) -> None:
-    axes.set(xticks=[], yticks=[])
-    if image is not None:
-        axes.imshow(image, interpolation="none")
-    axes.spines[:].set(visible=True, edgecolor=colour, linewidth=2.2)
-    text = f"{100 * share:.3g} %" if share else "never"
-    axes.set_xlabel(text, fontsize=8, labelpad=2)
+def factor_figures(material: Material) -> Iterator[Figure]:
+    """Files only: a sheet for each prepared scene; if there are several, the name includes it."""
+    scenes = _prepared_scenes(material)
+    for scene, folder in scenes.items():
+        name = "factors" if len(scenes) == 1 else f"factors_{folder_name(scene)}"
+        draw = partial(factor_sheet, scene, folder)
+        yield Figure(f"sheets/{name}", f"{scene}: each class of each factor", draw)
+
+
+def _prepared_scenes(material: Material) -> dict[str, Path]:
+    """The scenes of which everything is present that they render from, and where that is."""
+    scenes = dict.fromkeys(material.known.studies[study].scene for study in material.studies)
+    folders = {scene: material.prepared(scene) for scene in scenes}
+    return {scene: folder for scene, folder in folders.items() if is_prepared(folder)}
+
+
+def factor_sheet(scene: str, prepared: Path) -> Drawing:
+    """A row per factor, an image per class; all other factors are fixed (paper, Fig. 2)."""
+    loaded = load_scene(scene)
+    names = [{factor: name} for factor, classes in loaded.factors.items() for name in classes]
+    images = loaded.examples(prepared, names)
+    side, columns = images.shape[1], max(map(len, loaded.factors.values()))
+    across, down = round(1.1 * side), round(1.31 * side)
+    sheet = np.full((down * len(loaded.factors), across * columns, 3), 255, np.uint8)
+    figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(loaded.factors) + 0.2)
+    axes = figure.subplots()  # shared by all images: one for each takes three times as long
+    shown = iter(images)
+    for row, (factor, classes) in enumerate(loaded.factors.items()):
+        bottom = (row + 1) * down
+        look = {"fontsize": 9, "rotation": 90, "ha": "right", "va": "center"}
+        axes.text(-0.08 * side, bottom - side / 2, factor, **look)
+        for column, name in enumerate(classes):
+            left = column * across
+            sheet[bottom - side : bottom, left : left + side] = next(shown)
+            look = {"fontsize": 8, "ha": "center", "va": "bottom"}
+            axes.text(left + side / 2, bottom - 1.05 * side, name, **look)
+    axes.imshow(sheet, interpolation="none")
+    axes.set_axis_off()
+    return figure
+
+
+def example_pictures(material: Material) -> dict[str, str]:
+    """For each pair of target and cue, a data address with all combinations of its classes: rows
+    target, columns cue classes. The key is {scene}-{target}-{cue}-{rows}x{columns}."""
+    known, found = material.known, {}
+    runs = material.frames["runs"].drop_duplicates(["study", "binding"])
+    runs = runs[runs["binding"].str.count("-") == 1]
+    for scene, folder in _prepared_scenes(material).items():
+        shown = {
+            tuple(shown_classes(run.study, run.binding.split("-"), known)): None
+            for run in runs.itertuples()
+            if known.studies[run.study].scene == scene
+        }
+        found |= combinations(scene, folder, [*shown])
+    return found
+
+
+def combinations(scene: str, prepared: Path, shown: Sequence[Sequence]) -> dict[str, str]:
+    """shown: for each picture, factor and classes of target and cue, as from `shown_classes`."""
+    cells = [
+        {target: row, cue: column}
+        for (target, rows), (cue, columns) in shown
+        for row, column in product(rows, columns)
+    ]
+    images = iter(load_scene(scene).examples(prepared, cells) if cells else ())
+    found = {}
+    for (target, rows), (cue, columns) in shown:
+        lines = [np.hstack([next(images) for _ in columns]) for _ in rows]
+        size = (len(columns) * _EXAMPLE_SIDE, len(rows) * _EXAMPLE_SIDE)
+        picture = Image.fromarray(np.vstack(lines)).resize(size, Image.Resampling.LANCZOS)
+        key = f"{folder_name(scene)}-{target}-{cue}-{len(rows)}x{len(columns)}"
+        found[key] = webp_address(picture)
+    return found
+
+
+def webp_address(picture: Image.Image) -> str:
+    """A picture as a data address, a tenth of the size of a PNG file."""
+    file = io.BytesIO()
+    picture.save(file, format="webp", quality=80)
+    return f"data:image/webp;base64,{base64.b64encode(file.getvalue()).decode()}"

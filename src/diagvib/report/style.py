@@ -1,12 +1,13 @@
 """The style of all figures: one scale for accuracies, colour-blind safe colours, files that are
-reproducible."""
+reproducible. Importing this module sets it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -18,14 +19,9 @@ INK = "#1f2933"
 MUTED = "#66727f"
 RULE = "#d5dbe1"
 NOT_CONFIGURED = "#e6e9ed"
-TRAINED = "#0072b2"
-HELD_OUT = "#d55e00"
-TESTED_ID = "#009e73"
-TESTED_OOD = "#7a4fa3"
-
 # Okabe and Ito's palette without its yellow, which is hard to see on white; markers repeat the
 # colours' information.
-BASELINE_COLOURS = (
+PALETTE = (
     "#0072b2",
     "#d55e00",
     "#009e73",
@@ -36,7 +32,10 @@ BASELINE_COLOURS = (
     "#7a4fa3",
     "#8c6d31",
 )
-BASELINE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+MARKERS = "os^DvPX<>"
+TRAINED, HELD_OUT = PALETTE[:2]
+# Of test groups, in their order; the first two also of what is trained and held out.
+GROUP_COLOURS = (TRAINED, HELD_OUT, PALETTE[2], PALETTE[7], *PALETTE[3:])
 
 _STYLE = {
     "font.family": "sans-serif",
@@ -64,11 +63,7 @@ _STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "diagvib",
 }
-
-
-def styled():
-    """The context in which figures are drawn and saved; also a decorator."""
-    return mpl.rc_context(_STYLE)
+mpl.rcParams.update(_STYLE)
 
 
 def new_figure(width: float, height: float) -> Drawing:
@@ -95,12 +90,14 @@ def new_panels(
     return figure, panels
 
 
-def add_legend(figure: Drawing, **look) -> None:
-    """One legend above all panels, each label once."""
+def add_legend(figure: Drawing, handles: Sequence[Artist] = (), **look) -> None:
+    """One legend above all panels. handles: its entries; by default, each label of the panels
+    once."""
     drawn = [axes.get_legend_handles_labels() for axes in figure.axes]
-    handles = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+    of_panels = {label: handle for both in drawn for handle, label in zip(*both, strict=True)}
+    handles = [*handles] or [*of_panels.values()]
     look = {"ncols": min(5, len(handles)), "fontsize": 8.5, "alignment": "left", **look}
-    figure.legend(handles.values(), handles.keys(), loc="outside upper left", **look)
+    figure.legend(handles=handles, loc="outside upper left", **look)
 
 
 def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
@@ -108,7 +105,6 @@ def draw_chance(axes: Axes, chance: float, along: str = "y") -> None:
     line(chance, color=MUTED, linewidth=0.9, linestyle=(0, (1, 2)))
 
 
-@styled()
 def save_figure(figure: Drawing, path: Path) -> None:
     """Write {path}.png and {path}.svg, complete and without dates."""
     figure.set_dpi(mpl.rcParams["savefig.dpi"])
@@ -142,5 +138,5 @@ def accuracy_colours(value: float, chance: float) -> tuple[str, str]:
 
 def by_baseline(baselines: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Colour and marker of every baseline, by its position in the configuration."""
-    looks = zip(cycle(BASELINE_COLOURS), cycle(BASELINE_MARKERS), strict=False)
+    looks = zip(cycle(PALETTE), cycle(MARKERS), strict=False)
     return dict(zip(baselines, looks, strict=False))

@@ -2,7 +2,7 @@
 reconstructions, latent traversals (paper, Figs. A2, A3, A4, A9)."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from PIL import Image
 
 from diagvib.foundation.files import read_table
 from diagvib.report.figure import Figure, Material
-from diagvib.report.style import HELD_OUT, MUTED, TRAINED, Drawing, new_figure, styled
+from diagvib.report.style import HELD_OUT, MUTED, TRAINED, Drawing, new_figure
 from diagvib.results.read_runs import run_folder
 
 INSIDE = "What some models see in an image"
@@ -35,7 +35,7 @@ def visualisation_figures(material: Material) -> Iterator[Figure]:
         wanted[headline.without] = bindings.get(headline.without, [])
     wanted |= {name: bindings[name][:1] for name in known.judged_by("accuracy", material.studies)}
     there = runs[(runs["sample"] == 0) & (runs["status"] == "ok")]
-    for baseline, own in there.groupby("baseline", sort=False) if material.runs else ():
+    for baseline, own in there.groupby("baseline", sort=False):
         shown = [
             run
             for study, names in wanted.items()
@@ -68,7 +68,6 @@ def read_visualisations(path: Path) -> pd.DataFrame:
     return frame.assign(picture=pictures, prediction=frame["prediction"].fillna(""))
 
 
-@styled()
 def visualisation_sheet(rows: pd.DataFrame, factors: list[str], title: str) -> Drawing:
     """A strip of pictures for each kind, a column per image; below them, a column per latent
     dimension's traversal.
@@ -112,7 +111,7 @@ def _draw_heads(axes: Axes, strip: pd.DataFrame, factors: list[str]) -> None:
 
 
 def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> None:
-    _show(axes, [list(strip["picture"])], top)
+    _show(axes, [strip["picture"]], top)
     _write(axes, -0.1, top + 0.5, strip["what"].iloc[0], ha="right")
     both = zip(strip["prediction"], strip[target], strict=True)
     for column, (predicted, truth) in enumerate(both):
@@ -122,30 +121,28 @@ def _draw_strip(axes: Axes, strip: pd.DataFrame, target: str, top: float) -> Non
 
 
 def _draw_traversals(axes: Axes, latent: pd.DataFrame, top: float) -> None:
-    values, nats = sorted(latent["value"].unique()), latent.groupby("dimension", sort=False)["kl"]
-    picture = latent.set_index(["value", "dimension"])["picture"]
-    dimensions = nats.first()
-    _show(axes, [[picture[value, at] for at in dimensions.index] for value in values], top)
-    for column, (dimension, kl) in enumerate(dimensions.items()):
+    nats = latent.groupby("dimension", sort=False)["kl"].first()
+    table = latent.pivot(index="value", columns="dimension", values="picture")[nats.index]
+    _show(axes, table.to_numpy(), top)
+    for column, (dimension, kl) in enumerate(nats.items()):
         _write(axes, column + 0.5, top - 0.06, f"z{dimension:.0f}\n{kl:.1f} nats", va="bottom")
-    for row, value in enumerate(values):
+    for row, value in enumerate(table.index):
         _write(axes, -0.1, top + row + 0.5, f"{value:g}", ha="right")
     words = "one number of the first image's code, varied"
-    _write(axes, -0.65, top + len(values) / 2, words, rotation=90)
+    _write(axes, -0.65, top + len(table) / 2, words, rotation=90)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **look) -> None:
     axes.text(x, y, text, **{"ha": "center", "va": "center", "fontsize": 9.5, **look})
 
 
-def _show(axes: Axes, pictures: list[list[np.ndarray]], top: float) -> None:
+def _show(axes: Axes, pictures: Sequence[Sequence[np.ndarray]], top: float) -> None:
     """Pictures uint8[H, W, 3] in rows and columns of one unit each from `top` on, as one image with
     clear gaps."""
-    gap = max(2, round(len(pictures[0][0]) * _GAP))
-    before, after = gap // 2, gap - gap // 2
-    margin = ((before, after), (before, after), (0, 0))
-    tiles = [
-        [np.pad(np.insert(picture, 3, 255, axis=2), margin) for picture in row] for row in pictures
-    ]
+    opaque = np.array([[np.insert(picture, 3, 255, axis=2) for picture in row] for row in pictures])
+    rows, columns, side = opaque.shape[:3]
+    gap = max(2, round(side * _GAP))
+    apart = (gap // 2, gap - gap // 2)
+    tiles = np.pad(opaque, ((0, 0), (0, 0), apart, apart, (0, 0)))
     whole = np.vstack([np.hstack(row) for row in tiles])
-    axes.imshow(whole, interpolation="none", extent=(0, len(pictures[0]), top + len(pictures), top))
+    axes.imshow(whole, interpolation="none", extent=(0, columns, top + rows, top))

@@ -1,0 +1,182 @@
+"""Figures over epochs: loss and accuracy of every run, and cue preference (Li et al., 2023, Fig.
+6): whether predictions agree with target or cues, and when."""
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+
+from diagvib.report.figure import Figure, Material
+from diagvib.report.style import (
+    GROUP_COLOURS,
+    HELD_OUT,
+    INK,
+    TRAINED,
+    Drawing,
+    add_legend,
+    draw_chance,
+    new_figure,
+    new_panels,
+)
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets import METRIC_SETS
+from diagvib.results.read_runs import follows
+from diagvib.results.tables import read_histories, read_preferences
+
+TRAINING = "Training"
+# With fewer runs each is drawn: the median of two opposite ones is a run that does not exist.
+MANY_RUNS = 5
+_WATCHED = {"train": (TRAINED, "training"), "val": (HELD_OUT, "validation")}
+# Of the target, then the cues.
+_LINES = ("-", (0, (4, 1.5)), (0, (1, 1)), "-.")
+_PREFERENCE = (
+    "Share of the predictions on validation images that match the target's class, or the class that "
+    "a cue points to. Bands: one standard error over the dataset samples; dotted: chance."
+)
+
+
+def training_figures(material: Material) -> Iterator[Figure]:
+    for baseline in material.frames["runs"]["baseline"].unique():
+        title = f"{baseline}: training curves of every run"
+        draw = partial(_training, material.tables, baseline, material.known)
+        yield Figure(f"training/{baseline}", title, draw, TRAINING, folded=True)
+
+
+def preference_figures(material: Material) -> Iterator[Figure]:
+    known = material.known
+    for study in material.studies:
+        if cues := len(known.studies[study].cues):
+            of_gaps = known.studies[study].metrics == "gaps"
+            yield Figure(
+                f"preference/{study}",
+                f"{known.title(study)}: when target and cue{'s' * (cues > 1)} are learnt",
+                partial(_preference, material.tables, study, known),
+                METRIC_SETS["gaps"].title if of_gaps else TRAINING,
+                _PREFERENCE,
+                folded=not of_gaps,
+            )
+
+
+# The epochs are read where they are drawn: all of them at once would need more memory than anything
+# else in drawing.
+def _training(tables: Path, baseline: str, known: KnownStudies) -> Drawing | None:
+    return training_curves(read_histories(tables, baseline), baseline, known)
+
+
+def _preference(tables: Path, study: str, known: KnownStudies) -> Drawing | None:
+    return preference_curves(read_preferences(tables, study), study, known)
+
+
+def training_curves(history: pd.DataFrame, baseline: str, known: KnownStudies) -> Drawing | None:
+    """Loss and accuracy over epochs, a column per study, a line per run.
+
+    history: the epochs of a baseline's runs (`read_runs.history_table`). With many runs, the median
+    is thick and the runs pale. The accuracy on the test groups is included if it was recorded
+    (`training.track_test`). None if no epoch was recorded.
+    """
+    if history.empty:
+        return None
+    measured = [name.removesuffix("_accuracy") for name in history if name.endswith("_accuracy")]
+    tested = [group for group in measured if group not in _WATCHED]
+    colours = GROUP_COLOURS[2:]
+    watched = _WATCHED | {
+        group: (colours[i % len(colours)], f"test, {group}") for i, group in enumerate(tested)
+    }
+    studies = history.groupby("study", sort=False)
+    figure = new_figure(max(4.2, 1.75 * len(studies) + 0.7), 3.9)
+    grid = figure.subplots(2, len(studies), sharex=True, sharey="row", squeeze=False)
+    for (losses, accuracies), (study, rows) in zip(grid.T, studies, strict=True):
+        for axes, measure in ((losses, "loss"), (accuracies, "accuracy")):
+            for of, (colour, label) in watched.items():
+                if rows.get(f"{of}_{measure}", pd.Series()).notna().any():
+                    _draw_runs(axes, rows, f"{of}_{measure}", colour, label)
+        runs = len(rows.drop_duplicates(["binding", "sample"]))
+        title = f"{known.title(study)}, {runs} run{'s' if runs > 1 else ''}"
+        losses.set_title(title, fontsize=8.5)
+        losses.set_ylim(bottom=0)
+        accuracies.set(ylim=(-0.02, 1.02), xlabel="epoch")
+        draw_chance(accuracies, known.chance(study))
+    grid[0, 0].set_ylabel("loss")
+    grid[1, 0].set_ylabel("accuracy")
+    add_legend(figure, title=baseline, ncols=4, fontsize=8)
+    return figure
+
+
+def _draw_runs(axes: Axes, rows: pd.DataFrame, column: str, colour: str, label: str) -> None:
+    table = rows.pivot(index="epoch", columns=["binding", "sample"], values=column)
+    epochs = table.index.to_numpy(dtype=np.float64)
+    lines = [np.column_stack([epochs, values]) for values in table.to_numpy().T]
+    if len(lines) < MANY_RUNS:
+        look = {"linewidths": 1.2, "alpha": 0.8, "label": label}
+    else:
+        # Drawn as pixels in the SVG too: thousands of lines would take megabytes.
+        look = {"linewidths": 0.5, "alpha": 0.25, "rasterized": True}
+        whole = _of_most_runs(table)
+        axes.plot(whole.index, whole.median(axis=1), color=colour, label=label)
+    axes.add_collection(LineCollection(lines, colors=colour, **look))
+    axes.set_xlim(min(0.5, epochs[0]), epochs[-1] + 0.5)
+    axes.tick_params(colors=INK, labelsize=7.5)
+
+
+def _of_most_runs(table: pd.DataFrame) -> pd.DataFrame:
+    """The epochs that at least half of the runs reached: with fewer, their mean or median would
+    jump where a run stopped early. table: an epoch per row, a run per column."""
+    return table[table.notna().sum(axis=1) >= table.shape[1] / 2]
+
+
+def preference_curves(history: pd.DataFrame, study: str, known: KnownStudies) -> Drawing | None:
+    """The share of predictions on validation images that agree with the target's class and with
+    each cue's, a panel per baseline.
+
+    history: the epochs of a study's runs (`read_runs.history_table`). Lines are means over the
+    runs, bands one standard error over the dataset samples' means. A cue none of whose classes
+    points to one class of the target has no line: its share was recorded as zero. None if no cue is
+    left, if no run recorded it, or if target and cues agree on all validation images, so that they
+    cannot be told apart.
+    """
+    cues = len(known.studies[study].cues)
+    roles = ["target", *(f"cue {number}" if cues > 1 else "cue" for number in range(1, cues + 1))]
+    shown = [0, *known.followable(study)]
+    columns = [["val_accuracy", *follows(cues)][at] for at in shown]
+    if not set(columns) <= set(history):
+        return None
+    own = history.dropna(subset=columns)
+    if all(np.allclose(own[first], own[second], atol=1e-6) for first, second in pairwise(columns)):
+        return None
+    baselines, bindings = own.groupby("baseline", sort=False), own["binding"].unique()
+    if len(bindings) == 1:
+        factors = bindings[0].split("-")
+        roles = [f"{role}: {factor}" for role, factor in zip(roles, factors, strict=True)]
+    # Wide enough for the legend.
+    width = max(2.3, 4.9 / len(baselines))
+    figure, panels = new_panels(len(baselines), 4, (width, 1.95), (0.7, 0.8))
+    for axes, (baseline, rows) in zip(panels, baselines, strict=True):
+        for column, at in zip(columns, shown, strict=True):
+            look = {"color": GROUP_COLOURS[at % len(_LINES)], "linestyle": _LINES[at % len(_LINES)]}
+            _draw_mean(axes, rows, column, label=roles[at], **look)
+        draw_chance(axes, known.chance(study))
+        axes.set_title(baseline, fontsize=9)
+    for axes in panels[-4:]:
+        axes.set_xlabel("epoch", fontsize=8)
+    figure.supylabel("share of predictions", fontsize=8)
+    add_legend(
+        figure, title=f"{known.title(study)}, validation images: predictions that agree with"
+    )
+    return figure
+
+
+def _draw_mean(axes: Axes, rows: pd.DataFrame, column: str, **look) -> None:
+    runs = _of_most_runs(rows.pivot(index="epoch", columns=["binding", "sample"], values=column))
+    epochs, mean = runs.index, runs.mean(axis=1)
+    error = runs.T.groupby("sample").mean().sem().fillna(0)
+    band = {"color": look["color"], "alpha": 0.18, "linewidth": 0}
+    axes.fill_between(epochs, mean - error, mean + error, **band)
+    axes.plot(epochs, mean, linewidth=1.8, **look)
+    axes.set(ylim=(-0.02, 1.02), yticks=[0, 0.5, 1])
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.tick_params(colors=INK, labelsize=7.5)
