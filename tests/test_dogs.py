@@ -26,7 +26,7 @@ from diagvib.settings.configuration import ImageCount
 from diagvib.settings.grid import runs as grid_runs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
-from diagvib.studies.recipes import deal, draw_recipes
+from diagvib.studies.recipes import Draw, draw_recipes
 from diagvib.studies.study import load_study
 from test_average import DOGS as BREEDS
 from test_average import M2M, O2O, PLACES, published
@@ -95,7 +95,8 @@ def test_too_few_photos_are_refused_with_counts_that_fit():
 @pytest.mark.parametrize("numbers", [(640, 80, 80, 800), (333, 11, 9, 57), (9, 9, 9, 9)])
 def test_what_is_dealt_off_one_lot_adds_up(numbers):
     counts = dict(zip(("train", "val", "id", "ood"), numbers, strict=True))
-    found = deal(load_study("o2o-easy"), SAMPLE, counts, named_generator("deal"))
+    study = load_study("o2o-easy")
+    found = Draw(study, None, SAMPLE, counts, None, None).deal(named_generator("deal"))
     sizes = {(split, group): cells.sum() for (split, group), cells in found.items()}
     assert sizes == {
         ("train", None): numbers[0],

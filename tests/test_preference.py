@@ -1,6 +1,5 @@
 """Which class a cue points to, and how many predictions follow it."""
 
-import pytest
 import torch
 
 from diagvib.scenes import load_scene
@@ -10,31 +9,21 @@ from diagvib.studies.study import load_studies, parse_study
 from diagvib.training.running_metrics import cue_preferences
 
 
-@pytest.mark.parametrize("study", load_studies().values(), ids=lambda study: study.name)
-def test_a_cue_speaks_for_the_class_of_its_index(study):
-    if list(study.roles.values()) == [3] * len(study.roles):
-        assert all(spoken_for(study, cue, (1, 2, 0)) == (0, 1, 2) for cue in study.cues)
+def test_a_cue_speaks_for_the_class_of_its_index():
+    for study in load_studies().values():
+        if set(study.roles.values()) == {3}:
+            assert all(spoken_for(study, cue, (1, 2, 0)) == (0, 1, 2) for cue in study.cues)
 
 
 def test_what_a_cue_mostly_accompanies_comes_before_its_index():
+    often = {"splits": ["train", "val"], "group": "seen", "weight": 8.0}
+    once = {"splits": ["train", "val", "test"], "group": "seen"}
     rows = [
-        {"splits": ["train", "val"], "group": "seen", "weight": 8.0, "cells": [[0, 1], [1, 0]]},
-        {
-            "splits": ["train", "val", "test"],
-            "group": "seen",
-            "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]],
-        },
+        {**often, "cells": [[0, 1], [1, 0]]},
+        {**once, "cells": [[0, 0], [1, 1], [0, 2], [1, 2], [1, 3]]},
     ]
-    study = parse_study(
-        "mine",
-        {
-            "title": "t",
-            "meaning": "m",
-            "metrics": "accuracy",
-            "roles": {"target": 2, "cue": 5},
-            "rows": rows,
-        },
-    )
+    mine = {"title": "t", "meaning": "m", "metrics": "accuracy", "rows": rows}
+    study = parse_study("mine", {**mine, "roles": {"target": 2, "cue": 5}})
     assert spoken_for(study, "cue") == (1, 0, None, 1, None), (
         "class 2 is with both equally often, class 4 with none"
     )

@@ -31,7 +31,7 @@ from diagvib.scenes.cache import cached
 from diagvib.settings.config import default_path
 from diagvib.settings.configuration import ImageCount, ImageSize, Sources
 from diagvib.settings.grid import Layout
-from diagvib.studies.binding import Binding, bind, read_binding
+from diagvib.studies.binding import Binding, bind_its_own
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
 from diagvib.studies.scarcity import counts_of
@@ -88,10 +88,10 @@ class StudyDataset(Dataset):
             for column, its in zip(columns, self.metadata_map.values(), strict=True)
         ]
         self.metadata_array = torch.from_numpy(np.stack(numbers, axis=1))
-        self.targets = torch.from_numpy(numbers.pop())
+        *cues, self.targets = map(torch.from_numpy, numbers)
         self.metadata: dict[str, Sequence] = {
             name: self.table[name].to_pylist() if name in texts else its.tolist()
-            for name, its in zip(columns, numbers, strict=False)
+            for name, its in zip(columns, cues, strict=False)
         }
         self.comparable: bool = images.metadata["comparable"]
         self.transform, self.dtype, self._as_tensor = transform, dtype, as_tensor
@@ -211,24 +211,16 @@ def load(
             f"dataset sample {sample}: the scene {scene.name} has one dataset sample, 0, since there "
             "is one set of photos; repetitions differ in their training seeds alone"
         )
-    # A study that binds only the target takes it from the binding of another study, too.
-    own = binding if definition.cues else read_binding(binding, scene.factors).target
-    bound = bind(definition, own, scene.factors)
+    bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
-    rendering = {
-        "sources": sources,
-        "mirror": mirror,
-        "counts": counts,
-        "image_size": image_size,
-        "device": device,
-    }
-    given = next((name for name, value in rendering.items() if value is not None), None)
-    if root is not None and given:
-        raise DiagvibError(
-            f"diagvib.load: {given} is for images that are rendered now, but those in {root} are "
-            f"finished; leave out {given} or root"
-        )
     if root is not None:
+        rendering = {"sources": sources, "mirror": mirror, "counts": counts}
+        rendering |= {"image_size": image_size, "device": device}
+        for given in (name for name, value in rendering.items() if value is not None):
+            raise DiagvibError(
+                f"diagvib.load: {given} is for images that are rendered now, but those in {root} "
+                f"are finished; leave out {given} or root"
+            )
         files = ImageFiles(Layout(root).images(definition.name, bound.name))
         definition, images = files.together(definition, sample, splits)
     else:

@@ -71,6 +71,12 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
     return binding
 
 
+def bind_its_own(study: Study, name: str, factors: Factors) -> Binding:
+    """As `bind`; a study that binds only the target takes it from the binding of another study,
+    too."""
+    return bind(study, name if study.cues else read_binding(name, factors).target, factors)
+
+
 def all_bindings(study: Study, factors: Factors) -> list[Binding]:
     """Every binding that a study can have: each target with each set of cues, of factors with
     enough classes.

@@ -1,13 +1,11 @@
 """The rows of a study: some of its cells, the splits and group they belong to, and how often they
 occur in total."""
 
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.validation import Misplaced, Name, Strict, unique
 
 TARGET = "target"
@@ -76,13 +74,13 @@ def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
             )
     elif isinstance(row.cells, dict):
         others = [role for role in roles if role != TARGET]
-        unknown = next((role for role in row.cells if role not in others), None)
-        if unknown is not None:
-            raise Misplaced(
-                where,
-                f"{unknown} is not one of the roles besides `{TARGET}`: "
-                f"{', '.join(others) or 'there are none'}",
-            )
+        for role in row.cells:
+            if role not in others:
+                raise Misplaced(
+                    where,
+                    f"{role} is not one of the roles besides `{TARGET}`: "
+                    f"{', '.join(others) or 'there are none'}",
+                )
     else:
         for number, cell in enumerate(row.cells):
             _check_cell(f"{where}.{number}", cell, roles)
@@ -108,36 +106,3 @@ def _check_cell(where: str, cell: Cell, roles: Mapping[str, int]) -> None:
                 f"{where}.{number}",
                 f"{role} has {classes} classes, so its indices are 0 to {classes - 1}, not {index}",
             )
-
-
-def row_cells(
-    row: Row, rows: Sequence[Row], roles: Mapping[str, int], added_cue: Sequence[int] | None
-) -> list[tuple[int, ...]]:
-    """The cells of one of a study's rows, one class index per role.
-
-    roles: role -> number of classes. added_cue: see `Study.cells`. DiagvibError if it is needed and
-    not given.
-    """
-    every = list(product(*(range(classes) for classes in roles.values())))
-    if row.cells == "others":
-        trained = {
-            cell
-            for other in rows
-            if "train" in other.splits
-            for cell in row_cells(other, rows, roles, added_cue)
-        }
-        return [cell for cell in every if cell not in trained]
-    if isinstance(row.cells, dict):
-        same = {list(roles).index(role): relation == "same" for role, relation in row.cells.items()}
-        return [
-            cell
-            for cell in every
-            if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())
-        ]
-    return [_resolved(cell, added_cue) for cell in row.cells]
-
-
-def _resolved(cell: Cell, added_cue: Sequence[int] | None) -> tuple[int, ...]:
-    if "added" in cell and added_cue is None:
-        raise DiagvibError("its cells depend on the dataset sample; give added_cue")
-    return tuple(int(added_cue[cell[0]]) if index == "added" else index for index in cell)

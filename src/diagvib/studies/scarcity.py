@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
-from diagvib.studies.rows import SPLITS, row_cells
+from diagvib.studies.rows import SPLITS
 from diagvib.studies.study import Study
 
 
@@ -82,13 +82,11 @@ def _weights(study: Study, split: str) -> dict[tuple[str, str, tuple[int, ...]],
     """The weight of each (environment, group, bound classes) of a split."""
     cells: dict[tuple, float] = defaultdict(float)
     bound = [list(study.roles).index(role) for role in study.bound]
-    for row in (row for row in study.rows if split in row.splits):
-        # `added` is some class, whichever it is
-        listed = row_cells(row, study.rows, study.roles, (1, 2, 0))
+    for row in study.rows_of(split):
+        listed = study.row_cells(row, (1, 2, 0))  # `added` is some class, whichever it is
         for cell in listed:
-            cells[row.environment, row.group, tuple(cell[at] for at in bound)] += row.weight / len(
-                listed
-            )
+            own = tuple(cell[at] for at in bound)
+            cells[row.environment, row.group, own] += row.weight / len(listed)
     return cells
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -23,7 +23,7 @@ from diagvib.foundation.validation import Misplaced, Name, Strict, validated
 from diagvib.foundation.versions import once_per_version
 from diagvib.scenes.scene import AddedCue
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
-from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row, row_cells
+from diagvib.studies.rows import MAIN, SPLITS, TARGET, Row, check_row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,17 +70,12 @@ class Study(Strict):
     @classmethod
     def _all_roles_are_bound(cls, value: object) -> object:
         roles = value.get("roles") if isinstance(value, dict) else None
-        if isinstance(roles, list) and all(
-            isinstance(pair, list) and len(pair) == 2 for pair in roles
-        ):  # as dumped
-            value = {**value, "roles": {str(role): classes for role, classes in roles}}
-        if (
-            isinstance(value, dict)
-            and "bound" not in value
-            and isinstance(value.get("roles"), dict)
-        ):
-            return {**value, "bound": [str(role) for role in value["roles"]]}
-        return value
+        pairs = roles if isinstance(roles, list) else []
+        if pairs and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):  # as dumped
+            roles = {str(role): classes for role, classes in pairs}
+        if not isinstance(roles, dict):
+            return value
+        return {"bound": [str(role) for role in roles], **value, "roles": roles}
 
     @field_serializer("roles")
     def _in_order(self, roles: dict[str, int]) -> list[list]:
@@ -97,10 +92,8 @@ class Study(Strict):
                 "roles",
                 f"together have more than {_MOST_CELLS:,} cells; use fewer classes or roles",
             )
-        if (
-            self.bound != [role for role in self.roles if role in self.bound]
-            or self.bound[0] != TARGET
-        ):
+        in_order = [role for role in self.roles if role in self.bound]
+        if self.bound != in_order or self.bound[0] != TARGET:
             raise Misplaced(
                 "bound",
                 f"must be roles in their order, `{TARGET}` first, not {', '.join(self.bound)}; "
@@ -109,20 +102,18 @@ class Study(Strict):
         for number, row in enumerate(self.rows):
             check_row(f"rows.{number}.cells", row, self.roles)
         for split in SPLITS:
-            if not any(split in row.splits for row in self.rows):
+            if not self.rows_of(split):
                 raise Misplaced("rows", f"no row names the split {split}")
         check_needs(self.metrics, self.cues, self.groups)
         # A dataset sample adds to each target class a cue class other than the one on the diagonal.
-        for added_cue in (
-            product((1, 2), (0, 2), (0, 1)) if any(row.adds for row in self.rows) else [None]
-        ):
+        for added_cue in product((1, 2), (0, 2), (0, 1)) if self.adds else [None]:
             self._check_cells(added_cue)
         return self
 
     def _check_cells(self, added_cue: tuple[int, ...] | None) -> None:
         """For one choice of added cue classes: no row without cells or with a cell twice, no cell
         in two test groups, no target class that is not trained."""
-        every = [row_cells(row, self.rows, self.roles, added_cue) for row in self.rows]
+        every = [self.row_cells(row, added_cue) for row in self.rows]
         trained: dict[str, set[int]] = defaultdict(set)  # target classes by environment
         tested: dict[tuple[int, ...], str] = {}
         for row, cells in zip(self.rows, every, strict=True):
@@ -141,30 +132,25 @@ class Study(Strict):
         for number, (row, cells) in enumerate(zip(self.rows, every, strict=True)):
             where = f"rows.{number}.cells"
             if not cells:
+                why = ", because the rows of the train split name them all"
                 raise Misplaced(
-                    where,
-                    f"`{row.cells}` names no cell"
-                    + (
-                        ", because the rows of the train split name them all"
-                        if row.cells == "others"
-                        else ""
-                    ),
+                    where, f"`{row.cells}` names no cell{why if row.cells == 'others' else ''}"
                 )
-            if len(set(cells)) < len(cells):
-                twice = Counter(cells).most_common(1)[0][0]
-                raise Misplaced(
-                    where,
-                    f"{list(twice)} is listed twice, or could be through `added`; list it once, "
-                    "and give it a row of its own if it should have more weight",
-                )
-            unknown = {cell[0] for cell in cells} - known
-            if unknown:
-                raise Misplaced(
-                    where,
-                    f"target class {min(unknown)} is in no row of the train split, so "
-                    "no model could learn it; add a training cell of it, or remove its cells",
-                )
-            for cell in cells if "test" in row.splits else ():
+            for cell, times in Counter(cells).items():
+                if times > 1:
+                    raise Misplaced(
+                        where,
+                        f"{list(cell)} is listed twice, or could be through `added`; list it once, "
+                        "and give it a row of its own if it should have more weight",
+                    )
+                if cell[0] not in known:
+                    raise Misplaced(
+                        where,
+                        f"target class {cell[0]} is in no row of the train split, so "
+                        "no model could learn it; add a training cell of it, or remove its cells",
+                    )
+                if "test" not in row.splits:
+                    continue
                 if self.metrics == "gaps":
                     check_gap_cell(where, row.group, cell, cues)
                 if tested.setdefault(cell, row.group) != row.group:
@@ -182,26 +168,54 @@ class Study(Strict):
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups of the test split, in the order of the rows."""
-        return tuple(dict.fromkeys(row.group for row in self.rows if "test" in row.splits))
+        return tuple(self.group_weights)
 
     @property
     def group_weights(self) -> dict[str, float]:
         """How often each test group occurs relative to the others: the sum of its rows' weights."""
-        return {
-            group: sum(
-                row.weight for row in self.rows if "test" in row.splits and row.group == group
-            )
-            for group in self.groups
-        }
+        weights: dict[str, float] = defaultdict(float)
+        for row in self.rows_of("test"):
+            weights[row.group] += row.weight
+        return dict(weights)
 
     @property
     def environments(self) -> tuple[str, ...]:
         """The training environments, in the order of the rows; (`main`,) if none is named."""
-        return tuple(dict.fromkeys(row.environment for row in self.rows if "train" in row.splits))
+        return tuple(dict.fromkeys(row.environment for row in self.rows_of("train")))
 
     @property
     def names_environments(self) -> bool:
         return any(row.environment != MAIN for row in self.rows)
+
+    @property
+    def adds(self) -> bool:
+        """Whether its cells depend on the dataset sample."""
+        return any(row.adds for row in self.rows)
+
+    def rows_of(self, split: str) -> list[Row]:
+        return [row for row in self.rows if split in row.splits]
+
+    def row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
+        """The cells of one of its rows, one class index per role. added_cue: see `cells`.
+        DiagvibError if it is needed and not given."""
+        every = product(*map(range, self.roles.values()))
+        if row.cells == "others":
+            named = [self.row_cells(other, added_cue) for other in self.rows_of("train")]
+            trained = set(chain(*named))
+            return [cell for cell in every if cell not in trained]
+        if isinstance(row.cells, dict):
+            same = {list(self.roles).index(role): how == "same" for role, how in row.cells.items()}
+            return [
+                cell
+                for cell in every
+                if all((cell[at] == cell[0]) == wanted for at, wanted in same.items())
+            ]
+        if added_cue is None and row.adds:
+            raise DiagvibError("its cells depend on the dataset sample; give added_cue")
+        return [
+            tuple(int(added_cue[cell[0]]) if index == "added" else index for index in cell)
+            for cell in row.cells
+        ]
 
     def cells(self, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
         """The cells of a split, one row each.
@@ -217,12 +231,11 @@ class Study(Strict):
         import pandas as pd  # here, so that reading a configuration does not import it: a third of a second
 
         records = []
-        for row in self.rows:
-            if split in row.splits:
-                cells = row_cells(row, self.rows, self.roles, added_cue)
-                records += [
-                    (*cell, row.group, row.weight / len(cells), row.environment) for cell in cells
-                ]
+        for row in self.rows_of(split):
+            cells = self.row_cells(row, added_cue)
+            records += [
+                (*cell, row.group, row.weight / len(cells), row.environment) for cell in cells
+            ]
         columns = [*(f"{role}_class" for role in self.roles), "group", "weight", "environment"]
         frame = pd.DataFrame(records, columns=columns)
         weight = frame["weight"]
@@ -300,8 +313,7 @@ class StudyFile(Strict):
 def parse_study(name: str, definition: Mapping, where: str = "study") -> Study:
     """A study from its definition. DiagvibError, naming study and key or row, for any error in
     it."""
-    named = {**definition, "name": name} if isinstance(definition, Mapping) else definition
-    return validated(Study, named, f"{where} {name}")
+    return validated(Study, {**definition, "name": name}, f"{where} {name}")
 
 
 @once_per_version
@@ -318,37 +330,32 @@ def study_files(further: Sequence[str | Path] = ()) -> list[Path]:
 def load_studies(further: Sequence[str | Path] = ()) -> dict[str, Study]:
     """Every study by name: the shipped ones, and those in further files. DiagvibError for a name
     that occurs twice."""
-    return _known(further)[0]
-
-
-def study_aliases(further: Sequence[str | Path] = ()) -> dict[str, str]:
-    """Aliases of studies, each with the study's real name. DiagvibError for an alias that is
-    already a name."""
-    return _known(further)[1]
-
-
-def _known(further: Sequence[str | Path]) -> tuple[dict[str, Study], dict[str, str]]:
-    studies: dict[str, Study] = {}
-    aliases: dict[str, str] = {}
-    for path in study_files(further):
-        file = read_study_file(path)
-        for key, into in (("studies", studies), ("aliases", aliases)):
-            for name, its in getattr(file, key).items():
-                if name in studies or name in aliases:
-                    raise DiagvibError(
-                        f"{path}: {key}.{name}: another study has this name; choose a different one"
-                    )
-                into[name] = its
-    return studies, aliases
+    return {name: study for name, study in _known(further).items() if study.name == name}
 
 
 def load_study(name: str, further: Sequence[str | Path] = ()) -> Study:
     """A study by its name or an alias. DiagvibError, suggesting similar names, for an unknown
     one."""
-    studies, aliases = _known(further)
-    if name not in studies and name not in aliases:
-        raise unknown_name("study", name, [*studies, *aliases])
-    return studies[aliases.get(name, name)]
+    known = _known(further)
+    if name not in known:
+        raise unknown_name("study", name, known)
+    return known[name]
+
+
+def _known(further: Sequence[str | Path]) -> dict[str, Study]:
+    """Studies by their names and aliases."""
+    known: dict[str, Study] = {}
+    for path in study_files(further):
+        file = read_study_file(path)
+        aliases = {alias: file.studies[name] for alias, name in file.aliases.items()}
+        for key, own in (("studies", file.studies), ("aliases", aliases)):
+            for name, study in own.items():
+                if name in known:
+                    raise DiagvibError(
+                        f"{path}: {key}.{name}: another study has this name; choose a different one"
+                    )
+                known[name] = study
+    return known
 
 
 def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -> pd.DataFrame:
@@ -359,7 +366,7 @@ def study_cells(name: str, split: str, added_cue: Sequence[int] | None = None) -
     and within each group of test.
     """
     study = load_study(name)
-    if added_cue is not None and any(row.adds for row in study.rows):
+    if added_cue is not None and study.adds:
         added_cue = validated(AddedCue, added_cue, "study_cells: added_cue")
     if split not in {*METRICS[study.metrics].groups, *study.groups}:
         return study.cells(split, added_cue)
