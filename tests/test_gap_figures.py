@@ -1,7 +1,6 @@
 """Figures and sentences about two cues: what got worse is marked, and nothing is claimed that the
 tables do not show."""
 
-import json
 import os
 import re
 from itertools import product
@@ -21,7 +20,6 @@ from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.metric_sets.gaps import MEASURES, METRIC_SET, whac_a_mole
 from diagvib.results.metric_sets.metric_set import over_samples
-from diagvib.results.read_runs import run_folder
 from diagvib.studies.needs import GAP_GROUPS
 from diagvib.studies.study import parse_study
 from reports import drawn_in, make_report, write_images
@@ -39,32 +37,20 @@ METHODS = {
 }
 
 
-def values(methods: dict = METHODS, bindings=(BINDING,), samples: int = 3) -> pd.DataFrame:
-    """As from `Gaps.of_run`: the stated numbers, plus what the dataset samples share; None: no
-    runs."""
+def tables(methods: dict = METHODS, samples: int = 3) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """From the stated numbers, plus what the dataset samples share; None: no runs."""
     rows = []
-    for run in expected(methods, STUDY, bindings, samples):
-        found = methods[run["baseline"]][1]
+    for run in expected(methods, STUDY, (BINDING,), samples):
+        name, found = run["baseline"], methods[run["baseline"]][1]
         apart = 0.01 * (run["sample"] - (samples - 1) / 2)
         # `same` is sometimes above, sometimes below ERM; the others differ from it by a little more
         # or less.
-        own = (
-            0.01 * (run["sample"] % 2)
-            if run["baseline"] == "same"
-            else 0.2 * apart * (run["baseline"] != "plain")
-        )
+        own = 0.01 * (run["sample"] % 2) if name == "same" else 0.2 * apart * (name != "plain")
         measured = [np.nan] * 5 if found is None else [*np.add(found, apart + own), 0.1]
         rows.append({**run, **dict(zip(MEASURES, measured, strict=True))})
-    return pd.DataFrame(rows)
-
-
-def tables(methods: dict = METHODS, **chosen) -> tuple[pd.DataFrame, pd.DataFrame]:
-    found, baselines = (
-        values(methods, **chosen),
-        {name: made for name, (made, _) in methods.items()},
-    )
-    gaps = over_samples(found, MEASURES, baselines, METRIC_SET.differences)
-    return gaps, whac_a_mole(found, baselines)
+    values, baselines = pd.DataFrame(rows), {name: made for name, (made, _) in methods.items()}
+    gaps = over_samples(values, MEASURES, baselines, METRIC_SET.differences)
+    return gaps, whac_a_mole(values, baselines)
 
 
 def methods_of(methods: dict = METHODS, **chosen) -> list:
@@ -266,17 +252,13 @@ def test_the_page_begins_with_what_the_tables_say_and_bars_tell_their_numbers(tm
         # Methods differ a little from sample to sample, unlike ERM.
         more = 0.05 * (run["sample"] == 1 and run["baseline"] != "plain")
         write(tmp_path / "runs", run, losing(first + more, second + more), made)
-        path = run_folder(tmp_path / "runs", run) / "history.jsonl"
-        noted = {"val_follows_cue_1": 0.5, "val_follows_cue_2": 0.25}
-        epochs = [json.loads(line) | noted for line in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(epoch) + "\n" for epoch in epochs))
     configured = {"sources": "embedded", "baselines": []}
     tabulate(tmp_path / "runs", tmp_path / "tables", wanted, configured)
     write_images(tmp_path / "images" / STUDY / BINDING / "0", STUDY, BINDING.split("-"))
     page = make_report(tmp_path, configured)
     assert {name for name in drawn_in(tmp_path) if not name.startswith("training/")} == {
         *(f"gaps/{STUDY}_{binding}" for binding in ("all", BINDING, SECOND)),
-        *(f"gaps/pareto_{STUDY}", f"preference/{STUDY}", f"sheets/{STUDY}_{BINDING}"),
+        *(f"gaps/pareto_{STUDY}", f"sheets/{STUDY}_{BINDING}"),
     }
     section = " ".join(page[page.index("<section") :].split())
     assert section.startswith('<section aria-labelledby="gaps"')

@@ -37,8 +37,8 @@ def it_is_used(cache, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(cache))
 
 
-def load(study="zgo", binding="shape-hue", split="val", *sample, **arguments):
-    return load_test(study, binding, split, *sample, **arguments)
+def load(study="zgo", binding="shape-hue", split="val", **arguments):
+    return load_test(study, binding, split, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_scene_of_photos_has_one_dataset_sample():
     confusion."""
     says = "^dataset sample 1: the scene dogs has one dataset sample, 0, since there"
     with pytest.raises(DiagvibError, match=says):
-        load("dogs-o2o-hard", "breed-background", "test", 1)
+        load("dogs-o2o-hard", "breed-background", "test", sample=1)
 
 
 @pytest.mark.parametrize(

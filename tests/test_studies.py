@@ -199,14 +199,6 @@ def test_a_binding_that_does_not_fit_is_named(name, says):
         bind(parse_study("two", TWO_CUES), name, DIGITS.factors)
 
 
-def test_a_factor_of_too_few_classes_is_named():
-    study = parse_study("wide", {**ENVIRONMENTS, "roles": {"target": 2, "cue": 6}})
-    says = "study wide: cue has 6 classes, but lightness has only 4; bind another factor"
-    with pytest.raises(DiagvibError, match=says):
-        bind(study, "shape-lightness", DIGITS.factors)
-    assert {b.cues[0] for b in all_bindings(study, DIGITS.factors)} == {"position", "hue", "shape"}
-
-
 def test_studies_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_studies(tmp_path / "mine.yaml", two=TWO_CUES)
