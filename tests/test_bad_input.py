@@ -323,12 +323,6 @@ def test_studies_of_ones_own_in_a_configuration(tmp_path, name, changed, overrid
     )
 
 
-def test_studies_by_way_of_settings(tmp_path):
-    settings = stage_settings(load_config(None, ["samples=1"]), "draw", study="zgo")
-    wrong = settings.model_copy(update={"study": of_rows(TRAIN)})
-    refused(draw, Layout(tmp_path), wrong, "zgo", "shape-hue", says=("study zgo", "ood"))
-
-
 PUBLISHED = yaml.safe_load(definition_path("dataset_samples.yaml").read_text())[0]
 
 
@@ -512,7 +506,6 @@ def test_prepared_files(prepared, tmp_path, name, content):
     "content",
     [
         '{"kind": "train"}',
-        '{"kind": "train", "device": "cpu", "rows": [3]}',
         '{"kind": "train", "device": "cpu", "rows": [{"what": "x", "device": "cpu", "images_per_second": 0}]}',
         '{"kind": "train", "device": "cpu", "rows": [{"device": "cpu", "images_per_second": 3}]}',
     ],
@@ -529,32 +522,16 @@ def changed_json(**changes):
     return lambda path: path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def written(content: bytes):
-    return lambda path: path.write_bytes(content)
-
-
-def changed_history(**changes):
-    return lambda path: path.write_text(
-        json.dumps({**json.loads(path.read_text().splitlines()[0]), **changes}) + "\n"
-    )
-
-
 def remade(**columns):
     return lambda path: rewritten(path, path, **columns)
 
 
 RUNS = [
     ("metrics.json", changed_json(groups={"id": {"accuracy": "x", "n": 60}, "ood": {}})),
-    ("run.json", written(b"[" * 100000)),
     ("run.json", changed_json(seconds={"train": "x"})),
-    ("history.jsonl", changed_history(epoch=None)),
-    (
-        "history.jsonl",
-        lambda path: path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1])),
-    ),
+    ("run.json", lambda path: path.write_bytes(b"[" * 100000)),
     ("predictions.parquet", remade(prediction=None)),
     ("predictions.parquet", remade(shape=lambda values: [None] * len(values))),
-    ("exhibits.parquet", written(b"x")),
     ("exhibits.parquet", lambda path: pq.write_table(pa.table({"a": [1]}), path)),
 ]
 
@@ -577,37 +554,12 @@ def test_each_malformed_run_is_a_row_that_names_its_file(good_runs, tmp_path):
         assert name in reason and "\n" not in reason and len(reason) < 400, (number, reason)
 
 
-def test_tables_are_made_whatever_one_run_holds(good_runs, tmp_path):
-    """As above, all the way to the tables."""
-    overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
-    settings = stage_settings(load_config(None, overrides), "tabulate").plain()
-    runs = shutil.copytree(good_runs, tmp_path / "runs")
-    changed_json(seconds={"train": [1]}, device={})(runs / "net/zgo/shape-hue/0/run.json")
-    changed_history(epoch=None)(runs / "net/zgo/shape-hue/1/history.jsonl")
-    remade(group=None)(runs / "net/zso/shape/0/predictions.parquet")
-    (runs / "net/zso/shape/1/exhibits.parquet").unlink()
-    frame = tabulate(runs, tmp_path / "tables", EXPECTED, settings)
-    assert sorted(frame["status"]) == ["damaged", "damaged", "damaged", "missing"]
-    text = (tmp_path / "tables/tables.md").read_text()
-    assert all(
-        name in text
-        for name in ("run.json", "history.jsonl", "predictions.parquet", "exhibits.parquet")
-    )
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: path.unlink(),
-        lambda path: path.write_bytes(path.read_bytes()[:-9]),
-    ],
-)
-def test_tables_of_another_make(good_runs, tmp_path, spoil):
+def test_a_damaged_table_is_named(good_runs, tmp_path):
     overrides = ["samples=2", "studies=[zso, zgo]", "bindings=[shape-hue]"]
     settings = stage_settings(load_config(None, overrides), "tabulate").plain()
     tabulate(good_runs, tmp_path, EXPECTED, settings)
-    assert len(read_tables(tmp_path)["metrics"])
-    spoil(tmp_path / "metrics.parquet")
+    path = tmp_path / "metrics.parquet"
+    path.write_bytes(path.read_bytes()[:-9])
     refused(read_tables, tmp_path, says="metrics.parquet")
 
 

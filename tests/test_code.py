@@ -2,7 +2,6 @@
 and nothing made by other code passes for this code's."""
 
 import ast
-import os
 import shutil
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from diagvib.foundation.files import read_json
 from diagvib.operations.stage_code import stage_code, stage_digest
 from diagvib.scenes import load_scene
 from diagvib.settings.config import load_config
-from diagvib.training.code_digest import code_digest, package_versions
+from diagvib.training.code_digest import code_digest, git_state, package_versions
 from synthetic_images import write_dataset
 
 PROGRAM = '''"""What it does."""
@@ -150,41 +149,18 @@ def test_the_place_of_the_code_does_not_count(tmp_path, monkeypatch):
 SCENE = {
     "ways.py": """
 from squares import Squares
-import of_init, of_name, of_getattr
-from bases import Base, Meta, Registered
+from bases import Base
 
-def prepare():
-    return of_name
-
-class Mine(Base, Registered, Squares, metaclass=Meta):
+class Mine(Base, Squares):
     depends = ("table.csv",)
-
-    def __init__(self):
-        self.sides = of_init.SIDES
-
-    def prepare(self, *arguments):
-        self._paint(prepare(), getattr(self, "la" + "te")())
-
-    def late(self):
-        return of_getattr
 """,
     "bases.py": """
 class Base:
     def _paint(self, *with_what):
         import of_base
-
-class Meta(type):
-    def __call__(cls):
-        import of_metaclass
-        return super().__call__()
-
-class Registered:
-    def __init_subclass__(cls):
-        import of_subclass
 """,
-    "of_init.py": "SIDES = 3\n",
+    "of_base.py": "",
     "table.csv": "1\n",
-    **{f"of_{way}.py": "" for way in ("name", "getattr", "base", "metaclass", "subclass")},
 }
 
 
@@ -311,39 +287,21 @@ def test_a_killed_run_is_not_continued_by_another_code(tmp_path):
         assert (tmp_path / "runs/0" / name).read_bytes() == content
 
 
-def test_git_state_tells_a_change(tmp_path):
-    folder = tmp_path / "checkout"
-    for name in ("src", "config"):
-        shutil.copytree(
-            REPOSITORY / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")
-        )
+def test_git_state_tells_a_change(tmp_path, monkeypatch):
+    monkeypatch.setattr("diagvib.training.code_digest.checkout_path", lambda name: tmp_path / name)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@example.org")
 
-    def run(*command):
-        return subprocess.run(
-            command,
-            cwd=folder,
-            check=True,
-            capture_output=True,
-            text=True,
-            env=os.environ
-            | {"PYTHONPATH": str(folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-            | {
-                f"GIT_{who}_{what}": "t@example.org"
-                for who in ("AUTHOR", "COMMITTER")
-                for what in ("NAME", "EMAIL")
-            },
-        ).stdout.strip()
+    def git(*command):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, capture_output=True)
 
-    def found():
-        script = "from diagvib.training.code_digest import git_state; print(git_state())"
-        return run(BIN / "python", "-c", script)
-
-    assert found() == "None", "a copy is no checkout"
-    run("git", "init", "-q")
-    run("git", "add", ".")
-    run("git", "commit", "-qm", "One")
-    (folder / "results").mkdir()
-    (folder / "results/new.json").write_text("{}")
-    assert found().endswith("'changed': False}"), "results are no code"
-    (folder / "src/diagvib/training/tuning.py").write_text("")
-    assert found().endswith("'changed': True}")
+    write(tmp_path, {"src/a.py": "", "config/a.yaml": ""})
+    assert git_state() is None, "a copy is no checkout"
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "One")
+    write(tmp_path, {"results/new.json": "{}"})
+    assert len(git_state()["commit"]) == 40 and not git_state()["changed"], "results are no code"
+    write(tmp_path, {"src/a.py": "changed = 1"})
+    assert git_state()["changed"]

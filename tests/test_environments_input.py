@@ -7,15 +7,12 @@ import numpy as np
 import pytest
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import definition_path
 from diagvib.scenes import load_scene
 from diagvib.scenes.digits.prepare import DigitCatalogue
 from diagvib.settings.config import load_config
-from diagvib.settings.grid import datasets, study_of, train_jobs
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import _quotas, draw_recipes
-from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import load_studies
 
 HUE = "bindings=[shape-hue]"
@@ -143,34 +140,3 @@ def test_a_test_group_whose_cells_would_be_empty_is_named_at_planning(tmp_path):
     for count, fewest in ((120, 0), (least, 1)):
         quotas = [_quotas(count, weights, np.random.default_rng(seed)) for seed in range(20)]
         assert np.min(quotas) == fewest
-
-
-def test_the_demo_of_shortcuts_trains_each_method_where_it_belongs():
-    config = load_config(definition_path("demo_shortcuts.yaml"))
-    assert datasets(config) == [
-        ("whac-95", "shape-position-hue"),
-        ("o2o-hard", "shape-hue"),
-        ("m2m-hard", "shape-hue"),
-    ]
-    jobs = train_jobs(config)
-    assert [job[0] for job in jobs if job[1] == "whac-95"] == [
-        "erm",
-        "cutmix",
-        "jtt",
-        "lle",
-        "group_dro",
-        "group_dro_cue_1",
-        "group_dro_cue_2",
-    ]
-    for study in ("o2o-hard", "m2m-hard"):
-        assert [job[0] for job in jobs if job[1] == study] == [
-            "erm_env",
-            "group_dro_env",
-            "mixup_env",
-            "lisa",
-        ]
-        assert split_counts(study_of(config, study), config.counts, "test") == {
-            "id": 800,
-            "ood": 800,
-        }
-    assert split_counts(study_of(config, "whac-95"), config.counts, "test") == {None: 1620}

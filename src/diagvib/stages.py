@@ -246,14 +246,12 @@ def train(
         layout.prepared(job.scene),
         _weights(mirror),
     )
-    runs, folder = job.runs(baseline, study, binding), layout.runs(baseline, study, binding)
-    folders = Folders(
-        folder,
-        layout.checkpoints(baseline, study, binding),
-        layout.curves(baseline, study, binding) if tensorboard else None,
+    names = baseline, study, binding
+    runs, curves = job.runs(*names), layout.curves(*names) if tensorboard else None
+    train_runs(settings, runs, Folders(layout.runs(*names), layout.checkpoints(*names), curves))
+    write_digests(
+        layout.runs(*names), [f"{run.sample}/{file}" for run in runs for file in RUN_FILES]
     )
-    train_runs(settings, runs, folders)
-    write_digests(folder, [f"{run.sample}/{file}" for run in runs for file in RUN_FILES])
 
 
 def tune(
@@ -299,7 +297,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.results.tables import read_tables
 
     expected, settings = runs_asked_for(layout, job), job.plain()
-    folders = layout.all_runs, layout.tables
+    folders = layout.runs(), layout.tables
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]
     write_scores(metrics, known_studies(settings), layout.metrics)
@@ -319,7 +317,7 @@ def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
 
-    folders = layout.all_images, layout.all_runs, layout.prepared
+    folders = layout.images(), layout.runs(), layout.prepared
     material = Material(layout.tables, job.plain(), *folders)
     drawn = draw_figures(material, layout.figures, cores(threads))
     write_report(material, drawn, layout.figures, layout.report)

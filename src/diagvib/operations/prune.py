@@ -100,10 +100,10 @@ def _pruned_folders(root: Path) -> list[Path]:
     layout = Layout(root)
     return [
         layout.all_recipes,
-        layout.all_images,
-        layout.all_features,
-        layout.all_checkpoints,
-        layout.all_runs,
+        layout.images(),
+        layout.features(),
+        layout.checkpoints(),
+        layout.runs(),
     ]
 
 

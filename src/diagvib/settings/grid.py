@@ -137,7 +137,8 @@ def expected_runs(config: Experiment) -> list[dict]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where all files of a configuration are (in stage order: data flows from top to bottom)."""
+    """Where all files of a configuration are (in stage order: data flows from top to bottom). Of
+    images, features, runs and checkpoints, without names, the folder of all."""
 
     root: Path
 
@@ -147,32 +148,36 @@ class Layout:
     def prepared(self, scene: str) -> Path:
         return self.root / "data" / "prepared" / folder_name(scene)
 
+    @property
+    def all_recipes(self) -> Path:
+        return self.root / "data" / "recipes"
+
     def recipes(self, study: str, binding: str) -> Path:
         return self.all_recipes / study / f"{binding}.parquet"
 
-    def images(self, study: str, binding: str) -> Path:
-        """The folder of a dataset's image files: {sample}/{split}.parquet."""
-        return self.all_images / study / binding
+    def images(self, *dataset: str) -> Path:
+        """The folder of the image files of a (study, binding): {sample}/{split}.parquet."""
+        return self.root.joinpath("data", "images", *dataset)
 
     def digests(self, study: str, binding: str) -> Path:
         """The sha256 of each of a dataset's image files, written after them."""
         return self.images(study, binding) / DIGESTS_FILE
 
-    def features(self, network: str, study: str, binding: str) -> Path:
-        """The folder of a frozen network's features: {sample}/{split}.npy."""
-        return self.all_features / network / study / binding
+    def features(self, *job: str) -> Path:
+        """The folder of the features of a (network, study, binding): {sample}/{split}.npy."""
+        return self.root.joinpath("data", "features", *job)
 
-    def runs(self, baseline: str, study: str, binding: str) -> Path:
-        """The folder of a train job's runs: {sample}/..."""
-        return self.all_runs / baseline / study / binding
+    def runs(self, *job: str) -> Path:
+        """The folder of the runs of a (baseline, study, binding): {sample}/..."""
+        return self.root.joinpath("results", "runs", *job)
 
-    def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
+    def checkpoints(self, *job: str) -> Path:
         """Where a train job may leave its checkpoints; they are not part of any declared result."""
-        return self.all_checkpoints / baseline / study / binding
+        return self.root.joinpath("data", "checkpoints", *job)
 
-    def curves(self, baseline: str, study: str, binding: str) -> Path:
+    def curves(self, *job: str) -> Path:
         """The folder of a train job's TensorBoard files: {sample}/..."""
-        return self.root / "logs" / "tensorboard" / baseline / study / binding
+        return self.root.joinpath("logs", "tensorboard", *job)
 
     def tuned(self, baseline: str) -> Path:
         """The folder in which tuning keeps finished trials; they are not part of any declared
@@ -186,26 +191,6 @@ class Layout:
     def tuned_tables(self) -> dict[str, str]:
         """The existing tables of tuning, with their sha256."""
         return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
-
-    @property
-    def all_recipes(self) -> Path:
-        return self.root / "data" / "recipes"
-
-    @property
-    def all_checkpoints(self) -> Path:
-        return self.root / "data" / "checkpoints"
-
-    @property
-    def all_images(self) -> Path:
-        return self.root / "data" / "images"
-
-    @property
-    def all_features(self) -> Path:
-        return self.root / "data" / "features"
-
-    @property
-    def all_runs(self) -> Path:
-        return self.root / "results" / "runs"
 
     @property
     def tables(self) -> Path:
