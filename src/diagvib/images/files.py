@@ -6,7 +6,6 @@ recipe columns are included, so that a file can be understood in pandas.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 import torch
 
 from diagvib.foundation.columns import from_binary, to_binary
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import file_metadata, open_parquet, whole_file, with_metadata
 from diagvib.images.memory import room
 from diagvib.scenes import load_scene
@@ -45,10 +44,6 @@ class Images:
     def factors(self) -> Mapping[str, tuple[str, ...]]:
         """The factors of the images' scene, each with its classes. DiagvibError if there is no such
         scene."""
-        if "scene" not in self.metadata:
-            raise DiagvibError(
-                "its metadata does not name the scene; delete it and run again to make a new one"
-            )
         return load_scene(self.metadata["scene"]).factors
 
     def labels(self, factor: str) -> torch.Tensor:
@@ -56,8 +51,6 @@ class Images:
 
         DiagvibError, naming the row, for a class that the scene does not have.
         """
-        if factor not in self.factors:
-            raise unknown_name("factor", factor, self.factors, f"scene {self.metadata['scene']}")
         return torch.from_numpy(class_indices(self.table, factor, self.factors[factor]))
 
 
@@ -70,8 +63,6 @@ def class_indices(recipes: pa.Table, factor: str, classes: Sequence[str]) -> np.
     """Class indices int64[N] of a factor's column of class names. DiagvibError, naming the row, for
     an unknown name."""
     lookup = {name: i for i, name in enumerate(classes)}
-    if factor not in recipes.column_names:
-        raise DiagvibError(f"lacks the column {factor}")
     values = recipes[factor].to_pylist()
     try:
         return np.array([lookup[v] for v in values], dtype=np.int64)
@@ -111,8 +102,7 @@ def write_images(
     metadata: dict,
     advance: Callable[[int], None] = lambda n: None,
 ) -> None:
-    """Render a recipe table to an image file, written atomically; a thread writes one batch while
-    the next is rendered.
+    """Render a recipe table to an image file, written atomically.
 
     advance: called with the number of further images written. Memory use does not depend on the
     number of images.
@@ -123,8 +113,6 @@ def write_images(
     )
     columns = [name for name in schema.names if name != "image"]
     names = [field.name for field in schema if field.type == pa.string()]
-    # the thread closes before the writer: if something fails, a batch being written must not lose
-    # its file
     with (
         whole_file(path) as temporary,
         pq.ParquetWriter(
@@ -135,32 +123,14 @@ def write_images(
             write_statistics=columns,
             write_page_checksum=True,
         ) as writer,
-        ThreadPoolExecutor(1) as thread,
-        _all_cores_but_one(),
     ):
-        written, start = None, 0
+        start = 0
         for pixels in render_batches(recipes, renderer):
             rows = recipes.slice(start, len(pixels))
-            start += len(pixels)
             table = pa.table([*rows.columns, to_binary(pixels.cpu().numpy())], schema=schema)
-            if written:
-                written.result()
-            written = thread.submit(writer.write_table, table, row_group_size=BATCH)
+            writer.write_table(table, row_group_size=BATCH)
             advance(len(pixels))
-        if written:
-            written.result()
-
-
-@contextmanager
-def _all_cores_but_one() -> Iterator[None]:
-    """Leave a core to the writing thread: torch's threads wait for each other, so one that shares
-    its core stalls all."""
-    usual = torch.get_num_threads()
-    try:
-        torch.set_num_threads(max(usual - 1, 1))
-        yield
-    finally:
-        torch.set_num_threads(usual)
+            start += len(pixels)
 
 
 def read_images(path: str | Path) -> Images:
@@ -180,16 +150,17 @@ def read_images(path: str | Path) -> Images:
         pixels = room((file.metadata.num_rows, *metadata["image_shape"]), Path(path).parent)
         lengths = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         table = file.read(columns=[name for name in file.schema_arrow.names if name != "image"])
-    starts, threads = np.cumsum([0, *lengths]), torch.get_num_threads()
-    with ThreadPoolExecutor(threads) as pool:
-        list(
-            pool.map(
-                lambda groups: _read_groups(path, groups.tolist(), pixels[starts[groups[0]] :]),
-                np.array_split(np.arange(len(lengths)), max(min(threads, len(lengths)), 1))
-                if lengths
-                else [],
-            )
-        )
+    starts, shape = np.cumsum([0, *lengths]), metadata["image_shape"]
+
+    def decode(group: int) -> None:
+        row = starts[group]
+        with open_parquet(path) as file:
+            for batch in file.iter_batches(_DECODED, [group], ["image"]):
+                pixels[row : row + len(batch)] = image_pixels(batch.column(0), shape, path)
+                row += len(batch)
+
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        list(pool.map(decode, range(len(lengths))))
     return Images(torch.from_numpy(pixels), table, metadata)
 
 
@@ -206,22 +177,12 @@ def read_chunks(path: str | Path, start: int = 0) -> Iterator[torch.Tensor]:
 
 
 def _check_shape(shape: object, path: str | Path) -> None:
-    square = isinstance(shape, list) and len(shape) == 3 and shape[0] == shape[1] and shape[2] == 3
-    if not square or not isinstance(shape[0], int) or not 1 <= shape[0] <= 1024:
+    sizes = ([size, size, 3] for size in range(1, 1025))
+    if shape not in sizes or not all(isinstance(side, int) for side in shape):
         raise DiagvibError(
             f"{path}: says that its images have the shape {shape}, not [size, size, 3]; delete it and "
             "run again to make a new one"
         )
-
-
-def _read_groups(path: str | Path, groups: list[int], into: np.ndarray) -> None:
-    """Decode consecutive row groups into the front of `into`, uint8[at least N, H, W, 3]."""
-    row = 0
-    with open_parquet(path) as file:
-        for batch in file.iter_batches(batch_size=_DECODED, row_groups=groups, columns=["image"]):
-            chunk = image_pixels(batch.column(0), list(into.shape[1:]), path)
-            into[row : row + len(chunk)] = chunk
-            row += len(chunk)
 
 
 def image_pixels(column: pa.BinaryArray, shape: list[int], path: str | Path) -> np.ndarray:
