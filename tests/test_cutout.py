@@ -115,10 +115,7 @@ def test_weights_and_categories_are_checked(weights, tmp_path):
     with pytest.raises(DiagvibError, match="unknown category 'trcuk'; did you mean truck"):
         class_indices(["car", "trcuk"])
     assert class_indices(["car", "truck"]).tolist() == [3, 8]
-    with pytest.raises(
-        DiagvibError,
-        match=r"random.pth: wrong hash: expected sha256 \w+.* set --sha256 to its hash",
-    ):
+    with pytest.raises(DiagvibError, match=r"random.pth: wrong hash: expected sha256 \w+"):
         load_network(CPU, weights)
-    with pytest.raises(DiagvibError, match="absent.pth: no such file; --weights names it"):
+    with pytest.raises(DiagvibError, match="absent.pth: no such file"):
         load_network(CPU, tmp_path / "absent.pth")

@@ -15,7 +15,7 @@ from torch import nn
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import whole_file
-from diagvib.models.weights import Settings, load_weights
+from diagvib.models.weights import load_weights
 from diagvib.scenes.photos.decoding import open_photo
 from diagvib.scenes.photos.listing import EXTENSIONS, leave_out
 
@@ -23,8 +23,6 @@ MODEL, WEIGHTS, MASK = "maskrcnn_resnet50_fpn_v2", "COCO_V1", ".mask.png"
 # The score from which an instance counts, and the probability from which a pixel belongs to it.
 SURE = 0.5
 _NO_CATEGORIES = ("__background__", "N/A")
-
-_SAID = Settings("--weights", "--sha256", "give it with --weights PATH")
 
 
 def categories() -> list[str]:
@@ -65,7 +63,7 @@ def load_network(
     net = torchvision.models.get_model(
         MODEL, weights=None, weights_backbone=None, min_size=shorter_side
     )
-    load_weights(net, MODEL, WEIGHTS, file and str(file), sha256, _SAID)
+    load_weights(net, MODEL, WEIGHTS, file and str(file), sha256)
     return net.to(device).eval()
 
 

@@ -1,12 +1,12 @@
 """The networks, and how one is made from a baseline's `model`. Importing this does not import
 torch."""
 
-import ast
 import importlib
+import re
 from typing import TYPE_CHECKING
 
-from diagvib.foundation.code import find_source, statements, syntax_tree
-from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.code import find_source
+from diagvib.foundation.errors import DiagvibError, unknown_name
 
 if TYPE_CHECKING:
     from diagvib.models.network import Network
@@ -33,13 +33,9 @@ def family(name: str) -> str:
     """The key of MODELS for a model's name."""
     if ":" in name:
         return "own"
-    return (
-        "timm"
-        if name.startswith("timm/")
-        else name
-        if name in ("small_cnn", "linear")
-        else "torchvision"
-    )
+    if name.startswith("timm/"):
+        return "timm"
+    return name if name in ("small_cnn", "linear") else "torchvision"
 
 
 def check_model(model: dict | None) -> None:
@@ -48,40 +44,16 @@ def check_model(model: dict | None) -> None:
     if model is None or family(model["name"]) != "own":
         return
     module, _, function = model["name"].partition(":")
-    path, where = find_source(module), f"{model['name']} cannot be"
+    path, where = find_source(module), f"{model['name']} cannot be found"
     if path is None:
         raise DiagvibError(
-            f"{where} found: there is no module {module}, neither installed nor in the current folder"
+            f"{where}: there is no module {module}, neither installed nor in the current folder"
         )
-    tree, wrong = syntax_tree(path)
-    if wrong:
-        raise DiagvibError(f"{where} read: {path} is not valid Python ({one_line(wrong)})")
-    names = {name for node in statements(tree, nested=False) for name in _bound(node)}
-    if function not in names and not names & {"*", "__getattr__"} and not _binds_more(tree):
-        raise unknown_name("function", function, sorted(names), f"{where} found: {path}")
-
-
-def _bound(node: ast.stmt) -> list[str]:
-    """The names that a statement defines, assigns or imports."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        return [node.name]
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
-    return [
-        part.id
-        for part in ast.walk(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    ]
-
-
-def _binds_more(tree: ast.Module) -> bool:
-    """Whether running a module may give it names that no statement outside functions shows."""
-    return any(
-        isinstance(node, ast.Global)
-        or getattr(node, "id", "") in ("globals", "exec")
-        or getattr(node, "attr", "") == "modules"
-        for node in ast.walk(tree)
-    )
+    text = path.read_text(encoding="utf-8", errors="replace")
+    # A module may also take names from others, or make them when it is asked for one.
+    if not re.search(rf"\b{function}\b|import \*|__getattr__", text):
+        known = re.findall(r"^def (\w+)", text, re.MULTILINE)
+        raise unknown_name("function", function, known, f"{where}: {path}")
 
 
 def make_network(settings: dict, n_classes: int, image_size: int) -> "Network":

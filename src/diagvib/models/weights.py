@@ -1,41 +1,27 @@
 """Weights of trained networks: torchvision's, or of a file; trusted only by their hash."""
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from diagvib.foundation.errors import DiagvibError, unknown_name
+from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
 from diagvib.foundation.files import file_sha256
 from diagvib.models.network import Network
 
-
-class Settings(NamedTuple):
-    """Where users name a file with weights and its hash, and how: for messages."""
-
-    file: str = "model.weights_file of config/baselines"
-    sha256: str = "model.weights_sha256 of config/baselines"
-    example: str = (
-        "into `weights/` of the mirror, or name it in config/baselines as model: {{name: {model}, weights: "
-        "{weights}, weights_file: PATH}}"
-    )
-
-
-_OF_BASELINES = Settings()
+if TYPE_CHECKING:
+    from torchvision.models import WeightsEnum
 
 
 def load_weights(
-    net: nn.Module,
-    model: str,
-    name: str,
-    file: str | None,
-    sha256: str | None,
-    said: Settings = _OF_BASELINES,
+    net: nn.Module, model: str, name: str, file: str | None, sha256: str | None
 ) -> None:
     """Fill `net` with torchvision's weights `name` of `model`, from `file`, or else from torch's
     cache or a download.
@@ -43,34 +29,29 @@ def load_weights(
     In both cases the bytes are hashed. DiagvibError showing both hashes if they differ, or saying
     what to do otherwise.
     """
-    import torchvision
-
-    known = [weights.name for weights in torchvision.models.get_model_weights(model)]
+    known = _published(model)
     if name not in known:
         raise unknown_name(f"weights of {model}", name, known, "model.weights")
-    weights = torchvision.models.get_model_weights(model)[name]
+    weights = known[name]
     path = (
         Path(file) if file else Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
     )
     # torchvision's file names end with the first digits of the sha256: resnet50-0676ba61.pth.
     expected = (sha256 if file and sha256 else path_hash(weights.url)).lower()
     if not file and not path.exists():
-        _download(weights, model, path, said)
-    _check_hash(path, expected, bool(file), said)
+        _download(weights, model, path)
+    _check_hash(path, expected, bool(file))
+    # The published densenets still use an older torchvision's names: norm.1 for norm1.
+    saved, own = read_state(path), net.state_dict()
+    renamed = {
+        key if key in own else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
+        for key, value in saved.items()
+    }
     try:
-        saved, own = torch.load(path, map_location="cpu", weights_only=True), net.state_dict()
-        # The published densenets still use an older torchvision's names: norm.1 for norm1.
-        net.load_state_dict(
-            {
-                key if key in own else re.sub(r"\.(norm|conv)\.(\d)\.", r".\1\2.", key): value
-                for key, value in saved.items()
-            }
-        )
-    except Exception as error:  # torch.load may raise anything for damaged files
-        reason = " ".join(str(error).split())[:160]
+        net.load_state_dict(renamed)
+    except RuntimeError as error:
         raise DiagvibError(
-            f"{path}: holds no weights of torchvision's {model} ({reason}); save its state_dict with "
-            "torch.save"
+            f"{path}: holds no weights of torchvision's {model} ({one_line(error, 160)})"
         ) from None
 
 
@@ -85,9 +66,7 @@ def of_file(
     """
     given = settings["weights"]
     path = Path(given["file"]) if given["file"] else _in_package(given["package"])
-    _check_hash(
-        path, given["sha256"].lower(), True, Settings("model.weights", "model.weights.sha256")
-    )
+    _check_hash(path, given["sha256"].lower(), True)
     saved = read_state(path)
     classes = len(next(reversed(saved.values())))
     network = make({**settings, "weights": None}, classes, image_size)
@@ -123,7 +102,7 @@ def read_state(path: Path) -> dict[str, Tensor]:
             return saved
         reason = "no dict of tensors"
     except Exception as error:  # torch.load may raise anything for damaged files
-        reason = " ".join(str(error).split())[:160]
+        reason = one_line(error, 160)
     raise DiagvibError(
         f"{path}: holds no weights ({reason}); save the model's state_dict with torch.save"
     )
@@ -163,14 +142,18 @@ def located(model: dict | None, folder: Path | None) -> dict | None:
         return model
     if model["name"].startswith("timm/"):
         return model
+    known = _published(model["name"])
+    if model["weights"] not in known:
+        return model
+    path = Path(folder) / Path(known[model["weights"]].url).name
+    return {**model, "weights_file": str(path)} if path.is_file() else model
+
+
+def _published(model: str) -> dict[str, WeightsEnum]:
+    """torchvision's weights of a model, by name."""
     import torchvision  # here: it takes half as long to load as torch
 
-    names = {
-        weights.name: Path(weights.url).name
-        for weights in torchvision.models.get_model_weights(model["name"])
-    }
-    path = Path(folder) / names.get(model["weights"], "no such weights")
-    return {**model, "weights_file": str(path)} if path.is_file() else model
+    return {weights.name: weights for weights in torchvision.models.get_model_weights(model)}
 
 
 def path_hash(url: str) -> str:
@@ -178,27 +161,24 @@ def path_hash(url: str) -> str:
     return Path(url).stem.rpartition("-")[2]
 
 
-def _download(weights, model: str, path: Path, said: Settings) -> None:
+def _download(weights: WeightsEnum, model: str, path: Path) -> None:
     try:
         weights.get_state_dict(progress=False, check_hash=True)
-    except (
-        OSError,
-        RuntimeError,
-    ) as error:  # no network; or a wrong hash, for which torch's message shows both
+    except (OSError, RuntimeError) as error:  # no network; or a wrong hash: torch shows both
         raise DiagvibError(
             f"the weights {weights.name} of {model} could not be downloaded from {weights.url} ({error}); on a machine "
-            f"with network access, get that file, then either put it at {path}, or "
-            f"{said.example.format(model=model, weights=weights.name)}"
+            f"with network access, get that file, then put it at {path}, or into `weights/` of the "
+            "mirror, or name it (model.weights_file in config/baselines, --weights of a command)"
         ) from None
 
 
-def _check_hash(path: Path, expected: str, local: bool, said: Settings) -> None:
+def _check_hash(path: Path, expected: str, local: bool) -> None:
     if not path.is_file():
-        raise DiagvibError(f"{path}: no such file; {said.file} names it")
+        raise DiagvibError(f"{path}: no such file, though it is named as the one with the weights")
     found = file_sha256(path)
     if not found.startswith(expected):
         remedy = (
-            f"replace the file, or, if it is the one you mean, set {said.sha256} to its hash"
+            "replace the file, or, if it is the one you mean, set the sha256 beside its name to this"
             if local
             else "delete it; the next run downloads it again"
         )
