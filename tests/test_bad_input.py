@@ -231,12 +231,6 @@ def test_methods_of_ones_own(own_folder, tmp_path, monkeypatch, name, options, s
     )
 
 
-def test_a_good_method_of_ones_own_is_taken(own_folder, monkeypatch):
-    monkeypatch.syspath_prepend(own_folder)
-    made = make_baseline(complete({**GOOD, **method("own_method:Good", rate=2)}), 5, 64, 0)
-    assert made.options.rate == 2 and made.options.supervision == "cue-1"
-
-
 TRAIN = {"splits": ["train", "val", "test"], "group": "id", "cells": [[0, 0], [1, 1], [2, 2]]}
 OOD = {"splits": ["test"], "group": "ood", "cells": "others"}
 ROLES = {"title": "t", "meaning": "m", "roles": {"target": 3, "cue": 3}}
@@ -479,13 +473,6 @@ def test_image_files(tmp_path, column, change, says):
     write_dataset(tmp_path, "zgo", "hue-shape", 0)
     rewritten(tmp_path / "0/test.parquet", tmp_path / "0/test.parquet", **{column: change})
     refused(ImageFiles(tmp_path).load, 0, "test", says=("test.parquet", says))
-
-
-@pytest.mark.parametrize("content", ["[]", '{"0/test.parquet": "00"}'])
-def test_digests_of_image_files(tmp_path, content):
-    write_dataset(tmp_path, "zgo", "hue-shape", 0)
-    (tmp_path / "sha256.json").write_text(content)
-    refused(ImageFiles(tmp_path).load, 0, "test", says="sha256.json")
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,32 @@
 and nothing made by other code passes for this code's."""
 
 import ast
+import importlib
 import shutil
-import signal
 import subprocess
-import textwrap
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
-from conftest import BIN, REPOSITORY
+from conftest import REPOSITORY
 from diagvib.foundation import code
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
+from diagvib.images.datasets import ImageFiles
 from diagvib.operations.stage_code import stage_code, stage_digest
 from diagvib.scenes import load_scene
+from diagvib.settings.baselines import complete
 from diagvib.settings.config import load_config
+from diagvib.settings.grid import make_run
+from diagvib.training import run as runs
+from diagvib.training.callbacks import Callback
 from diagvib.training.code_digest import code_digest, git_state, package_versions
+from diagvib.training.protocol import Protocol
 from synthetic_images import write_dataset
 
 PROGRAM = '''"""What it does."""
@@ -218,33 +226,6 @@ def test_training_depends_on_the_scene_only_if_it_renders():
         assert stage_digest(config, *names) != stage_digest(rendering, *names)
 
 
-TRAIN = """
-    import os, signal, sys, torch
-    from contextlib import contextmanager
-    from pathlib import Path
-    from diagvib.training import run as runs
-    from diagvib.images.datasets import ImageFiles
-    from diagvib.settings.baselines import complete
-    from diagvib.settings.grid import make_run
-    from diagvib.training.callbacks import Callback
-    from diagvib.training.protocol import Protocol
-
-    class Killer(Callback):
-        def on_epoch(self, row):
-            if row["epoch"] == int(sys.argv[1]):
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    @contextmanager
-    def killer(name, curves):
-        yield Killer()
-
-    runs.training_callback = killer
-    root = Path(".")
-    settings = complete({"model": "my_nets:make", "method": "erm", "optimiser": {"name": "adam", "lr": 1e-3},
-                         "batch_size": 16, "origin": "test"})
-    job = runs.Job(settings, Protocol(3, None, 1), torch.device("cpu"), ImageFiles(root / "images"))
-    runs.train_runs(job, [make_run("mine", "zgo", "hue-shape", 0)], runs.Folders(root / "runs", root / "checkpoints"))
-"""
 NETS = """
 from torch import nn
 import my_parts
@@ -255,36 +236,46 @@ def make(n_classes, image_size):
 """
 
 
-def train(root: Path, kill_behind: int = 0) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [BIN / "python", "-c", textwrap.dedent(TRAIN), str(kill_behind)],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+class Killer(Callback):
+    def on_epoch(self, row):
+        if row["epoch"] == 2:
+            raise KeyboardInterrupt
 
 
-def test_a_killed_run_is_not_continued_by_another_code(tmp_path):
-    """SIGKILL after the second epoch, ReLU becomes Sigmoid, the same command again: the run is that
-    of Sigmoid alone."""
+def trained(root: Path, activation: str) -> list[bytes]:
+    """What a run writes, with a network of this activation, whose modules are imported anew."""
+    (root / "my_parts.py").write_text(f"from torch.nn import {activation} as Activation\n")
+    for name in ("my_nets", "my_parts"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    adam = {"name": "adam", "lr": 1e-3}
+    entry = {"model": "my_nets:make", "method": "erm", "optimiser": adam, "batch_size": 16}
+    settings = complete({**entry, "origin": "test"})
+    images = ImageFiles(root / "images")
+    job = runs.Job(settings, Protocol(3, None, 1), torch.device("cpu"), images)
+    folders = runs.Folders(root / "runs", root / "checkpoints")
+    runs.train_runs(job, [make_run("mine", "zgo", "hue-shape", 0)], folders)
+    names = "history.jsonl", "predictions.parquet"
+    return [(root / "runs/0" / name).read_bytes() for name in names]
+
+
+def test_an_interrupted_run_is_not_continued_by_another_code(tmp_path, monkeypatch, capsys):
+    """Interrupted after the second epoch, ReLU becomes Sigmoid, the same command again: the run is
+    that of Sigmoid alone."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write_dataset(tmp_path / "images", "zgo", "hue-shape", 0)
-    parts = "from torch.nn import ReLU as Activation\n"
-    write(tmp_path, {"my_nets.py": NETS, "my_parts.py": parts})
-    assert train(tmp_path, kill_behind=2).returncode == -signal.SIGKILL
-    (tmp_path / "my_parts.py").write_text(parts.replace("ReLU", "Sigmoid"))
-    again = train(tmp_path)
-    assert again.returncode == 0, again.stderr
-    assert "made with other settings, images, code or packages" in again.stderr
-    continued = {
-        name: (tmp_path / "runs/0" / name).read_bytes()
-        for name in ("history.jsonl", "predictions.parquet")
-    }
+    write(tmp_path, {"my_nets.py": NETS})
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "training_callback", lambda *_: nullcontext(Killer()))
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path, "ReLU")
+    continued = trained(tmp_path, "Sigmoid")
+    assert "made with other settings, images, code or packages" in capsys.readouterr().err
     assert len(read_json(tmp_path / "runs/0/run.json")["code"]) == 64
     shutil.rmtree(tmp_path / "runs")
-    assert train(tmp_path).returncode == 0
-    for name, content in continued.items():
-        assert (tmp_path / "runs/0" / name).read_bytes() == content
+    assert trained(tmp_path, "Sigmoid") == continued
 
 
 def test_git_state_tells_a_change(tmp_path, monkeypatch):
