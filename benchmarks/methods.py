@@ -41,10 +41,11 @@ from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.training.batches import Batches
 from diagvib.training.callbacks import Callback
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import load_batches
+from diagvib.training.run import Job, load_batches
 from diagvib.training.trainer import Trainer
 
 CPU = torch.device("cpu")
+PROTOCOL = Protocol(max_epochs=1, patience=None, seed=0)
 # Each cue agrees with the target in half of the images; every group of target and cues has some.
 CELLS = [
     (0.5, "same", "same"),
@@ -161,8 +162,7 @@ class Bench:
             clock.starts.append(time.process_time() - begun)
 
         method.start_phase = timed
-        protocol = Protocol(max_epochs=1, patience=None, seed=0)
-        fitted = Trainer(method, train, val, self.run, protocol).fit(callback=clock)
+        fitted = Trainer(method, train, val, self.run, PROTOCOL).fit(callback=clock)
         epochs = Counter(row["phase"] for row in fitted.history)
         return {
             phase: {
@@ -179,15 +179,9 @@ class Bench:
     def _batches(self, name: str) -> tuple[Batches, Batches]:
         """Training and validation images for a method; ERM's serve all methods that need nothing
         from the scene."""
-        train = load_batches(
-            self.datasets,
-            self.run,
-            "train",
-            CPU,
-            settings=self.settings(name),
-            prepared=self.prepared,
-        )
-        return train, load_batches(self.datasets, self.run, "val", CPU, like=train)
+        job = Job(self.settings(name), PROTOCOL, CPU, self.datasets, prepared=self.prepared)
+        train = load_batches(job, self.run, "train")
+        return train, load_batches(job, self.run, "val", train)
 
     def compared(self, name: str, rounds: int) -> list[dict]:
         """A row for every phase of a method."""

@@ -23,7 +23,7 @@ def within(where: str) -> Iterator[None]:
     try:
         yield
     except DiagvibError as error:
-        raise DiagvibError(f"{where}: {error}") from None
+        raise type(error)(f"{where}: {error}") from None
 
 
 # The number of known names that a message shows of a long list.

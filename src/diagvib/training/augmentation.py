@@ -19,13 +19,9 @@ _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
 Augmentation = Callable[[Tensor], Tensor]  # uint8[B, H, W, 3] to the same
 
 
-def augmentation(names: Sequence[str] | None) -> Augmentation | None:
-    """The named changes, one after another in this order; None if there are none."""
-    return (
-        (lambda pixels: reduce(lambda images, name: AUGMENTATIONS[name](images), names, pixels))
-        if names
-        else None
-    )
+def augmentation(names: Sequence[str]) -> Augmentation:
+    """The named changes, one after another in this order."""
+    return lambda pixels: reduce(lambda images, name: AUGMENTATIONS[name](images), names, pixels)
 
 
 def flip(pixels: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from diagvib.methods.method import Batch, Counterfactuals, TrainingData
-from diagvib.training.augmentation import Augmentation
+from diagvib.training.augmentation import Augmentation, augmentation
 
 # Images per step where nothing is learned; any value gives the same losses up to rounding. More
 # than fits into a CPU's cache takes up to twice as long.
@@ -87,7 +87,7 @@ class Batches:
         scaling None: computed from these images.
         augment: random changes to the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
-        self.counterfactuals, self.augment = counterfactuals, augment or (lambda pixels: pixels)
+        self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)

@@ -5,8 +5,6 @@ Images are read, or rendered, a few hundred at a time. A killed job continues wh
 with the same bytes.
 """
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +27,7 @@ from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
 from diagvib.studies.study import SPLITS
 from diagvib.training.batches import IMAGENET, Scaling
+from diagvib.training.checkpoints import digest
 from diagvib.training.code_digest import code_digest, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
 
@@ -66,13 +65,13 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
             encoder = _encoder(encoding, network, datasets, sample)
             for split in SPLITS:
                 metadata, path = datasets.metadata(sample, split), files.path(sample, split)
-                digest = _digest({**made_by, "images": metadata, "mean": encoder.mean.tolist()})
+                made = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
                 write_features(
                     {"": path},
                     datasets.table(sample, split),
                     partial(_chunks, encoder, datasets, sample, split),
                     encoding.settings["model"].get("dtype", "float32"),
-                    digest,
+                    digest(made),
                     counter.advance,
                 )
                 noted[f"{sample}/{split}"] = {
@@ -122,10 +121,6 @@ def _chunks(
 ) -> Iterator[dict[str, torch.Tensor]]:
     for pixels in datasets.chunks(sample, split, start):
         yield {"": features_of(encoder, pixels)}
-
-
-def _digest(content: dict) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @torch.inference_mode()

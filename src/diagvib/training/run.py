@@ -70,7 +70,7 @@ class Job:
     them. datasets: the source of the images. keep_weights: also store the selected weights with
     each run, as a state dict. prepared: the scene's prepared sources, for methods that render.
     weights: a folder that may contain published weights. code, versions: digest of the code that
-    trains them, and the versions of packages, both found when training starts."""
+    trains them, and the versions of packages, both found when training starts (`begun`)."""
 
     settings: dict
     protocol: Protocol
@@ -81,6 +81,39 @@ class Job:
     weights: Path | None = None
     code: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+
+    def begun(self, run: Run) -> "Job":
+        """The job with the code and versions that are there now. run: one of its runs."""
+        return replace(self, code=self.present_code(run), versions=package_versions(self.settings))
+
+    def present_code(self, run: Run) -> str:
+        """The digest of the code that trains the job's baseline on a run's images."""
+        metadata = self.datasets.metadata(run.dataset, "train")
+        images = "parquet" if "sha256" in metadata else "render"
+        return code_digest(self.settings, __name__, metadata["scene"], images)
+
+    def seeded(self, run: Run) -> "Job":
+        """The job with the seed of a run."""
+        return replace(self, protocol=replace(self.protocol, seed=run.seed(self.protocol.seed)))
+
+    def made_from(self, run: Run, metadata: dict) -> dict:
+        """`what_makes` a run. metadata: of the dataset's splits."""
+        images = {split: digest_of_images(each) for split, each in metadata.items()}
+        return what_makes(run, self.settings, asdict(self.protocol), self.code, images)
+
+    def checkpoint(self, asked: dict, path: Path) -> Checkpoint:
+        """A run's checkpoint, which nothing made in another way continues. asked: `made_from`."""
+        return Checkpoint(path, digest({**asked, **self.conditions(), "device": self.device.type}))
+
+    def conditions(self) -> dict:
+        """What may change the last bits of a run, as its run.json has it."""
+        cuda = self.device.type == "cuda"
+        return {
+            "threads": self.protocol.threads,
+            "device": torch.cuda.get_device_name(self.device) if cuda else "cpu",
+            "precision": self.protocol.on(self.device),
+            "versions": self.versions,
+        }
 
 
 def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
@@ -93,13 +126,12 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     """
     if folders.curves:
         summary_writer()
-    metadata = [dataset_metadata(job.datasets, run.study, run.binding, run.dataset) for run in runs]
-    job = replace(job, versions=package_versions(job.settings))
-    job = replace(job, code=code_of_job(job, runs[0]))
-    for run, made_from in zip(runs, metadata, strict=True):
-        own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
-        folder, asked = folders.runs / str(run.sample), what_makes_it(job, run, made_from)
-        checkpoint = checkpoint_of(own, asked, folders.checkpoints / f"{run.sample}.pt")
+    metadata = [dataset_metadata(job.datasets, run) for run in runs]
+    job = job.begun(runs[0])
+    for run, each in zip(runs, metadata, strict=True):
+        folder, asked = folders.runs / str(run.sample), job.made_from(run, each)
+        own = job.seeded(run)
+        checkpoint = own.checkpoint(asked, folders.checkpoints / f"{run.sample}.pt")
         if is_finished(folder, asked, job.keep_weights):
             print(
                 f"{run.name}: kept, because it was made with the same settings, images and code"
@@ -113,16 +145,16 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
         checkpoint.remove()
 
 
-def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) -> dict[str, dict]:
+def dataset_metadata(datasets: Datasets, run: Run) -> dict[str, dict]:
     """Each split's metadata. DiagvibError, naming the file, if the three are not from one dataset,
-    or are from another one than expected."""
-    found = {split: datasets.metadata(sample, split) for split in SPLITS}
-    shared = {key: found["train"].get(key) for key in _SHARED}
+    or are from another one than the run's."""
+    found = {split: datasets.metadata(run.dataset, split) for split in SPLITS}
+    own = {"study": run.study, "binding": run.binding, "sample": run.dataset}
     for split, metadata in found.items():
-        expected = {**shared, "study": study, "binding": binding, "sample": sample, "split": split}
+        expected = {key: found["train"].get(key) for key in _SHARED} | own | {"split": split}
         for key, value in expected.items():
             if metadata.get(key) != value:
-                path = datasets.path(sample, split)
+                path = datasets.path(run.dataset, split)
                 raise DiagvibError(
                     f"{path}: {key} is {metadata.get(key)!r}, not {value!r}; delete {path.parent} "
                     "and render again"
@@ -130,78 +162,48 @@ def dataset_metadata(datasets: Datasets, study: str, binding: str, sample: int) 
     return found
 
 
-def kind_of(metadata: dict) -> str:
-    """The configuration's `images` for datasets with such metadata."""
-    return "parquet" if "sha256" in metadata else "render"
-
-
-def code_of_job(job: Job, run: Run) -> str:
-    """The digest of the code that trains a job's baseline on its images."""
-    metadata = job.datasets.metadata(run.dataset, "train")
-    return code_digest(job.settings, __name__, metadata["scene"], kind_of(metadata))
-
-
-def what_makes_it(job: Job, run: Run, metadata: dict) -> dict:
-    """`what_makes` for a job. metadata: of the dataset's splits."""
-    images = {split: digest_of_images(each) for split, each in metadata.items()}
-    return what_makes(run, job.settings, asdict(job.protocol), job.code, images)
-
-
-def checkpoint_of(job: Job, asked: dict, path: Path) -> Checkpoint:
-    """A run's checkpoint, which nothing made in another way continues. asked: `what_makes_it`."""
-    made_by = {
-        **asked,
-        "threads": job.protocol.threads,
-        "device": job.device.type,
-        "precision": job.protocol.on(job.device),
-        "versions": job.versions,
-    }
-    return Checkpoint(path, digest(made_by))
-
-
 def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, asked: dict) -> None:
     started, out = time.perf_counter(), folders.runs / str(run.sample)
-    method, fitted, facts = _fit_run(job, run, folders, checkpoint)
+    data = load(job, run)
+    curves = folders.curves and folders.curves / str(run.sample)
+    method, fitted = fit(job, run, data, checkpoint, run.name, curves)
     trained = time.perf_counter()
-    test = job.datasets.load(run.dataset, "test")
-    batches = Batches(test.pixels, test.labels(run.target), job.device, facts["scaling"])
+    test, batches = _test_images(job, run, data.train.scaling)
     prediction, confidence = predict(method, batches, job.protocol, run.name)
-    metrics = _write_results(run, fitted, test, prediction, confidence, out)
+    predicted = _names(test, run, prediction)
+    metrics = _write_results(run, fitted, test, predicted, confidence.numpy(), out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
-    _write_weights(out / WEIGHTS_FILE, method, job.keep_weights)
+    if job.keep_weights:
+        weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
+        save_tensors(out / WEIGHTS_FILE, weights)
+    else:
+        (out / WEIGHTS_FILE).unlink(missing_ok=True)  # of an earlier training
     tested = time.perf_counter()
     write_json(
         out / LAST,
         {
             **asked,
             "seed": job.protocol.seed,
-            "threads": job.protocol.threads,
-            "device": _device_name(job.device),
-            "precision": job.protocol.on(job.device),
-            "versions": job.versions,
+            **job.conditions(),
             "git": git_state(),
             "files": file_digests(out),
             "parameters": sum(p.numel() for p in method.parameters()),
-            "train_images": facts["train_images"],
-            "pixel_mean": facts["scaling"].mean,
-            "pixel_std": facts["scaling"].std,
+            "train_images": len(data.train),
+            "pixel_mean": data.train.scaling.mean,
+            "pixel_std": data.train.scaling.std,
             "seconds": {"train": round(trained - started, 2), "test": round(tested - trained, 2)},
             "images_per_second": fitted.images_per_second and round(fitted.images_per_second, 1),
         },
     )
-    _report(run, fitted, metrics, tested - started)
-
-
-def _fit_run(
-    job: Job, run: Run, folders: Folders, checkpoint: Checkpoint
-) -> tuple[Method, Fitted, dict]:
-    """Train on a dataset's images. They are released on return, before the test images are
-    loaded."""
-    loaded = load(job, run)
-    curves = folders.curves and folders.curves / str(run.sample)
-    method, fitted = fit(job, run, loaded, checkpoint, run.name, curves)
-    train = loaded.train
-    return method, fitted, {"scaling": train.scaling, "train_images": len(train)}
+    accuracy = ", ".join(
+        f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items()
+    )
+    print(
+        f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
+        f"{len(fitted.history)} selected, {tested - started:.0f} s",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 @dataclass(frozen=True)
@@ -215,10 +217,8 @@ class Loaded:
 
 def load(job: Job, run: Run) -> Loaded:
     """The images that a run learns from."""
-    train = load_batches(
-        job.datasets, run, "train", job.device, settings=job.settings, prepared=job.prepared
-    )
-    val = load_batches(job.datasets, run, "val", job.device, like=train)
+    train = load_batches(job, run, "train")
+    val = load_batches(job, run, "val", train)
     return Loaded(
         train, val, _tracker(job, run, train.scaling) if job.protocol.track_test else None
     )
@@ -233,17 +233,14 @@ def fit(
     curves: Path | None = None,
 ) -> tuple[Method, Fitted]:
     """Make a method with the job's settings, and train it. name: for the progress bar."""
-    train = data.train
-    method = make_method(job.settings, train, job.protocol.seed, job.weights)
-    if code_of_job(job, run) != job.code:
+    method = make_method(job.settings, data.train, job.protocol.seed, job.weights)
+    if job.present_code(run) != job.code:
         raise DiagvibError(
             f"{run.name}: the code changed while it was loaded; run the same command again"
         )
     with training_callback(name, curves) as callback:
-        fitted = Trainer(method, train, data.val, run, job.protocol).fit(
-            checkpoint, callback, data.tracker
-        )
-    return method, fitted
+        trainer = Trainer(method, data.train, data.val, run, job.protocol)
+        return method, trainer.fit(checkpoint, callback, data.tracker)
 
 
 def make_method(settings: dict, train: Batches, seed: int, weights: Path | None) -> Method:
@@ -259,39 +256,36 @@ def make_method(settings: dict, train: Batches, seed: int, weights: Path | None)
     return make_baseline({**settings, "model": model}, classes, size, seed)
 
 
+def _test_images(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
+    test = job.datasets.load(run.dataset, "test")
+    return test, Batches(test.pixels, test.labels(run.target), job.device, scaling)
+
+
+def _names(test: Images, run: Run, prediction: torch.Tensor) -> np.ndarray:
+    """The target's classes of these indices, int64[N]."""
+    return np.array(test.factors[run.target])[prediction.numpy()]
+
+
 def _tracker(job: Job, run: Run, scaling: Scaling) -> Tracker:
     """Accuracies on the test groups, as `{group}_accuracy`. Keeps the test images in memory while
     it exists."""
-    test = job.datasets.load(run.dataset, "test")
-    batches = Batches(test.pixels, test.labels(run.target), job.device, scaling)
-    names = np.array(test.factors[run.target])
+    test, batches = _test_images(job, run, scaling)
 
     def track(method: Method) -> dict:
         prediction, _ = predict(method, batches, job.protocol, run.name)
-        groups = _group_metrics(test.table, run.target, names[prediction.numpy()])
+        groups = _group_metrics(test.table, run.target, _names(test, run, prediction))
         return {f"{group}_accuracy": metrics["accuracy"] for group, metrics in groups.items()}
 
     return track
 
 
-def load_batches(
-    datasets: Datasets,
-    run: Run,
-    split: str,
-    device: torch.device,
-    *,
-    settings: dict | None = None,
-    like: Batches | None = None,
-    prepared: Path | None = None,
-) -> Batches:
+def load_batches(job: Job, run: Run, split: str, like: Batches | None = None) -> Batches:
     """A split's images on the device, with their cues and environments.
 
-    settings: the baseline's, which say how training images are normalised and augmented. like: the
-    training batches, whose scaling and environments the other splits use; an environment that is
-    not among these gets the number
-    -1. prepared: the scene's prepared sources, for methods that need images rendered with changes.
+    like: the training batches, for the other splits: these have the same scaling, no random
+    changes, and environments numbered as there, with -1 for those that are not among them.
     """
-    images = datasets.load(run.dataset, split)
+    images = job.datasets.load(run.dataset, split)
     table = images.table
     column = table["environment"].to_pylist() if "environment" in table.column_names else []
     names = like.annotations.environments if like else tuple(sorted(set(column))) or ("main",)
@@ -305,20 +299,16 @@ def load_batches(
         names,
         _followed(images, run, cues),
     )
-    scaling = like.scaling if like else IMAGENET if settings["normalise"] == "imagenet" else None
-    counterfactuals = (
-        SceneCounterfactuals(images, run.cues, prepared, device)
-        if settings and declaration(settings["method"]["name"]).needs
-        else None
-    )
+    content = images.pixels, images.labels(run.target), job.device
+    if like:
+        return Batches(*content, like.scaling, annotations)
+    needs = declaration(job.settings["method"]["name"]).needs
     return Batches(
-        images.pixels,
-        images.labels(run.target),
-        device,
-        scaling,
+        *content,
+        IMAGENET if job.settings["normalise"] == "imagenet" else None,
         annotations,
-        counterfactuals,
-        augmentation(settings and settings.get("augment")),
+        SceneCounterfactuals(images, run.cues, job.prepared, job.device) if needs else None,
+        augmentation(job.settings.get("augment") or ()),
     )
 
 
@@ -341,27 +331,18 @@ def _write_results(
     run: Run,
     fitted: Fitted,
     test: Images,
-    prediction: torch.Tensor,
-    confidence: torch.Tensor,
+    predicted: np.ndarray,
+    confidence: np.ndarray,
     out: Path,
 ) -> dict:
-    """Write everything about a run that depends only on its names; returns the metrics. prediction:
-    class index int64[N]."""
-    predicted = np.array(test.factors[run.target])[prediction.numpy()]
-    facts = {
-        "baseline": run.baseline,
-        "study": run.study,
-        "binding": run.binding,
-        "sample": run.sample,
-        "roles": test.metadata["roles"],
-        "scene": test.metadata["scene"],
-        "sources": test.metadata["sources"],
-        "comparable": test.metadata["comparable"],
-    }
+    """Write everything about a run that depends only on its names; returns the metrics. predicted,
+    confidence: the class of each test image, and its probability, [N]."""
+    facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
+    facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])
     table = table.append_column("prediction", pa.array(predicted, pa.string()))
-    table = table.append_column("confidence", pa.array(confidence.numpy(), pa.float32()))
+    table = table.append_column("confidence", pa.array(confidence, pa.float32()))
     metrics = {
         **facts,
         "target": run.target,
@@ -377,15 +358,6 @@ def _write_results(
     return metrics
 
 
-def _write_weights(path: Path, method: Method, keep: bool) -> None:
-    """The method's state dict, on the CPU; if it is not to be kept, remove that of an earlier
-    training."""
-    if not keep:
-        path.unlink(missing_ok=True)
-        return
-    save_tensors(path, {name: value.cpu().clone() for name, value in method.state_dict().items()})
-
-
 def _group_metrics(table: pa.Table, target: str, predicted: np.ndarray) -> dict:
     """Per group present: mean per-class accuracy (paper, Sec. 3.4), number of images, and each
     class's accuracy. predicted: the classes' names, [N]."""
@@ -397,19 +369,3 @@ def _group_metrics(table: pa.Table, target: str, predicted: np.ndarray) -> dict:
         accuracy = float(np.mean(list(per_class.values())))
         metrics[name] = {"accuracy": accuracy, "n": int(at.sum()), "per_class": per_class}
     return metrics
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def _report(run: Run, fitted: Fitted, metrics: dict, seconds: float) -> None:
-    accuracy = ", ".join(
-        f"{name} {100 * group['accuracy']:.1f} %" for name, group in metrics["groups"].items()
-    )
-    print(
-        f"{run.name}: {accuracy} (mean per-class accuracy), epoch {fitted.selected_epoch} of "
-        f"{len(fitted.history)} selected, {seconds:.0f} s",
-        file=sys.stderr,
-        flush=True,
-    )

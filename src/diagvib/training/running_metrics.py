@@ -18,10 +18,6 @@ class RunningMetrics:
         self._correct = torch.zeros((), dtype=torch.int64, device=device)
         self._classifies = True
 
-    def clear(self) -> None:
-        self._loss.zero_()
-        self._correct.zero_()
-
     def add(self, output: StepOutput, batch: Batch) -> None:
         """DiagvibError unless loss, logits and labels are those of the batch's images: others might
         be broadcast. Reads nothing from the device."""

@@ -6,14 +6,13 @@ It names no method: methods differ in the hooks of `methods.method.Method` that 
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from diagvib.foundation.errors import DiagvibError, Diverged
+from diagvib.foundation.errors import DiagvibError, Diverged, within
 from diagvib.foundation.seeding import seed_generators
 from diagvib.methods.method import Method, Phase, Sampling
 from diagvib.settings.grid import Run
@@ -73,14 +72,6 @@ class Fitted:
         return sum(timing.images for timing in self.timings) / seconds if seconds else None
 
 
-@contextmanager
-def _named(run: Run) -> Iterator[None]:
-    try:
-        yield
-    except DiagvibError as error:
-        raise type(error)(f"{run.name}: {error}") from None
-
-
 class Trainer:
     """Trains one method in one run. On the CPU the result is the same, bit for bit, however often
     the run was interrupted and however many cores there are. Paper, Sec. A.2."""
@@ -90,10 +81,8 @@ class Trainer:
         self.method, self.run, self.protocol = method, run, protocol
         method.to(self.device, memory_format=torch.channels_last)
         self.train, self.val = train, val
-        self.batch_size, self.selection = (
-            method.settings["batch_size"],
-            method.settings.get("selection", "val_loss"),
-        )
+        self.batch_size = method.settings["batch_size"]
+        self.selection = method.settings.get("selection", "val_loss")
         self.drop_last = method.settings.get("drop_last", True)
         self.data = replace(
             train.training_data(),
@@ -102,7 +91,6 @@ class Trainer:
         )
         self.progress = Progress()
         self.optimisers: dict[str, torch.optim.Optimizer] = {}
-        self.metrics = RunningMetrics(self.device, method.n_classes)
         self.timings: list[Timing] = []
 
     def fit(
@@ -120,7 +108,7 @@ class Trainer:
         """
         self.callback, self.tracker = callback or Callback(), tracker
         self.checkpoint = checkpoint
-        with _named(self.run), deterministic(self.device, self.protocol.threads):
+        with within(self.run.name), deterministic(self.device, self.protocol.threads):
             self._check()
             seed_generators(self._phase_seed)
             self.method.setup(self.data)
@@ -154,7 +142,6 @@ class Trainer:
         chosen = self.method.sampling(phase.name, self.data)
         check_sampling(chosen, len(self.train))
         images, _ = epoch_shape(chosen, len(self.train), self.batch_size, self.drop_last)
-        self.metrics = RunningMetrics(self.device, self.method.n_classes)
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
@@ -204,21 +191,18 @@ class Trainer:
             self.drop_last,
         )
         images = sum(map(len, batches))
+        metrics = RunningMetrics(self.device, self.method.n_classes)
         self.method.train()
-        self.metrics.clear()
         # All indices at once, so that no step waits for a copy of its own.
         for index in torch.cat(batches).to(self.device).split(len(batches[0])):
-            self._step(index)
+            batch = self.train.batch(index)
+            with self._autocast():
+                output = self.method.training_step(self.phase.name, batch, self._update)
+            metrics.add(output, batch)
             self.callback.on_step(len(index))
-        means = self.metrics.means(images)
+        means = metrics.means(images)
         self.timings.append(Timing(self.phase.name, images, time.perf_counter() - started))
         return means
-
-    def _step(self, index: Tensor) -> None:
-        batch = self.train.batch(index)
-        with self._autocast():
-            output = self.method.training_step(self.phase.name, batch, self._update)
-        self.metrics.add(output, batch)
 
     def _update(self, name: str, loss: Tensor, forget: Tensor | None = None) -> None:
         optimiser = self.optimisers[name]
@@ -329,21 +313,13 @@ class Trainer:
             )
 
     def _check_losses(self, row: dict) -> None:
-        named = [
-            (self.method.settings.get(part) or {}).get("name", "") for part in ("model", "method")
-        ]
-        own = [name for name in named if ":" in name]
-        advice = f"check {' and '.join(own)}, or lower" if own else "lower"
+        bf16 = self.protocol.on(self.device) != "fp32"
         for key in ("train_loss", "val_loss"):
             if not math.isfinite(row[key]):
                 raise Diverged(
-                    f"{key} is {row[key]} in epoch {row['epoch']}; {advice} the lr "
-                    f"of {self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
-                    + (
-                        ", or set training.precision: fp32"
-                        if self.protocol.on(self.device) != "fp32"
-                        else ""
-                    )
+                    f"{key} is {row[key]} in epoch {row['epoch']}; lower the lr of "
+                    f"{self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
+                    f"{', or set training.precision: fp32' if bf16 else ''}"
                 )
 
     @property

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,7 @@ import torch
 import yaml
 from rich.table import Table
 
-from diagvib.foundation.errors import DiagvibError, Diverged
+from diagvib.foundation.errors import Diverged
 from diagvib.foundation.files import read_json, write_json, write_text
 from diagvib.foundation.plug_ins import out_of_memory
 from diagvib.foundation.progress import print_wide
@@ -22,18 +23,8 @@ from diagvib.settings.configuration import Tuning
 from diagvib.settings.grid import Run, make_run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
-from diagvib.training.code_digest import package_versions
 from diagvib.training.protocol import Protocol
-from diagvib.training.run import (
-    Job,
-    Loaded,
-    checkpoint_of,
-    code_of_job,
-    dataset_metadata,
-    fit,
-    load,
-    what_makes_it,
-)
+from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 
 # Keys of an entry in config/baselines, in the order in which they are written.
 ENTRY_KEYS = (
@@ -121,54 +112,31 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
     A dataset's images are loaded once, and only if some trial is not finished. DiagvibError if a
     batch is larger than the training data.
     """
-    tuning, versions = task.tuning, package_versions(task.settings)
-    fewer = {"max_epochs": tuning.max_epochs} if tuning.max_epochs else {}
+    fewer = {"max_epochs": task.tuning.max_epochs} if task.tuning.max_epochs else {}
     settings, count = {**task.settings, **fewer}, 0
-    for binding, datasets in task.datasets.items():
-        for sample in tuning.samples:
-            run = make_run(task.baseline, tuning.study, binding, sample)
-            metadata = dataset_metadata(datasets, run.study, binding, sample)
-            job = Job(
-                settings,
-                task.protocol,
-                task.device,
-                datasets,
-                prepared=task.prepared,
-                weights=task.weights,
-                versions=versions,
-            )
-            job, loaded = replace(job, code=code_of_job(job, run)), None
-            folder = task.kept / binding / str(sample)
-            for trial in trials:
-                count += 1
-                own = replace(job, settings=trial.applied(settings))
-                asked = what_makes_it(own, run, metadata)
-                checkpoint = checkpoint_of(own, asked, folder / f"{trial.file}.pt")
-                result = folder / f"{trial.file}.json"
-                outcome = read_json(result) if result.exists() else {}
-                if outcome.get("digest") != checkpoint.digest:
-                    loaded = loaded or _load(job, run, trials)
-                    of = len(trials) * len(task.datasets) * len(tuning.samples)
-                    name = f"{run.name}, {trial.name} ({count} of {of})"
-                    trained = _train(own, run, loaded, checkpoint, name)
-                    outcome = {"digest": checkpoint.digest, **trained}
-                    if outcome["status"] != "out of memory":  # another process may be to blame
-                        write_json(result, outcome)
-                checkpoint.remove()
-                yield run, trial, outcome
-
-
-def _load(job: Job, run: Run, trials: Sequence[Trial]) -> Loaded:
-    """A dataset, before anything is trained on it checked to fill every trial's batch."""
-    loaded = load(job, run)
-    largest = max(trial.applied(job.settings)["batch_size"] for trial in trials)
-    if largest > len(loaded.train):
-        raise DiagvibError(
-            f"{job.datasets.path(run.sample, 'train')}: batch size {largest} is more than the "
-            f"{len(loaded.train)} training images; let the section `tuning` try smaller ones, or "
-            "raise counts.train and render again"
-        )
-    return loaded
+    of = len(trials) * len(task.datasets) * len(task.tuning.samples)
+    for (binding, datasets), sample in product(task.datasets.items(), task.tuning.samples):
+        run = make_run(task.baseline, task.tuning.study, binding, sample)
+        metadata, loaded = dataset_metadata(datasets, run), None
+        given = settings, task.protocol, task.device, datasets
+        job = Job(*given, prepared=task.prepared, weights=task.weights).begun(run)
+        folder = task.kept / binding / str(sample)
+        for trial in trials:
+            count += 1
+            own = replace(job, settings=trial.applied(settings))
+            asked = own.made_from(run, metadata)
+            checkpoint = own.checkpoint(asked, folder / f"{trial.file}.pt")
+            result = folder / f"{trial.file}.json"
+            outcome = read_json(result) if result.exists() else {}
+            if outcome.get("digest") != checkpoint.digest:
+                loaded = loaded or load(job, run)
+                name = f"{run.name}, {trial.name} ({count} of {of})"
+                trained = _train(own, run, loaded, checkpoint, name)
+                outcome = {"digest": checkpoint.digest, **trained}
+                if outcome["status"] != "out of memory":  # another process may be to blame
+                    write_json(result, outcome)
+            checkpoint.remove()
+            yield run, trial, outcome
 
 
 def _train(job: Job, run: Run, loaded: Loaded, checkpoint: Checkpoint, name: str) -> dict:
