@@ -1,8 +1,6 @@
 """`asr`, Automatic Shortcut Removal: a lens learns to remove what a classifier finds easiest to
 rely on."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -35,19 +33,17 @@ class Asr(Method):
     networks take one step per batch, with one learning rate.
     """
 
-    options: ClassVar[dict] = {
+    options = {
         "base_width": {
             "description": "channels at the lens's full resolution",
             "type": "integer",
             "minimum": 1,
-            "maximum": 100_000,
             "default": 32,
         },
         "levels": {
             "description": "halvings inside the lens",
             "type": "integer",
             "minimum": 1,
-            "maximum": 100_000,
             "default": 4,
         },
         "reconstruction_weight": {"type": "number", "minimum": 0, "default": 1.0},
@@ -55,7 +51,6 @@ class Asr(Method):
             "description": "null: that of the optimiser",
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
-            "maximum": 1000,
             "default": None,
         },
     }

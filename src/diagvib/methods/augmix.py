@@ -1,8 +1,6 @@
 """`augmix`: predictions should agree on an image and two mixtures of chains of changes (Hendrycks
 et al., 2020)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.distributions import Beta, Dirichlet
@@ -24,7 +22,7 @@ class AugMix(Method):
     """
 
     pixels = True
-    options: ClassVar[dict] = {
+    options = {
         "severity": {
             "description": "how strong an operation may be, of 10",
             "type": "number",
@@ -32,10 +30,10 @@ class AugMix(Method):
             "maximum": 10,
             "default": 1,
         },
-        "width": {"type": "integer", "minimum": 1, "maximum": 10, "default": 3},
-        "depth": {"type": "integer", "minimum": 1, "maximum": 10, "default": 3},
-        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 1.0},
-        "js_weight": {"type": "number", "minimum": 0, "maximum": 1000, "default": 12.0},
+        "width": {"type": "integer", "minimum": 1, "default": 3},
+        "depth": {"type": "integer", "minimum": 1, "default": 3},
+        "alpha": {"type": "number", "minimum": 0.05, "default": 1.0},
+        "js_weight": {"type": "number", "minimum": 0, "default": 12.0},
         "flip": {
             "description": "mirror half of the images, left to right",
             "type": "boolean",

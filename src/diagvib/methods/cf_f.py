@@ -1,8 +1,6 @@
 """`cf_f`, CF+F Aug: images with a changed background, and images without their object (Chang et
 al., 2021)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,9 +19,7 @@ class CounterfactualAndFactual(Method):
     """
 
     supervision = ("cue_types",)
-    options: ClassVar[dict] = {
-        "noise": {"type": "number", "minimum": 0, "maximum": 10, "default": 0.2}
-    }
+    options = {"noise": {"type": "number", "minimum": 0, "default": 0.2}}
     needs = ("object_boxes",)
 
     def changed(self, batch: Batch) -> tuple[Tensor, Tensor]:

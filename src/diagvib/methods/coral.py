@@ -2,7 +2,6 @@
 2016)."""
 
 from itertools import combinations
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ class Coral(ByEnvironment):
     Environments with fewer than two images in a batch are left out.
     """
 
-    options: ClassVar[dict] = {"gamma": {"type": "number", "minimum": 0, "default": 1.0}}
+    options = {"gamma": {"type": "number", "minimum": 0, "default": 1.0}}
     uses_features = True
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor:

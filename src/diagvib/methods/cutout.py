@@ -3,7 +3,6 @@ al., 2020)."""
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ class Cutout(Method):
     random erasing: p 0.1, area 0.02 to 0.33, ratio 0.3 to 3.3."""
 
     pixels = True
-    options: ClassVar[dict] = {
+    options = {
         "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.1},
         "area": {
             "description": "smallest and largest share",
@@ -37,7 +36,7 @@ class Cutout(Method):
             "type": "array",
             "minItems": 2,
             "maxItems": 2,
-            "items": {"type": "number", "exclusiveMinimum": 0, "maximum": 100},
+            "items": {"type": "number", "exclusiveMinimum": 0},
             "default": [0.3, 3.3],
         },
     }

@@ -1,8 +1,6 @@
 """`debian`, Debiasing Alternate Networks: a second network finds the classifier's bias (Li et al.,
 2022)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
@@ -22,7 +20,7 @@ class Debian(Method):
     discoverer's batch is drawn separately, with replacement.
     """
 
-    options: ClassVar[dict] = {
+    options = {
         "eps": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1.0e-6},
     }
 

@@ -2,7 +2,6 @@
 form)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
@@ -18,8 +17,8 @@ class EnvMixup(ByEnvironment):
     alpha 0.2."""
 
     pixels = True
-    options: ClassVar[dict] = {
-        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.2},
+    options = {
+        "alpha": {"type": "number", "minimum": 0.05, "default": 0.2},
     }
 
     def augment(self, batch: Batch) -> Batch:

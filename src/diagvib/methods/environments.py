@@ -2,7 +2,6 @@
 that start late."""
 
 from functools import partial
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -41,7 +40,7 @@ class Annealed(ByEnvironment):
     """A penalty with weight 1 for the first `anneal_steps` steps, and with `weight`, an option of
     the subclass, from then on; at the change the optimiser is reset."""
 
-    options: ClassVar[dict] = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
+    options = {"anneal_steps": {"type": "integer", "minimum": 0, "default": 500}}
 
     def setup(self, data: TrainingData) -> None:
         super().setup(data)

@@ -1,7 +1,5 @@
 """`factor_vae`: the VAE with a penalty on the dependence between its latent dimensions."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,12 +21,11 @@ class FactorVae(Vae):
     Validation loss without the penalty.
     """
 
-    options: ClassVar[dict] = {
+    options = {
         "gamma": {"type": "number", "minimum": 0, "default": 20.0},
         "discriminator_lr": {
             "type": "number",
             "exclusiveMinimum": 0,
-            "maximum": 1000,
             "default": 1.0e-5,
         },
         "discriminator_betas": {
@@ -41,10 +38,9 @@ class FactorVae(Vae):
         "discriminator_width": {
             "type": "integer",
             "minimum": 1,
-            "maximum": 100_000,
             "default": 1000,
         },
-        "discriminator_layers": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 6},
+        "discriminator_layers": {"type": "integer", "minimum": 1, "default": 6},
     }
 
     def build(self) -> None:

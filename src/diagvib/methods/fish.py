@@ -1,7 +1,5 @@
 """`fish`: steps on one environment after another, part of which is kept (Shi et al., 2022)."""
 
-from typing import ClassVar
-
 import torch
 
 from diagvib.methods.environments import ByEnvironment
@@ -17,7 +15,7 @@ class Fish(ByEnvironment):
     count as weights. DomainBed's form; published: meta_lr 0.5.
     """
 
-    options: ClassVar[dict] = {
+    options = {
         "meta_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.5},
     }
 

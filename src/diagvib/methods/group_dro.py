@@ -1,8 +1,6 @@
 """`group_dro`: the larger a group's loss, the larger its weight (Sagawa et al., 2020, the online
 algorithm)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -20,8 +18,8 @@ class GroupDro(Method):
     """
 
     supervision = ("cues", "cue", "environments")
-    options: ClassVar[dict] = {
-        "step_size": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 0.01},
+    options = {
+        "step_size": {"type": "number", "exclusiveMinimum": 0, "default": 0.01},
         "balanced": {"type": "boolean", "default": True},
     }
 

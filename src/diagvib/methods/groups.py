@@ -29,15 +29,11 @@ def group_index(data: TrainingData, supervision: str, name: str) -> tuple[Tensor
         occurring = [range(len(data.environments))]
     missing = set(product(*occurring)) - set(map(tuple, found.tolist()))
     if missing:
-        named = [
-            " and ".join(
-                f"{word} {classes[at]}" for (word, classes), at in zip(words, group, strict=True)
-            )
-            for group in sorted(missing)
-        ]
+        first = zip(words, min(missing), strict=True)
+        named = " and ".join(f"{word} {classes[at]}" for (word, classes), at in first)
+        others = f", nor {len(missing) - 1} other groups" if len(missing) > 1 else ""
         raise DiagvibError(
-            f"method: {name} needs images of every group, but none of its images has "
-            f"{'; '.join(named[:3])}{f'; and {len(named) - 3} more groups' if len(named) > 3 else ''}; "
+            f"method: {name} needs images of every group, but no image has {named}{others}; "
             "choose a study with counter-examples, more images, or another method"
         )
     return index, len(found)

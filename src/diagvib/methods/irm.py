@@ -1,8 +1,6 @@
 """`irm`, invariant risk minimisation: one classifier should be optimal in every environment
 (Arjovsky et al., 2019)."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from diagvib.methods.environments import Annealed
@@ -15,7 +13,7 @@ class Irm(Annealed):
     first, and from the second (IRMv1 in DomainBed's form). Published: weight 1 for 500 steps, then
     100."""
 
-    options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 100.0}}
+    options = {"weight": {"type": "number", "minimum": 0, "default": 100.0}}
 
     def penalty(self, features: Tensor, batch: Batch) -> Tensor:
         slopes = self.by_environment(scale_slopes(self.model.head(features), batch.labels))

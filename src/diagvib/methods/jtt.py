@@ -1,8 +1,6 @@
 """`jtt`, Just Train Twice: images that a short training gets wrong are trained on more often (Liu
 et al., 2021)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -19,9 +17,9 @@ class Jtt(Method):
     continues, as Spawrious describes it, with a new optimiser. An epoch of the second phase grows with the error set.
     """
 
-    options: ClassVar[dict] = {
-        "identify_epochs": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 1},
-        "copies": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 100},
+    options = {
+        "identify_epochs": {"type": "integer", "minimum": 1, "default": 1},
+        "copies": {"type": "integer", "minimum": 1, "default": 100},
         "restart": {"type": "boolean", "default": True},
     }
 

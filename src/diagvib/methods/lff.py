@@ -1,8 +1,6 @@
 """`lff`, Learning from Failure: images that a biased network finds hard weigh more (Nam et al.,
 2020)."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -20,7 +18,7 @@ class Lff(Method):
     times the new value, divided by the largest of any image of the class.
     """
 
-    options: ClassVar[dict] = {
+    options = {
         "q": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 0.7},
         "decay": {"type": "number", "minimum": 0, "exclusiveMaximum": 1, "default": 0.7},
     }

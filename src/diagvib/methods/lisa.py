@@ -2,7 +2,6 @@
 2022)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 
@@ -20,9 +19,9 @@ class Lisa(ByEnvironment):
     Published: 0.5, alpha 2."""
 
     pixels = True
-    options: ClassVar[dict] = {
+    options = {
         "same_label": {"type": "number", "minimum": 0, "maximum": 1, "default": 0.5},
-        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 2.0},
+        "alpha": {"type": "number", "minimum": 0.05, "default": 2.0},
     }
 
     def setup(self, data: TrainingData) -> None:

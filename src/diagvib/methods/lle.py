@@ -3,7 +3,6 @@ al., 2023)."""
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +25,7 @@ class Lle(Method):
     """
 
     supervision = ("cue_types",)
-    options: ClassVar[dict] = {"detach": {"type": "boolean", "default": True}}
+    options = {"detach": {"type": "boolean", "default": True}}
     needs = ("exchange",)
     uses_head = True
 

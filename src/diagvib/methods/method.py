@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import SimpleNamespace
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -178,7 +178,7 @@ class Method(nn.Module):
     # "environments"; the first is the default of the option `supervision`.
     supervision = ("none",)
     # Option -> its JSON schema with a default. A subclass adds to those of its bases.
-    options: ClassVar[dict] = {}
+    options = {}
     # Whether it builds its own network; then a baseline names no `model`.
     own_network = False
     # What the scene must be able to do: "exchange" cues between images, "object_boxes". Provided as

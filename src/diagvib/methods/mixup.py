@@ -1,7 +1,6 @@
 """`mixup`: images and labels are blended with those of another image (Zhang et al., 2018)."""
 
 from dataclasses import replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,8 +15,8 @@ class Mixup(Method):
     alpha 0.1."""
 
     pixels = True
-    options: ClassVar[dict] = {
-        "alpha": {"type": "number", "minimum": 0.05, "maximum": 1000, "default": 0.1},
+    options = {
+        "alpha": {"type": "number", "minimum": 0.05, "default": 0.1},
     }
 
     def augment(self, batch: Batch) -> Batch:

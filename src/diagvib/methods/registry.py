@@ -5,17 +5,14 @@ the source.
 """
 
 import ast
-import importlib
-import importlib.util
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from diagvib.foundation.code import syntax_tree
+from diagvib.foundation.code import find_source, syntax_tree
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
-from diagvib.foundation.plug_ins import imported, look_here
+from diagvib.foundation.plug_ins import imported
 from diagvib.foundation.validation import Strict, text_like, validated
 from diagvib.scenes import load_scene
 from diagvib.scenes.scene import ABILITIES
@@ -113,7 +110,12 @@ def check_scene(method: dict, scene: str) -> None:
 
 
 def _read(module: str, class_name: str, where: str) -> Declaration:
-    path = _source(module, where)
+    path = find_source(module)
+    if path is None:
+        raise DiagvibError(
+            f"{where} cannot be found: there is no module {module}, neither installed nor in the "
+            "current folder"
+        )
     tree, wrong = syntax_tree(path)
     if wrong:
         raise DiagvibError(
@@ -164,20 +166,6 @@ def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str
     }
     known = {**imported, **beside}
     return [known[name] for name in names if name in known and known[name][0] != "torch"]
-
-
-def _source(module: str, where: str) -> Path:
-    look_here()
-    try:
-        spec = importlib.util.find_spec(module)
-    except (Exception, SystemExit):  # finding a module runs its package, which is not ours
-        spec = None
-    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
-        raise DiagvibError(
-            f"{where} cannot be found: there is no module {module}, neither installed nor in the "
-            "current folder"
-        )
-    return Path(spec.origin)
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":

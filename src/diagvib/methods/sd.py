@@ -1,8 +1,6 @@
 """`sd`, spectral decoupling: logits are kept small, so that no cue suppresses the others (Pezeshki
 et al., 2021)."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from diagvib.methods.method import Batch, Method
@@ -17,8 +15,8 @@ class SpectralDecoupling(Method):
     UrbanCars: weight 0.1, with weight decay 0, which is a setting of the optimiser.
     """
 
-    options: ClassVar[dict] = {
-        "weight": {"type": "number", "minimum": 0, "maximum": 1000, "default": 0.1},
+    options = {
+        "weight": {"type": "number", "minimum": 0, "default": 0.1},
         "penalised": {"enum": ["all", "mean", "true_class"], "default": "all"},
     }
 

@@ -3,7 +3,6 @@ classifies these."""
 
 from itertools import pairwise
 from math import log2
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,18 +43,17 @@ class Vae(Method):
     """
 
     own_network = True
-    options: ClassVar[dict] = {
-        "latent": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 12},
+    options = {
+        "latent": {"type": "integer", "minimum": 1, "default": 12},
         "beta": {"type": "number", "minimum": 0, "default": 1.0},
         "vae_epochs": {
             "description": "null: as many as the classifier's",
             "type": ["integer", "null"],
             "minimum": 1,
-            "maximum": 100_000,
             "default": None,
         },
-        "head_width": {"type": "integer", "minimum": 1, "maximum": 100_000, "default": 256},
-        "head_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1.0e-3},
+        "head_width": {"type": "integer", "minimum": 1, "default": 256},
+        "head_lr": {"type": "number", "exclusiveMinimum": 0, "default": 1.0e-3},
     }
 
     def build(self) -> None:

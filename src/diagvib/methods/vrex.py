@@ -1,7 +1,5 @@
 """`vrex`, risk extrapolation: all environments should have the same loss (Krueger et al., 2021)."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from diagvib.methods.environments import Annealed
@@ -12,7 +10,7 @@ class Vrex(Annealed):
     """Adds weight times the variance of the environments' mean losses (divisor: their number, not
     one fewer). Published, in DomainBed's form: weight 1 for 500 steps, then 10."""
 
-    options: ClassVar[dict] = {"weight": {"type": "number", "minimum": 0, "default": 10.0}}
+    options = {"weight": {"type": "number", "minimum": 0, "default": 10.0}}
 
     def combine(self, losses: Tensor, batch: Batch) -> Tensor:
         of_environments = self.by_environment(losses).mean(1)

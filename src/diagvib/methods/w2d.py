@@ -2,7 +2,6 @@
 2022)."""
 
 from copy import deepcopy
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,7 @@ class W2d(Method):
     """
 
     pixels = True
-    options: ClassVar[dict] = {
+    options = {
         "hard_images": {
             "type": "number",
             "exclusiveMinimum": 0,
