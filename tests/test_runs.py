@@ -26,7 +26,6 @@ from synthetic_images import write_dataset
 
 SETTINGS = {**load_settings("small_cnn"), "batch_size": 16}
 TRAINING = {"max_epochs": 3, "patience": None, "seed": 1, "precision": "bf16", "threads": 1}
-SAME_ALWAYS = ("predictions.parquet", "metrics.json", "history.jsonl")
 
 
 def train(
@@ -37,20 +36,13 @@ def train(
     samples=(0, 1),
     *,
     settings=SETTINGS,
-    training=TRAINING,
     device="cpu",
     curves=None,
-    **changed,
+    **training,
 ):
-    job = Job(
-        settings,
-        Protocol(**training),
-        resolve_device(device),
-        ImageFiles(root / "images"),
-        **changed,
-    )
+    protocol, images = Protocol(**{**TRAINING, **training}), ImageFiles(root / "images")
     train_runs(
-        job,
+        Job(settings, protocol, resolve_device(device), images),
         [make_run("small_cnn", study, binding, sample) for sample in samples],
         Folders(root / out, root / "checkpoints", curves),
     )
@@ -61,8 +53,12 @@ def contents(folder, samples=(0, 1)):
     return {
         (sample, name): (folder / str(sample) / name).read_bytes()
         for sample in samples
-        for name in SAME_ALWAYS
+        for name in ("predictions.parquet", "metrics.json", "history.jsonl")
     }
+
+
+def history_of(run):
+    return [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture
@@ -73,88 +69,43 @@ def root(tmp_path):
 
 
 def test_run_folder(root, capsys):
-    out = train(root, "runs")
-    metrics = read_json(out / "0" / "metrics.json")
-    assert {
-        key: metrics[key]
-        for key in (
-            "baseline",
-            "study",
-            "binding",
-            "target",
-            "cue",
-            "sample",
-            "sources",
-            "comparable",
-            "epochs",
-        )
-    } == {
-        "baseline": "small_cnn",
-        "study": "zgo",
-        "binding": "hue-shape",
-        "target": "hue",
-        "cue": "shape",
-        "sample": 0,
-        "sources": "embedded",
-        "comparable": False,
-        "epochs": 3,
-    }
+    run = train(root, "runs", samples=[0]) / "0"
+    metrics, predictions = read_json(run / "metrics.json"), read_table(run / "predictions.parquet")
+    expected = {"baseline": "small_cnn", "study": "zgo", "binding": "hue-shape", "sample": 0}
+    expected |= {"target": "hue", "cue": "shape", "sources": "embedded", "comparable": False}
+    assert expected.items() <= metrics.items()
     assert {name: group["n"] for name, group in metrics["groups"].items()} == {"id": 12, "ood": 12}
-    assert set(metrics["groups"]["id"]["per_class"]) <= {"red", "yellow", "green"}
-
-    predictions = read_table(out / "0" / "predictions.parquet").to_pandas()
-    assert list(predictions) == [
-        "group",
-        "position",
-        "hue",
-        "lightness",
-        "scale",
-        "shape",
-        "texture",
-        "prediction",
-        "confidence",
-    ]
-    assert len(predictions) == 24 and predictions.confidence.dtype == "float32"
-    ood = predictions[predictions.group == "ood"]
+    factors = ["position", "hue", "lightness", "scale", "shape", "texture"]
+    assert predictions.column_names == ["group", *factors, "prediction", "confidence"]
+    frame = predictions.to_pandas()
+    ood = frame[frame.group == "ood"]
     per_class = (ood.prediction == ood.hue).groupby(ood.hue).mean()
+    assert metrics["groups"]["ood"]["per_class"] == per_class.to_dict()
     assert metrics["groups"]["ood"]["accuracy"] == pytest.approx(per_class.mean())
-    assert read_metadata(out / "0" / "predictions.parquet")["sample"] == 0
-
-    history = [json.loads(line) for line in (out / "0" / "history.jsonl").read_text().splitlines()]
+    assert read_metadata(run / "predictions.parquet")["sample"] == 0
+    history = history_of(run)
     assert [row["epoch"] for row in history] == [1, 2, 3]
     assert min(row["val_loss"] for row in history) == metrics["val_loss"]
-    facts = read_json(out / "1" / "run.json")
+    facts = read_json(run / "run.json")
     assert facts["settings"] == SETTINGS and facts["device"] == "cpu"
-    assert facts["precision"] == Protocol(**TRAINING).on(torch.device("cpu"))
     assert facts["train_images"] == 48 and facts["versions"]["torch"]
-
     assert not (root / "checkpoints").exists(), "a job that succeeded leaves no checkpoint"
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == [
-        f"small_cnn/zgo/hue-shape/{s}" for s in (0, 1)
-    ]
+    assert capsys.readouterr().err.startswith("small_cnn/zgo/hue-shape/0: id ")
 
 
 def test_accuracy_on_the_test_groups_in_every_epoch(root):
     """Only the history differs from a run that does not track; its selected epoch has the run's own
     accuracies."""
-    out = train(root, "tracked", training={**TRAINING, "track_test": True}, samples=[0])
-    history = [json.loads(line) for line in (out / "0" / "history.jsonl").read_text().splitlines()]
-    metrics = read_json(out / "0" / "metrics.json")
+    out = train(root, "tracked", samples=[0], track_test=True)
+    history, metrics = history_of(out / "0"), read_json(out / "0/metrics.json")
     selected = history[metrics["selected_epoch"] - 1]
+    tracked, plain = contents(out, [0]), contents(train(root, "plain", samples=[0]), [0])
     for group in ("id", "ood"):
         assert selected[f"{group}_accuracy"] == metrics["groups"][group]["accuracy"]
-        assert all(0 <= row[f"{group}_accuracy"] <= 1 for row in history)
-    plain = contents(train(root, "plain", samples=[0]), [0])
-    tracked = contents(out, [0])
-    assert tracked[0, "metrics.json"] == plain[0, "metrics.json"]
-    assert tracked[0, "predictions.parquet"] == plain[0, "predictions.parquet"]
-    without = "".join(
-        json.dumps({k: v for k, v in row.items() if k not in ("id_accuracy", "ood_accuracy")})
-        + "\n"
-        for row in history
-    )
-    assert without.encode() == plain[0, "history.jsonl"]
+        for row in history:
+            del row[f"{group}_accuracy"]
+    assert history == history_of(root / "plain/0")
+    assert {name for name in plain if tracked[name] != plain[name]} == {(0, "history.jsonl")}
 
 
 def test_study_without_cue(tmp_path):
@@ -163,24 +114,14 @@ def test_study_without_cue(tmp_path):
     assert metrics["cue"] is None and list(metrics["groups"]) == ["id"]
 
 
-def test_same_again_and_alone(root):
-    whole = contents(train(root, "runs"))
-    assert contents(train(root, "again", samples=(1, 0))) == whole
-    assert contents(train(root, "alone", samples=[1]), [1]).items() <= whole.items()
-
-
 def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(root, capsys):
     out = train(root, "runs", samples=[0])
     first = (out / "0/run.json").read_bytes()
-    alone = contents(train(root, "runs"))
+    whole = contents(train(root, "runs"))
     assert (out / "0/run.json").read_bytes() == first
-    assert (
-        capsys.readouterr().out.count(
-            "0: kept, because it was made with the same settings, images and code"
-        )
-        == 1
-    )
-    assert contents(train(root, "whole")) == alone
+    kept = "0: kept, because it was made with the same settings, images and code"
+    assert capsys.readouterr().out.count(kept) == 1
+    assert contents(train(root, "other order", samples=(1, 0))) == whole
     history = out / "0/history.jsonl"
     for change in (
         lambda: history.write_text("damaged\n"),
@@ -190,13 +131,13 @@ def test_a_run_that_is_there_is_kept_and_one_that_differs_in_anything_is_not(roo
     ):
         change()
         train(root, "runs")
-        assert contents(out) == alone
+        assert contents(out) == whole
         said = capsys.readouterr().out
         assert "0: kept" not in said and "1: kept" in said
-    train(root, "runs", training={**TRAINING, "seed": 2})
-    assert "kept" not in capsys.readouterr().out and contents(out) != alone
+    train(root, "runs", seed=2)
+    assert "kept" not in capsys.readouterr().out and contents(out) != whole
     write_dataset(root / "images", "zgo", "hue-shape", 1, counts=(48, 16, 36))
-    train(root, "runs", training={**TRAINING, "seed": 2})
+    train(root, "runs", seed=2)
     said = capsys.readouterr().out
     assert "0: kept" in said and "1: kept" not in said
 
@@ -230,95 +171,81 @@ def test_another_version_of_a_package_is_named_and_trains_nothing(root, capsys):
     now, made["versions"]["torch"] = made["versions"]["torch"], "1.0"
     mark.write_text(json.dumps(made))
     train(root, "runs", samples=[0])
-    said = capsys.readouterr().out
-    assert (
-        f"0: kept, because it was made with the same settings, images and code, but with torch 1.0 (now {now})\n"
-        in said
-    )
+    assert f"images and code, but with torch 1.0 (now {now})\n" in capsys.readouterr().out
 
 
 def test_what_is_trained_anew_is_not_there_until_it_is_whole(root, monkeypatch):
-    out = train(root, "runs")
+    """And what was trained until then is not continued with other settings."""
+    out = train(root, "runs", samples=[0])
 
-    def fail(*_):
-        raise RuntimeError("no power")
+    def full_disk(*_):
+        raise DiagvibError("the disk is full")
 
-    monkeypatch.setattr(Trainer, "fit", fail)
-    with pytest.raises(RuntimeError, match="no power"):
-        train(root, "runs", training={**TRAINING, "seed": 2})
-    assert not (out / "0/run.json").exists()
+    monkeypatch.setattr(runs, "_write_results", full_disk)
+    with pytest.raises(DiagvibError, match="disk is full"):
+        train(root, "runs", samples=[0], seed=2)
+    assert not (out / "0/run.json").exists() and (root / "checkpoints/0.pt").exists()
 
 
-def test_killed_job_continues_to_the_same_bytes(root):
-    """SIGKILL in the second sample's second epoch, with other threads outside; then the same
-    command again."""
-    script = textwrap.dedent("""
-        import os, pathlib, signal, sys
-        import test_runs
-        from contextlib import contextmanager
-        from diagvib.training.callbacks import Callback
+# In a process of its own: a training that ends with SIGKILL at step 14, in the second sample's
+# second epoch.
+KILLED = """
+    import os, pathlib, signal, sys
+    import test_runs
+    from contextlib import contextmanager
+    from diagvib.training.callbacks import Callback
 
-        class Killer(Callback):
-            steps = 0
-            def on_step(self, images):
-                Killer.steps += 1
-                if Killer.steps == 3 * 3 + 5:
-                    os.kill(os.getpid(), signal.SIGKILL)
+    class Killer(Callback):
+        steps = 0
+        def on_step(self, images):
+            Killer.steps += 1
+            if Killer.steps == 3 * 3 + 5:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-        @contextmanager
-        def killer(name, curves):
-            yield Killer()
+    @contextmanager
+    def killer(name, curves):
+        yield Killer()
 
-        test_runs.runs.training_callback = killer
-        test_runs.train(pathlib.Path(sys.argv[1]), "runs")
-        """)
+    test_runs.runs.training_callback = killer
+    test_runs.train(pathlib.Path(sys.argv[1]), "runs")
+    """
+
+
+def test_killed_job_continues_to_the_same_bytes(root, monkeypatch, capsys):
+    """With other threads outside; then the same command again. Other settings start over."""
     here = Path(__file__).parent
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "3",
-        "PYTHONPATH": f"{here}:{here.parent / 'src'}",
-    }
     killed = subprocess.run(
-        [sys.executable, "-c", script, str(root)],
-        env=environment,
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(root)],
+        env={**os.environ, "OMP_NUM_THREADS": "3", "PYTHONPATH": f"{here}:{here.parent / 'src'}"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert sorted(path.name for path in (root / "checkpoints").iterdir()) == ["1.pt"]
     assert not (root / "runs" / "1").exists()
+    state, trained, fit = (root / "checkpoints/1.pt").read_bytes(), [], Trainer.fit
 
-    trained = []
+    def counted(self, *arguments):
+        trained.append(fit(self, *arguments))
+        return trained[-1]
 
-    class Counting(Trainer):
-        def fit(self, *arguments):
-            trained.append(super().fit(*arguments))
-            return trained[-1]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "Trainer", Counting)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "fit", counted)
         continued = contents(train(root, "runs"))
-    assert len(trained) == 1, "the finished first sample is kept"
+    assert [len(each.timings) for each in trained] == [2], "epochs two and three of sample 1"
     assert not (root / "checkpoints").exists()
     assert contents(train(root, "whole")) == continued
+    (root / "checkpoints").mkdir()
+    (root / "checkpoints/1.pt").write_bytes(state)
+    train(root, "other", samples=[1], seed=2)
+    assert "made with other settings" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("study", "zso"),
-        ("sample", 4),
-        ("sources_digest", "other"),
-        ("image_shape", [32, 32, 3]),
-        ("split", "val"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [("study", "zso"), ("sources_digest", "other")])
 def test_files_that_do_not_belong_together(root, key, value):
     write_dataset(root / "images", "zgo", "hue-shape", 1, {key: value})
-    with pytest.raises(DiagvibError, match="render again") as caught:
+    with pytest.raises(DiagvibError, match=rf"1/test.parquet: {key} is .* render again"):
         train(root, "runs")
-    assert str(root / "images" / "1" / "test.parquet") in str(caught.value)
     assert not (root / "runs").exists(), "checked before anything is trained"
 
 
@@ -332,39 +259,22 @@ def test_missing_and_damaged_files(root):
         train(root, "runs")
 
 
-def test_other_settings_do_not_continue_the_checkpoint(root, monkeypatch, capsys):
-    def full_disk(*arguments):
-        raise DiagvibError("the disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "_write_results", full_disk)
-        with pytest.raises(DiagvibError, match="disk is full"):
-            train(root, "runs")
-    assert (root / "checkpoints" / "0.pt").exists()
-    train(root, "runs", settings={**SETTINGS, "optimiser": {**SETTINGS["optimiser"], "lr": 1e-4}})
-    assert "made with other settings" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    "error",
+    ("place", "error"),
     [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
-        RuntimeError("CUDA error: out of memory"),
+        ("Batches", torch.OutOfMemoryError("CUDA out of memory")),
+        ("Trainer", RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate")),
+        ("predict", RuntimeError("CUDA error: out of memory")),
     ],
 )
-@pytest.mark.parametrize("place", ["Batches", "Trainer", "predict"])
 def test_too_little_gpu_memory(root, monkeypatch, error, place):
     def out_of_memory(*arguments):
         raise error
 
     monkeypatch.setattr(runs, place, out_of_memory)
-    with pytest.raises(
-        DiagvibError,
-        match="small_cnn/zgo/hue-shape/0: the GPU's memory is too small; lower the "
-        r"batch_size of small_cnn \(now",
-    ):
-        train(root, "runs")
+    said = r"hue-shape/0: the GPU's memory is too small; lower the batch_size of small_cnn \(now"
+    with pytest.raises(DiagvibError, match=said):
+        train(root, "runs", max_epochs=1)
 
 
 def scalars(folder):
@@ -382,7 +292,6 @@ def scalars(folder):
 
 def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, monkeypatch):
     pytest.importorskip("tensorboard")
-    plain = contents(train(root, "plain"))
     original = runs.training_callback
 
     @contextmanager
@@ -390,35 +299,24 @@ def test_tensorboard_shows_the_history_once_also_behind_an_interruption(root, mo
         with original(name, curves) as callback:
 
             def stop(row):
-                original_on_epoch(row)
-                if name.endswith("/1") and row["epoch"] == 2:
+                on_epoch(row)
+                if row["epoch"] == 2:
                     raise KeyboardInterrupt
 
-            original_on_epoch, callback.on_epoch = callback.on_epoch, stop
+            on_epoch, callback.on_epoch = callback.on_epoch, stop
             yield callback
 
+    curves = root / "curves"
     with monkeypatch.context() as patch:
         patch.setattr(runs, "training_callback", interrupting)
         with pytest.raises(KeyboardInterrupt):
-            train(root, "runs", curves=root / "curves")
-    assert len(scalars(root / "curves" / "1")["val_loss"]) == 2
-    out = train(root, "runs", curves=root / "curves")
-    assert contents(out) == plain, "watching changes nothing"
-    for sample in ("0", "1"):
-        history = [
-            json.loads(line) for line in (out / sample / "history.jsonl").read_text().splitlines()
-        ]
-        shown = scalars(root / "curves" / sample)
-        assert set(shown) == {
-            "train_loss",
-            "train_accuracy",
-            "val_loss",
-            "val_accuracy",
-            "val_worst_group",
-        }
-        for name, points in shown.items():
-            assert [step for step, _ in points] == [1, 2, 3]
-            assert [value for _, value in points] == pytest.approx([row[name] for row in history])
+            train(root, "runs", samples=[0], curves=curves)
+    assert len(scalars(curves / "0")["val_loss"]) == 2
+    history = history_of(train(root, "runs", samples=[0], curves=curves) / "0")
+    shown = scalars(curves / "0")
+    assert set(shown) == set(history[0]) - {"epoch", "phase"}
+    for name, points in shown.items():
+        assert points == [(row["epoch"], pytest.approx(row[name])) for row in history]
 
 
 def test_tensorboard_that_is_not_installed(root, monkeypatch):
