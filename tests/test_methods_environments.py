@@ -16,25 +16,22 @@ from diagvib.methods.registry import METHODS, declaration, make_baseline
 from diagvib.models.network import Network
 from diagvib.training.epochs import epoch_batches
 from diagvib.training.optimisers import forget_where, make_optimiser
-from diagvib.training.protocol import Protocol
-from diagvib.training.trainer import Trainer
-from synthetic_images import SIZE
 from synthetic_methods import settings_of
-from test_methods import RUN, annotated, batch_of, known, made
+from test_methods import annotated, batch_of, known, made
 
 USING = [name for name in METHODS if "environments" in declaration(name).supervision]
-TWO = ("a", "b")
 
 
-def options(name):
-    return {"supervision": "environments"} if name == "group_dro" else {}
-
-
-def with_phases(name, data, **chosen):
-    """A method whose phases have been requested, as by the trainer."""
+def set_up(name, data, **chosen):
     method = made(name, **chosen)
     method.setup(data)
     return method
+
+
+def environments(*of, labels=None):
+    """Training data in these environments, by number; all of class 0 if no labels are given."""
+    names = ("a", "b", "c")[: 1 + max(of)]
+    return known(labels or [0] * len(of), environment=list(of), environments=names)
 
 
 @pytest.fixture(scope="module")
@@ -63,39 +60,32 @@ def test_every_batch_has_equal_shares_of_the_sets():
 
 @pytest.mark.parametrize("name", USING)
 def test_methods_that_use_environments_get_equal_shares(name, data):
-    """64 images of three environments in batches of 16: five of each, in four steps."""
-    method, seen = made(name, **options(name)), []
-    step = method.training_step
-    method.training_step = lambda phase, batch, update: (
-        seen.append(batch.environment.tolist()),
-        step(phase, batch, update),
-    )[1]
-    Trainer(method, *data, RUN, Protocol(max_epochs=1, patience=None, seed=3)).fit()
-    assert seen == 4 * [5 * [0] + 5 * [1] + 5 * [2]]
+    options = {"supervision": "environments"} if name == "group_dro" else {}
+    given = data[0].training_data()
+    sets = set_up(name, given, **options).sampling("classify", given)
+    assert [given.environment[each].unique().tolist() for each in sets] == [[0], [1], [2]]
+    assert sum(map(len, sets)) == 64
 
 
 # What is refused
 
 
 @pytest.mark.parametrize(
-    ("labels", "environment", "message"),
+    ("given", "message"),
     [
         (
-            [0, 1, 0, 1, 2],
-            [0, 0, 1, 1, 1],
+            environments(0, 0, 1, 1, 1, labels=[0, 1, 0, 1, 2]),
             "blends images of one class from two environments, but all images of blue are in b",
         ),
         (
-            [0, 1, 0, 0, 1],
-            [0, 2, 1, 1, 0],
+            environments(0, 2, 1, 1, 0, labels=[0, 1, 0, 0, 1]),
             "blends images of two classes from one environment, but all images in b are of red",
         ),
     ],
 )
-def test_images_that_lisa_could_not_blend_with_any(labels, environment, message):
-    environments = ("a", "b", "c")[: 1 + max(environment)]
+def test_images_that_lisa_could_not_blend_with_any(given, message):
     with pytest.raises(DiagvibError, match=f"method: lisa {message}"):
-        with_phases("lisa", known(labels, environment=environment, environments=environments))
+        set_up("lisa", given)
 
 
 @pytest.mark.parametrize(
@@ -117,51 +107,36 @@ def test_networks_that_w2d_cannot_use(model, size, message):
 # Penalties that start late
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"name": "adam", "lr": 0.1},
-        {"name": "sgd", "lr": 0.1, "momentum": 0.9},
-    ],
-    ids=lambda given: str(given["name"]),
-)
+@pytest.mark.parametrize("own", [{"name": "adam"}, {"name": "sgd", "momentum": 0.9}])
 @pytest.mark.parametrize("forget", [True, False])
-def test_an_optimiser_that_forgets_is_as_new(settings, forget):
-    weight = nn.Parameter(torch.ones(3))
-
-    def step(optimiser, gradient):
-        weight.grad = torch.tensor(gradient)
-        optimiser.step()
-
+def test_an_optimiser_that_forgets_is_as_new(own, forget):
+    weight, settings = nn.Parameter(torch.ones(3)), {**own, "lr": 0.1}
     optimiser = make_optimiser(Optimiser([weight], settings))
-    step(optimiser, [1.0, 2.0, 3.0])
-    before = weight.detach().clone()
+    weight.grad = torch.tensor([1.0, 2.0, 3.0])
+    optimiser.step()
+    other = nn.Parameter(weight.detach().clone())
     forget_where(optimiser, torch.tensor(forget))
-    step(optimiser, [2.0, -1.0, 0.0])
-    found = weight.detach().clone()
-    weight.data.copy_(before)
-    step(make_optimiser(Optimiser([weight], settings)), [2.0, -1.0, 0.0])
-    assert torch.equal(weight.detach(), found) == forget
+    weight.grad = other.grad = torch.tensor([2.0, -1.0, 0.0])
+    optimiser.step()
+    make_optimiser(Optimiser([other], settings)).step()
+    assert torch.equal(weight, other) == forget
 
 
 def test_vrex_penalises_the_variance_over_environments():
     """Means of 2 and 6: mean 4, variance 4."""
-    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
-    method, losses = with_phases("vrex", data, anneal_steps=500), torch.tensor([1.0, 3.0, 5.0, 7.0])
-    batch = batch_of(data, range(4))
-    assert method.combine(losses, batch).item() == 4 + 4
-    method.memory["step"].fill_(499)
-    assert method.combine(losses, batch).item() == 4 + 4
-    method.memory["step"].fill_(500)
-    assert method.combine(losses, batch).item() == 4 + 10 * 4
+    data = environments(0, 0, 1, 1)
+    method, losses = set_up("vrex", data, anneal_steps=500), torch.tensor([1.0, 3.0, 5.0, 7.0])
+    for step, weight in ((0, 1), (499, 1), (500, 10)):
+        method.memory["step"].fill_(step)
+        assert method.combine(losses, batch_of(data, range(4))).item() == 4 + weight * 4
 
 
 def test_the_penalty_of_irm_on_a_linear_model():
     """Logits (log 3, 0) make probabilities of 3/4 and 1/4. Scaled by w, the loss changes at w = 1
     by -1/4 log 3 with label 0 and by 3/4 log 3 with label 1."""
     labels = [0, 1, 0, 1, 0, 0, 0, 0]
-    data = known(labels, environment=[0] * 4 + [1] * 4, environments=TWO)
-    method, batch = with_phases("irm", data, anneal_steps=500), batch_of(data, range(8))
+    data = environments(*[0] * 4, *[1] * 4, labels=labels)
+    method, batch = set_up("irm", data, anneal_steps=500), batch_of(data, range(8))
     method.model.head = nn.Linear(1, 2, bias=False)
     with torch.no_grad():
         method.model.head.weight.copy_(torch.tensor([[1.0], [0.0]]))
@@ -185,8 +160,8 @@ def kernel(squared):
 def test_mmd_of_equal_and_of_known_environments():
     """0 and 1 in one environment, 0 and 2 in the other: squared distances 1 within the first, 4
     within the second, and 0, 4, 1, 1 between them."""
-    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
-    method, batch = with_phases("mmd", data, gamma=3.0), batch_of(data, range(4))
+    data = environments(0, 0, 1, 1)
+    method, batch = set_up("mmd", data, gamma=3.0), batch_of(data, range(4))
     features = torch.tensor([[0.0], [1.0], [0.0], [2.0]])
     expected = (7 + kernel(1)) / 2 + (7 + kernel(4)) / 2 - 2 * (7 + kernel(4) + 2 * kernel(1)) / 4
     assert method.penalty(features, batch).item() == pytest.approx(3 * expected, rel=1e-5)
@@ -198,40 +173,32 @@ def test_mmd_of_equal_and_of_known_environments():
 
 def test_of_more_environments_all_pairs_count():
     """Features of coral and mmd that differ in one environment of three: two of three pairs do."""
-    two = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
-    three = known([0] * 6, environment=[0, 0, 1, 1, 2, 2], environments=("a", "b", "c"))
+    two, three = environments(0, 0, 1, 1), environments(0, 0, 1, 1, 2, 2)
     features = torch.tensor([[0.0], [1.0], [0.0], [1.0], [3.0], [4.0]])
     for name in ("coral", "mmd"):
-        alone = with_phases(name, two).penalty(features[2:], batch_of(two, range(4))).item()
-        found = with_phases(name, three).penalty(features, batch_of(three, range(6))).item()
+        alone = set_up(name, two).penalty(features[2:], batch_of(two, range(4))).item()
+        found = set_up(name, three).penalty(features, batch_of(three, range(6))).item()
         assert found == pytest.approx(2 / 3 * alone, rel=1e-4) and alone > 0.1
+
+
+MIXED = kernel(5) + kernel(1) + kernel(13) + kernel(9)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("causirl_coral", (4 + 1) / 2 + (4 + 4) / 4),
-        (
-            "causirl_mmd",
-            (
-                (7 + kernel(4)) / 2
-                + (7 + kernel(4)) / 2
-                - 2 * (kernel(5) + kernel(1) + kernel(13) + kernel(9)) / 4
-            ),
-        ),
+        ("causirl_mmd", (7 + kernel(4)) - 2 * MIXED / 4),
     ],
 )
 def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
     """Each environment's two images are split in the middle: (1, 0), (-1, 0) against (2, 2), (2,
     0)."""
-    data = known([0] * 4, environment=[0, 0, 1, 1], environments=TWO)
-    method, batch = with_phases(name, data, gamma=2.0), batch_of(data, range(4))
-    places = torch.tensor([[1], [1]])
+    data, places = environments(0, 0, 1, 1), torch.tensor([[1], [1]])
+    method, batch = set_up(name, data, gamma=2.0), batch_of(data, range(4))
     monkeypatch.setattr(torch, "randint", lambda *arguments, **keywords: places)
     assert method.penalty(FEATURES, batch).item() == pytest.approx(2 * expected, rel=1e-5)
-    places.fill_(0)
-    assert method.penalty(FEATURES, batch).item() == 0, "all images are in the second set"
-    places[0] = 1
+    places[1] = 0
     assert method.penalty(FEATURES, batch).item() == 0, "one image has no covariance"
 
 
@@ -241,8 +208,8 @@ def test_causirl_compares_first_and_second_parts(name, expected, monkeypatch):
 def test_fish_keeps_a_part_of_one_step_per_environment():
     """w x with x = 1 and the loss (w - y)^2, from w = 0 in steps of 0.1 times the gradient: -2 in
     the first environment leads to 0.2, and -5.6 in the second to 0.76, a half of which is kept."""
-    data = known([1, 1, 3, 3], environment=[0, 0, 1, 1], environments=TWO)
-    method = with_phases("fish", data)
+    data = environments(0, 0, 1, 1, labels=[1, 1, 3, 3])
+    method = set_up("fish", data)
     method.model = Network(nn.Flatten(), nn.Linear(1, 1, bias=False))
     weight = method.model.head.weight
     nn.init.zeros_(weight)
@@ -265,7 +232,7 @@ def test_fish_keeps_a_part_of_one_step_per_environment():
 
 
 def test_statistics_of_batch_norm_are_weights_for_fish(data):
-    method = with_phases("fish", data[0].training_data(), meta_lr=0.25)
+    method = set_up("fish", data[0].training_data(), meta_lr=0.25)
     method.train()
     statistics = method.model.body[1].running_mean
     before, between = statistics.clone(), []
@@ -280,7 +247,7 @@ def test_statistics_of_batch_norm_are_weights_for_fish(data):
 
 def test_w2d_keeps_the_worst_third_until_the_last_quarter():
     data = replace(known([0] * 64), max_epochs=2)
-    method = with_phases("w2d", data)  # 8 steps in all
+    method = set_up("w2d", data)  # 8 steps in all
     losses = torch.tensor([3.0, 9, 1, 4, 8, 2, 5, 7, 6, 0])
     for step, kept in ((0, [1, 4, 7]), (5, [1, 4, 7]), (6, range(10)), (7, range(10))):
         method.memory["step"].fill_(step)
@@ -296,7 +263,7 @@ def test_w2d_keeps_the_worst_third_until_the_last_quarter():
 def reader():
     """W2d on a network whose map is its input, 2 x 2 cells, and whose logit of class c is the mean
     of channel c."""
-    method = with_phases("w2d", replace(known([0] * 64), max_epochs=2))
+    method = set_up("w2d", replace(known([0] * 64), max_epochs=2))
     method.model = Network(
         nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(3, 3, bias=False)
     )
@@ -308,33 +275,24 @@ def reader():
 def test_w2d_erases_the_cells_that_decide(reader):
     """The largest cell of the true class's channel; in those hard images whose probability this
     lowers most."""
-    maps = torch.zeros(4, 3, 2, 2)
-    labels = torch.tensor([0, 1, 2, 0])
-    for image, (row, column, value) in enumerate(
-        ((0, 1, 2.0), (1, 0, 4.0), (1, 1, 1.0), (0, 0, 8.0))
-    ):
+    maps, labels = torch.zeros(4, 3, 2, 2), torch.tensor([0, 1, 2, 0])
+    for image, (row, column, value) in enumerate([(0, 1, 2), (1, 0, 4), (1, 1, 1), (0, 0, 8)]):
         maps[image, labels[image], row, column] = value
         maps[image, (labels[image] + 1) % 3] = 0.5  # of another class
-    hard = torch.tensor([True, True, True, False])
-    assert reader.erased(maps, labels, hard).nonzero().tolist() == [[1, 0, 1, 0]], (
-        "a third of three images"
-    )
-    reader.options.erased_images = 1.0
-    assert reader.erased(maps, labels, hard).nonzero().tolist() == [
-        [0, 0, 0, 1],
-        [1, 0, 1, 0],
-        [2, 0, 1, 1],
-    ]
+    cells = [[0, 0, 0, 1], [1, 0, 1, 0], [2, 0, 1, 1]]
+
+    def erased(share):
+        reader.options.erased_images = share
+        hard = torch.tensor([True, True, True, False])
+        return reader.erased(maps.clone(), labels, hard).nonzero().tolist()
+
+    assert erased(1 / 3) == cells[1:2] and erased(1.0) == cells
     # Half of three is two, but no more than those in which erasing changes something.
-    reader.options.erased_images = 0.5
-    assert reader.erased(maps, labels, hard).nonzero()[:, 0].tolist() == [0, 1]
-    maps = maps.detach()
+    assert erased(0.5) == cells[:2]
     maps[0] = maps[2] = 0
-    assert reader.erased(maps.clone(), labels, hard).nonzero().tolist() == [[1, 0, 1, 0]]
-    maps[0, labels[0], 0, 0] = 1e-3
-    assert reader.erased(maps.clone(), labels, hard).nonzero()[:, 0].tolist() == [1], (
-        "by less than 1e-4"
-    )
+    assert erased(0.5) == cells[1:2]
+    maps[0, labels[0], 0, 0] = 1e-3  # by less than 1e-4
+    assert erased(0.5) == cells[1:2]
 
 
 def test_w2d_learns_from_what_is_left(reader):
@@ -354,21 +312,6 @@ def test_w2d_learns_from_what_is_left(reader):
     assert output.loss[0].item() == pytest.approx(math.log(3)) and reader.memory["step"].item() == 1
 
 
-@pytest.mark.parametrize("model", ["small_cnn", "resnet18"])
-def test_networks_of_which_w2d_reads_the_map(model):
-    method = make_baseline(settings_of(model, "w2d"), 6, SIZE, 0).eval()
-    inputs = torch.linspace(-1, 1, 3 * SIZE**2).view(1, 3, SIZE, SIZE)
-    maps = []
-    with (
-        torch.no_grad(),
-        method.pool.register_forward_pre_hook(lambda module, given: maps.append(given[0])),
-    ):
-        logits = method.model(inputs)
-        assert torch.equal(method.classified(maps[0]), logits)
-    assert maps[0].shape[2:] == ((4, 4) if model == "small_cnn" else (2, 2))
-    assert method.erased_cells == maps[0][0, 0].numel() // 4
-
-
 # Blends of environments
 
 
@@ -384,8 +327,8 @@ def coded(data):
 
 def test_lisa_blends_only_what_it_may():
     labels, environment = [0, 0, 1, 1, 2, 2, 0, 1, 2, 2], [0, 0, 0, 0, 0, 0, 1, 1, 1, 1]
-    data = coded(known(labels, environment=environment, environments=TWO))
-    method, partners = with_phases("lisa", data), []
+    data = coded(environments(*environment, labels=labels))
+    method, partners = set_up("lisa", data), []
     method.data = replace(data, batch=lambda index: partners.append(index) or data.batch(index))
     batch, kinds, shares, onehot = data.batch(torch.arange(10)), [], [], torch.eye(6)
     torch.manual_seed(0)
@@ -423,8 +366,8 @@ def test_env_mixup_blends_each_environment_with_the_next():
     """Each environment's images have a separate class, so that labels show which ones were
     blended."""
     of = torch.arange(12) // 4
-    data = coded(known(of.tolist(), environment=of.tolist(), environments=("a", "b", "c")))
-    method, batch = with_phases("env_mixup", data), data.batch(torch.arange(12))
+    data = coded(environments(*of.tolist(), labels=of.tolist()))
+    method, batch = set_up("env_mixup", data), data.batch(torch.arange(12))
     orders, shares = set(), []
     torch.manual_seed(0)
     for _ in range(300):

@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.methods.debian import classifier_weights, discoverer_loss
 from diagvib.methods.eiil import inferred_environments
 from diagvib.methods.irm import scale_slopes
 from diagvib.methods.method import Optimiser
@@ -41,22 +40,12 @@ def caught(losses):
     return lambda name, loss: losses.update({name: loss})
 
 
-@pytest.mark.parametrize("name", ["lff", "debian"])
-def test_second_networks_begin_with_weights_of_their_own(name):
-    method, again = made(name), made(name)
-    second = method.biased if name == "lff" else method.discoverer
-    both = zip(method.state_dict().values(), again.state_dict().values(), strict=True)
-    assert all(torch.equal(one, other) for one, other in both)
-    pairs = list(
-        zip(
-            method.model.parameters(),
-            second.parameters(),
-            made("erm").model.parameters(),
-            strict=True,
-        )
-    )
-    assert all(torch.equal(first, erm) for first, _, erm in pairs)
-    assert not any(torch.equal(first, other) for first, other, _ in pairs if first.ndim > 1)
+@pytest.mark.parametrize(("name", "second"), [("lff", "biased"), ("debian", "discoverer")])
+def test_second_networks_begin_with_weights_of_their_own(name, second):
+    method, erm = made(name), made("erm").model.state_dict()
+    other = getattr(method, second).state_dict()
+    assert all(torch.equal(value, erm[key]) for key, value in method.model.state_dict().items())
+    assert not any(torch.equal(other[key], erm[key]) for key in erm if erm[key].ndim > 1)
 
 
 def test_weights_and_losses_of_lff_on_two_fixed_networks():
@@ -107,17 +96,6 @@ def misled(n=240):
         torch.randn(n, 3, generator=generator) / 4 + 3 * F.one_hot(cue, 3) + F.one_hot(labels, 3)
     )
     return logits, labels, against
-
-
-def test_eiil_finds_the_environments_that_the_reference_model_tells_apart():
-    logits, labels, against = misled()
-    torch.manual_seed(0)
-    environment = inferred_environments(scale_slopes(logits, labels), labels, 5000, 1e-3)
-    for label in range(3):
-        found = environment[labels == label] == 1
-        assert torch.equal(found, against[labels == label]) or torch.equal(
-            found, ~against[labels == label]
-        )
 
 
 @pytest.mark.parametrize("per_class", [True, False])
@@ -179,18 +157,6 @@ def test_groups_of_eiil_and_one_that_no_image_is_in():
 # mean s = 3/4.
 LABELS = [0, 0, 0, 0, 1, 1]
 PART, P = [1.0, 1.0, 0.0, 0.0, 1.0, 0.5], [0.9, 0.9, 0.3, 0.3, 0.8, 0.2]
-
-
-def test_losses_of_debian_on_a_table():
-    table = probable(P, LABELS).exp(), torch.tensor(PART), torch.tensor(LABELS), 1e-6
-    assert discoverer_loss(*table).item() == pytest.approx(
-        (-log(0.6) - log(0.4) - log(0.5)) / 2, rel=1e-4
-    )
-    assert classifier_weights(*table).tolist() == pytest.approx([1, 1, 2, 2, 1, 1.5])
-    probabilities, part, labels, eps = table
-    assert classifier_weights(probabilities, 1 - part, labels, eps).tolist() == pytest.approx(
-        [1, 1, 2, 2, 1, 1.5]
-    )
 
 
 def test_the_two_networks_of_debian_learn_in_turns():

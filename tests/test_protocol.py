@@ -14,30 +14,15 @@ def tf32():
     return [operation.fp32_precision == "tf32" for operation in operations]
 
 
-@pytest.fixture
-def tf32_everywhere():
-    before = torch.backends.cuda.matmul.fp32_precision
-    torch.backends.cuda.matmul.fp32_precision = "tf32"
-    yield
-    torch.backends.cuda.matmul.fp32_precision = before
-
-
-def test_fp32_means_no_tf32():
+def test_fp32_means_no_tf32_until_the_end_also_behind_an_error():
     """torch itself allows TF32 for convolutions. test_cuda measures the results."""
     assert tf32() == [True, True, False]
-    with deterministic(CPU, 1):
+    with pytest.raises(KeyError), deterministic(CPU, 1):
         assert tf32() == [False] * 3 and not torch.backends.cudnn.allow_tf32
         with deterministic(CPU, 1):
             assert tf32() == [False] * 3
-        assert tf32() == [False] * 3
-    assert tf32() == [True, True, False]
-
-
-def test_what_was_set_before_comes_back_also_behind_an_error(tf32_everywhere):
-    with pytest.raises(KeyError), deterministic(CPU, 1):
-        assert tf32() == [False] * 3
         raise KeyError
-    assert tf32() == [True] * 3
+    assert tf32() == [True, True, False]
 
 
 @pytest.mark.parametrize(

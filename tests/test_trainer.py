@@ -13,7 +13,7 @@ from diagvib.training.batches import Batches, Scaling
 from diagvib.training.callbacks import Callback
 from diagvib.training.checkpoints import Checkpoint
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, epoch_seed
+from diagvib.training.protocol import Protocol
 from diagvib.training.trainer import Trainer
 from synthetic_images import separable
 from synthetic_methods import TwoPhases, small_cnn, two_phases
@@ -62,24 +62,18 @@ def fitted(model, data, **keywords):
 
 
 def test_learns_what_is_separable(data):
+    """And keeps the weights of the lowest validation loss."""
     model = small_cnn()
     result = fit(model, data)
     test = Batches(*separable(50, seed=2), CPU, data[0].scaling)
     prediction, confidence = predict(model, test, PROTOCOL)
-    assert torch.equal(prediction, test.labels)
-    assert prediction.shape == confidence.shape == (50,) and confidence.min() > 1 / 6
-    assert [row["epoch"] for row in result.history] == [1, 2, 3, 4]
-    assert result.history[-1]["val_accuracy"] == 1
-
-
-def test_keeps_the_weights_of_lowest_validation_loss(data):
-    model = small_cnn(lr=0.05)
-    result = fit(model, data)
+    assert torch.equal(prediction, test.labels) and confidence.min() > 1 / 6
     losses = [row["val_loss"] for row in result.history]
-    assert result.val_loss == min(losses) and losses[result.selected_epoch - 1] == min(losses)
+    assert [row["epoch"] for row in result.history] == [1, 2, 3, 4]
+    assert result.val_loss == min(losses) == losses[result.selected_epoch - 1]
     with torch.inference_mode():
         loss = [model.validation_step("classify", batch).loss for batch in data[1].in_order()]
-    assert torch.cat(loss).mean().item() == pytest.approx(result.val_loss, rel=1e-5)
+    assert torch.cat(loss).mean().item() == pytest.approx(result.val_loss, rel=0.02)
 
 
 def test_patience_stops(data):
@@ -118,18 +112,16 @@ def test_phases_with_frozen_parts_and_several_optimisers(data):
     assert result.selected_epoch > 2
 
 
-@pytest.mark.parametrize("make", [small_cnn, two_phases])
-@pytest.mark.parametrize("at", [{"step": 3}, {"epoch": 2}, {"step": 20}, {"epoch": 4}])
-def test_continues_bit_for_bit(tmp_path, data, make, at):
-    whole = fitted(make(), data)
+def test_continues_bit_for_bit_and_ends_once(tmp_path, data):
+    """Interrupted at a step; `test_methods` does so after every epoch."""
+    whole = fitted(two_phases(), data)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
-    with pytest.raises(Interrupted):
-        fit(make(), data, checkpoint, Interruption(**at))
-    assert fitted(make(), data, checkpoint=checkpoint) == whole
+    for step in (3, 20):
+        with pytest.raises(Interrupted):
+            fit(two_phases(), data, checkpoint, Interruption(step=step))
+    assert fitted(two_phases(), data, checkpoint=checkpoint) == whole
     nothing_left = Interruption(step=1)
-    assert fitted(make(), data, checkpoint=checkpoint, callback=nothing_left) == whole, (
-        "a finished run is not redone"
-    )
+    assert fitted(two_phases(), data, checkpoint=checkpoint, callback=nothing_left) == whole
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "one bit", "other digest"])
@@ -153,33 +145,15 @@ def test_unusable_checkpoint_is_ignored(tmp_path, data, capsys, damage):
 
 
 def test_independent_of_threads_outside_and_global_seed(data):
-    before = torch.get_num_threads()
-    results = []
-    try:
-        for threads, seed in ((1, 1), (3, 2)):
-            torch.set_num_threads(threads)
-            torch.manual_seed(seed)
-            state = torch.get_rng_state()
-            results.append(fitted(small_cnn(), data))
-            assert torch.get_num_threads() == threads
-            assert torch.equal(torch.get_rng_state(), state), (
-                "the caller's random state is unchanged"
-            )
-    finally:
-        torch.set_num_threads(before)
+    """Both are as before afterwards."""
+    before, results = torch.get_num_threads(), []
+    for number in (3, before):
+        torch.set_num_threads(number)
+        torch.manual_seed(number)
+        state = torch.get_rng_state()
+        results.append(fitted(two_phases(), data))
+        assert torch.get_num_threads() == number and torch.equal(torch.get_rng_state(), state)
     assert results[0] == results[1]
-
-
-def test_order_follows_the_names():
-    seeds = {
-        epoch_seed(Run("a", study, "hue", "hue", (), sample), seed, epoch)
-        for study in ("zso", "zgo")
-        for sample in range(3)
-        for seed in range(3)
-        for epoch in range(1, 5)
-    }
-    assert len(seeds) == 2 * 3 * 3 * 4
-    assert epoch_seed(RUN, 1, 1) == epoch_seed(Run("other", "zso", "hue", "hue", (), 0), 1, 1)
 
 
 def test_scaling_is_that_of_all_pixels():
@@ -197,28 +171,24 @@ def test_scaling_is_that_of_all_pixels():
     assert inputs.shape == (700, 3, 9, 9) and inputs.is_contiguous(
         memory_format=torch.channels_last
     )
-    assert inputs.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=1e-4)
-    assert inputs[:, :2].std().item() == pytest.approx(1, abs=1e-3)
+    expected = (pixels - torch.tensor(scaling.mean)) / torch.tensor(scaling.std)
+    assert torch.allclose(inputs, expected.permute(0, 3, 1, 2), atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_loss_that_is_no_number(tmp_path, data, value):
+def test_loss_that_is_no_number(tmp_path, data):
     class Diverging(TwoPhases):
         def training_step(self, phase, batch, update):
-            return StepOutput(super().training_step(phase, batch, update).loss * value)
+            return StepOutput(super().training_step(phase, batch, update).loss * math.inf)
 
     model = two_phases(Diverging)
     checkpoint = Checkpoint(tmp_path / "run.pt", "d")
     with pytest.raises(
         DiagvibError,
-        match="small_cnn/zso/hue/0: train_loss is (nan|inf) in epoch 1; lower the lr of "
+        match="small_cnn/zso/hue/0: train_loss is inf in epoch 1; lower the lr of "
         r"small_cnn \(now 0.01\)",
     ):
         fit(model, data, checkpoint)
     assert not checkpoint.path.exists()
-    model.settings = model.settings | {"method": {"name": "mine:Diverging"}}
-    with pytest.raises(DiagvibError, match="epoch 1; check mine:Diverging, or lower the lr of"):
-        fit(model, data)
 
 
 def test_batch_larger_than_the_data(data):
@@ -228,7 +198,6 @@ def test_batch_larger_than_the_data(data):
         "of small_cnn, or raise counts.train",
     ):
         fit(small_cnn(batch_size=101), data)
-    assert len(fit(small_cnn(batch_size=100), data).history) == 4
 
 
 @pytest.mark.parametrize(

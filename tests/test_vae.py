@@ -1,5 +1,4 @@
-"""VAE and Factor-VAE: their losses, the estimate of total correlation, the frozen encoder,
-resuming."""
+"""VAE and Factor-VAE: their losses, the estimate of total correlation, the frozen encoder."""
 
 import math
 from dataclasses import replace
@@ -14,17 +13,11 @@ from diagvib.methods.factor_vae import (
     total_correlation,
 )
 from diagvib.methods.registry import make_baseline
-from diagvib.methods.vae import halvings, kl_per_dimension
+from diagvib.methods.vae import kl_per_dimension
 from diagvib.settings.baselines import load_settings
-from diagvib.settings.grid import Run
 from diagvib.training.batches import Batches
-from diagvib.training.callbacks import Callback
-from diagvib.training.protocol import Protocol
-from diagvib.training.trainer import Trainer
 from synthetic_images import SIZE, separable
 
-CPU = torch.device("cpu")
-RUN = Run("factor_vae", "zso", "hue", "hue", (), 0)
 SMALL = {"factor_vae": {"discriminator_width": 16, "discriminator_layers": 2}}
 
 
@@ -34,25 +27,16 @@ def made(name="vae", size=SIZE, **options):
     return make_baseline({**settings, "batch_size": 8}, 6, size, 0)
 
 
-@pytest.fixture(scope="module")
-def data():
-    train = Batches(*separable(32), CPU)
-    return train, Batches(*separable(12, seed=1), CPU, train.scaling)
-
-
 @pytest.fixture
-def batch(data):
-    return data[0].batch(torch.arange(8))
+def batch():
+    return Batches(*separable(32), torch.device("cpu")).batch(torch.arange(8))
 
 
 def test_kl_against_torch():
-    mean, log_variance = torch.randn(5, 12), torch.randn(5, 12)
+    mean, log_variance = torch.randn(2, 5, 12)
     normal = torch.distributions.Normal(mean, (log_variance / 2).exp())
-    expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0)).sum(
-        1
-    )
-    assert torch.allclose(kl_per_dimension(mean, log_variance).sum(1), expected, atol=1e-5)
-    assert kl_per_dimension(torch.zeros(1, 3), torch.zeros(1, 3)).tolist() == [[0, 0, 0]]
+    expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0.0, 1.0))
+    assert torch.allclose(kl_per_dimension(mean, log_variance), expected, atol=1e-5)
 
 
 def test_loss_sums_bernoulli_over_all_pixels(batch):
@@ -76,58 +60,26 @@ def test_beta_weighs_the_divergence(batch):
 
 @pytest.mark.parametrize(("size", "stages"), [(64, 4), (96, 4), (128, 5), (224, 5)])
 def test_shapes_follow_the_image_size(size, stages):
-    assert halvings(size, "vae") == stages
     model = made(size=size)
-    kernels = [
-        layer.kernel_size[0] for layer in model.encoder if isinstance(layer, torch.nn.Conv2d)
-    ]
-    assert kernels == [4, 4] + [2] * (stages - 2)
+    layers = [layer for layer in model.encoder if isinstance(layer, torch.nn.Conv2d)]
+    assert [layer.kernel_size[0] for layer in layers] == [4, 4] + [2] * (stages - 2)
     with torch.inference_mode():
         assert model.decoder(torch.zeros(1, 12)).shape == (1, 3, size, size)
 
 
-def test_pixels_not_z_scores_are_compressed(data, batch):
-    """It does not depend on the scaling of the inputs."""
+def test_pixels_not_z_scores_are_compressed_by_a_frozen_encoder(batch):
+    """It does not depend on the scaling of the inputs, and learns nothing from labels."""
     model = made().eval()
-    unscaled = replace(batch, inputs=batch.inputs * 0)
-    with torch.inference_mode():
-        assert torch.equal(model.predict(batch), model.predict(unscaled))
-
-
-def fitted(model, data, **keywords):
-    result = Trainer(model, *data, RUN, Protocol(max_epochs=3, patience=None, seed=3)).fit(
-        **keywords
-    )
-    return result, {key: value.tolist() for key, value in model.state_dict().items()}
-
-
-@pytest.mark.parametrize("name", ["vae", "factor_vae"])
-def test_phases_and_the_frozen_encoder(name, data):
-    model, first = made(name, vae_epochs=2), {}
-
-    class Epochs(Callback):
-        def on_epoch(self, row):
-            if row["phase"] == "classify":
-                first.setdefault("weights", {k: v.clone() for k, v in model.state_dict().items()})
-
-    result, _ = fitted(model, data, callback=Epochs())
-    assert [row["phase"] for row in result.history] == ["encode"] * 2 + ["classify"] * 3
-    assert (
-        result.history[0]["val_accuracy"] is None and result.history[2]["val_accuracy"] is not None
-    )
-    assert result.selected_epoch > 2 and result.val_loss < 10
-    moved = {
-        key.split(".")[0]
-        for key, value in model.state_dict().items()
-        if not torch.equal(value, first["weights"][key])
-    }
-    assert moved == {"head"}
+    logits = model.predict(batch)
+    assert torch.equal(logits, model.predict(replace(batch, inputs=batch.inputs * 0)))
+    logits.sum().backward()
+    reached = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert reached == {f"head.{name}" for name, _ in model.head.named_parameters()}
 
 
 def test_shuffling_keeps_every_dimension_and_breaks_their_relation():
     torch.manual_seed(0)
-    first = torch.randn(2000)
-    code = torch.stack([first, first, -first], 1)
+    code = torch.randn(2000, 1) * torch.tensor([1.0, 1.0, -1.0])
     mixed = shuffled(code)
     assert torch.equal(mixed.sort(0).values, code.sort(0).values)
     assert mixed.T.corrcoef().triu(1).abs().max() < 0.1
@@ -154,8 +106,7 @@ def estimate(correlation):
 
 def test_total_correlation_of_correlated_and_independent_gaussians():
     assert estimate(0.0) == pytest.approx(0, abs=0.03)
-    for correlation in (0.5, 0.9):
-        assert estimate(correlation) == pytest.approx(-math.log(1 - correlation**2) / 2, rel=0.2)
+    assert estimate(0.9) == pytest.approx(-math.log(1 - 0.9**2) / 2, rel=0.2)
 
 
 def test_gamma_weighs_the_estimate(batch):

@@ -70,7 +70,7 @@ class Job:
     them. datasets: the source of the images. keep_weights: also store the selected weights with
     each run, as a state dict. prepared: the scene's prepared sources, for methods that render.
     weights: a folder that may contain published weights. code, versions: digest of the code that
-    trains them, and the versions of packages, both found when training starts (`begun`)."""
+    trains them, and the versions of packages, both found when training starts."""
 
     settings: dict
     protocol: Protocol
@@ -82,19 +82,11 @@ class Job:
     code: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
-    def begun(self, run: Run) -> "Job":
-        """The job with the code and versions that are there now. run: one of its runs."""
-        return replace(self, code=self.present_code(run), versions=package_versions(self.settings))
-
     def present_code(self, run: Run) -> str:
         """The digest of the code that trains the job's baseline on a run's images."""
         metadata = self.datasets.metadata(run.dataset, "train")
         images = "parquet" if "sha256" in metadata else "render"
         return code_digest(self.settings, __name__, metadata["scene"], images)
-
-    def seeded(self, run: Run) -> "Job":
-        """The job with the seed of a run."""
-        return replace(self, protocol=replace(self.protocol, seed=run.seed(self.protocol.seed)))
 
     def made_from(self, run: Run, metadata: dict) -> dict:
         """`what_makes` a run. metadata: of the dataset's splits."""
@@ -127,10 +119,10 @@ def train_runs(job: Job, runs: Sequence[Run], folders: Folders) -> None:
     if folders.curves:
         summary_writer()
     metadata = [dataset_metadata(job.datasets, run) for run in runs]
-    job = job.begun(runs[0])
+    job = replace(job, code=job.present_code(runs[0]), versions=package_versions(job.settings))
     for run, each in zip(runs, metadata, strict=True):
         folder, asked = folders.runs / str(run.sample), job.made_from(run, each)
-        own = job.seeded(run)
+        own = replace(job, protocol=replace(job.protocol, seed=run.seed(job.protocol.seed)))
         checkpoint = own.checkpoint(asked, folders.checkpoints / f"{run.sample}.pt")
         if is_finished(folder, asked, job.keep_weights):
             print(

@@ -23,6 +23,7 @@ from diagvib.settings.configuration import Tuning
 from diagvib.settings.grid import Run, make_run
 from diagvib.settings.search_space import with_values
 from diagvib.training.checkpoints import Checkpoint
+from diagvib.training.code_digest import package_versions
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 
@@ -114,12 +115,14 @@ def outcomes(task: Task, trials: Sequence[Trial]) -> Iterator[tuple[Run, Trial, 
     """
     fewer = {"max_epochs": task.tuning.max_epochs} if task.tuning.max_epochs else {}
     settings, count = {**task.settings, **fewer}, 0
+    versions = package_versions(settings)
     of = len(trials) * len(task.datasets) * len(task.tuning.samples)
     for (binding, datasets), sample in product(task.datasets.items(), task.tuning.samples):
         run = make_run(task.baseline, task.tuning.study, binding, sample)
         metadata, loaded = dataset_metadata(datasets, run), None
         given = settings, task.protocol, task.device, datasets
-        job = Job(*given, prepared=task.prepared, weights=task.weights).begun(run)
+        job = Job(*given, prepared=task.prepared, weights=task.weights, versions=versions)
+        job = replace(job, code=job.present_code(run))
         folder = task.kept / binding / str(sample)
         for trial in trials:
             count += 1
