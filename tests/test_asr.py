@@ -18,7 +18,7 @@ def batch():
 
 def made(**options):
     return make_baseline(
-        settings_of("resnet18", {"name": "asr", "base_width": 8, "levels": 2, **options}),
+        settings_of("small_cnn", {"name": "asr", "base_width": 8, "levels": 2, **options}),
         6,
         SIZE,
         0,

@@ -122,7 +122,8 @@ def test_a_killed_job_continues_and_ends_with_the_same_bytes(tmp_path, monkeypat
     write_dataset(many.folder, "zgo", "hue-shape", 0, counts=(1100, 32, 40))
     path = many.path(0, "train")
     pq.write_table(pq.read_table(path), path, row_group_size=128)
-    given = {"mean": [0.5] * 3, "std": [0.5] * 3}  # so that nothing else reads the images
+    # With this mean, nothing else reads the images.
+    given = {"size": 32, "mean": [0.5] * 3, "std": [0.5] * 3}
     settings = Encoding(encoder_settings(frozen(input=given)), CPU)
     monkeypatch.setattr(encoding, "_NOTED", 256)
     encode(settings, many, 1, tmp_path / "whole")

@@ -2,8 +2,8 @@
 stage's own code.
 
 The smallest set-up that was seen to work with a margin: 576 images of 64 pixels. Over dataset
-samples 0 to 2 it gave hue 98.9 to 99.8 % after three epochs, position 100 % after one, and 0.0 %
-where the shortcut misleads after two.
+samples 0 to 2 it gave hue 98.9 to 99.8 % after three epochs, and 0.0 % where the shortcut misleads
+after two.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ SMALL = [
     "samples=1",
     "counts={train: 576, val: 90, id: 270, ood: 270}",
     "studies=[zso, zgo]",
-    "bindings=[shape-position, position-hue, hue-shape]",
+    "bindings=[shape-position, hue-shape]",
     "baselines=[resnet18]",
 ]
 
@@ -47,9 +47,8 @@ def accuracies(root: Path, study: str, binding: str, epochs: int) -> dict[str, f
     return {name: group["accuracy"] for name, group in metrics["groups"].items()}
 
 
-@pytest.mark.parametrize(("factor", "epochs"), [("hue", 3), ("position", 2)])
-def test_without_a_shortcut_it_learns_the_factor(root, factor, epochs):
-    assert accuracies(root, "zso", factor, epochs)["id"] > 0.95
+def test_without_a_shortcut_it_learns_the_factor(root):
+    assert accuracies(root, "zso", "hue", 3)["id"] > 0.95
 
 
 def test_it_follows_the_shortcut_and_fails_where_that_misleads(root):

@@ -88,14 +88,14 @@ def test_shuffling_keeps_every_dimension_and_breaks_their_relation():
 def estimate(correlation):
     """The estimate for two Gaussians, after a discriminator has been trained on them."""
     torch.manual_seed(1)
-    discriminator = Discriminator(latent=2, width=32, layers=2)
-    adam = torch.optim.Adam(discriminator.parameters(), lr=3e-3)
+    discriminator = Discriminator(latent=2, width=16, layers=2)
+    adam = torch.optim.Adam(discriminator.parameters(), lr=5e-3)
 
     def draw(n):
         a, b = torch.randn(2, n)
         return torch.stack([a, correlation * a + math.sqrt(1 - correlation**2) * b], 1)
 
-    for _ in range(500):
+    for _ in range(300):
         code = draw(512)
         adam.zero_grad()
         discriminator_loss(discriminator(code), discriminator(shuffled(code))).backward()

@@ -1,13 +1,11 @@
 """`env_mixup`: mixup of images of different environments (Zhang et al., 2018, in DomainBed's
 form)."""
 
-from dataclasses import replace
-
 import torch
 
 from diagvib.methods.environments import ByEnvironment
 from diagvib.methods.method import Batch
-from diagvib.methods.mixup import mixed_labels, random_share
+from diagvib.methods.mixup import blended, random_share
 
 
 class EnvMixup(ByEnvironment):
@@ -28,8 +26,4 @@ class EnvMixup(ByEnvironment):
         following = order.roll(-1)[order.argsort()]
         other = (following[:, None] * images + torch.arange(images, device=device)).flatten()
         share = random_share(self.options.alpha, device, environments).repeat_interleave(images)
-        return replace(
-            batch,
-            inputs=batch.inputs.lerp(batch.inputs[other], (1 - share)[:, None, None, None]),
-            labels=mixed_labels(batch.labels, batch.labels[other], share, self.n_classes),
-        )
+        return blended(batch, batch.inputs[other], batch.labels[other], share, self.n_classes)

@@ -1,15 +1,13 @@
 """`lisa`: blends images that share either the label or the environment, but not both (Yao et al.,
 2022)."""
 
-from dataclasses import replace
-
 import torch
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.methods.environments import ByEnvironment
 from diagvib.methods.groups import Partners
 from diagvib.methods.method import Batch, TrainingData
-from diagvib.methods.mixup import mixed_labels, random_share
+from diagvib.methods.mixup import blended, random_share
 
 
 class Lisa(ByEnvironment):
@@ -49,8 +47,4 @@ class Lisa(ByEnvironment):
             )
         )
         share = random_share(self.options.alpha, device, len(labels))
-        return replace(
-            batch,
-            inputs=batch.inputs.lerp(other.inputs, (1 - share)[:, None, None, None]),
-            labels=mixed_labels(labels, other.labels, share, self.n_classes),
-        )
+        return blended(batch, other.inputs, other.labels, share, self.n_classes)

@@ -21,11 +21,18 @@ class Mixup(Method):
 
     def augment(self, batch: Batch) -> Batch:
         share = random_share(self.options.alpha, batch.inputs.device)
-        return replace(
-            batch,
-            inputs=batch.inputs.lerp(batch.inputs.roll(1, 0), 1 - share),
-            labels=mixed_labels(batch.labels, batch.labels.roll(1), share, self.n_classes),
-        )
+        others = batch.inputs.roll(1, 0), batch.labels.roll(1)
+        return blended(batch, *others, share, self.n_classes)
+
+
+def blended(batch: Batch, inputs: Tensor, labels: Tensor, share: Tensor, n_classes: int) -> Batch:
+    """The batch with images s x_i + (1 - s) x_j, and labels likewise; x_j: `inputs`, with their
+    `labels`. share: s, float[] or float[B]."""
+    return replace(
+        batch,
+        inputs=batch.inputs.lerp(inputs, (1 - share).view(-1, 1, 1, 1)),
+        labels=mixed_labels(batch.labels, labels, share, n_classes),
+    )
 
 
 def random_share(alpha: float, device: torch.device, *shape: int) -> Tensor:

@@ -143,29 +143,19 @@ def _read(module: str, class_name: str, where: str) -> Declaration:
         ) from None
     as_lists = {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
     validated(Declaration, as_lists, f"{where}: {path}: {class_name}")
-    base = next((_read(*known, where) for known in _bases(found, tree, module)), Declaration())
+    # Classes of this module, and those imported by `from module import name`.
+    known = {node.name: (module, node.name) for node in tree.body if isinstance(node, ast.ClassDef)}
+    known |= {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and not node.level
+        for alias in node.names
+    }
+    bases = [base.id for base in found.bases if isinstance(base, ast.Name) and base.id in known]
+    base = _read(*known[bases[0]], where) if bases else Declaration()
     # Unlike what is validated, this keeps the schemas as they were written.
     options = {**base.options, **values.get("options", {})}
     return base.model_copy(update={**as_lists, "options": options})
-
-
-def _bases(found: ast.ClassDef, tree: ast.Module, module: str) -> list[tuple[str, str]]:
-    """(module, class) of each base of a class, defined above it or imported by `from module import
-    name`."""
-    names = [base.id for base in found.bases if isinstance(base, ast.Name)]
-    beside = {
-        node.name: (module, node.name)
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.lineno < found.lineno
-    }
-    imported = {
-        alias.asname or alias.name: (node.module, alias.name)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level
-        for alias in node.names
-    }
-    known = {**imported, **beside}
-    return [known[name] for name in names if name in known and known[name][0] != "torch"]
 
 
 def make_baseline(settings: dict, n_classes: int, image_size: int, seed: int) -> "Method":
