@@ -50,5 +50,5 @@ rule tables:
     input: RUNS, TABLES, METRICS
 
 onstart: before_the_first_job(workflow, CONFIG.root)
-onsuccess: after_success(workflow, CONFIG, rules.all.input)
+onsuccess: after_success(workflow, CONFIG)
 onerror: after_failure(workflow)

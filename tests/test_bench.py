@@ -78,7 +78,10 @@ def test_phases_and_random_weights_are_named(one_process, tmp_path):
         ("train resnet50_in", True),
         ("predict resnet50_in", True),
     ]
-    assert measured_rates("cpu", tmp_path).phases("vae") == ["classify", "encode"]
+    assert measured_rates("cpu", tmp_path).phases("vae") == [
+        "train vae classify",
+        "train vae encode",
+    ]
 
 
 def test_a_full_run_is_trained_from_image_files(one_process, tmp_path, monkeypatch):

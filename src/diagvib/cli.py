@@ -255,7 +255,7 @@ def record(config: Config = None, root: Root = None) -> None:
     from diagvib.operations.ledger import record
 
     chosen, resolved = _ledger(config, root)
-    print(record(chosen, config=resolved, file=config))
+    print(record(chosen, resolved))
 
 
 @app.command()
@@ -265,7 +265,7 @@ def verify(config: Config = None, root: Root = None) -> None:
     from diagvib.operations.ledger import print_verified, verify
 
     chosen, _ = _ledger(config, root)
-    if not print_verified(verify(chosen), chosen):
+    if not print_verified(verify(chosen)):
         raise typer.Exit(1)
 
 

@@ -32,8 +32,8 @@ def runs_asked_for(layout: Layout, config: Configuration) -> list[dict]:
     job = cache(lambda baseline, study: stage_settings(config, "train", study, baseline))
     asked = [
         one
-        for baseline, study, binding in train_jobs(config)
-        for one in asked_for(layout, job(baseline, study), baseline, study, binding).values()
+        for names in train_jobs(config)
+        for one in asked_for(layout, job(*names[:2]), *names).values()
     ]
     runs = zip(expected_runs(config), asked, strict=True)
     return [{**run, "asked": one} for run, one in runs]
@@ -45,23 +45,21 @@ def _code(settings: str, scene: str, images: str) -> str:
 
 
 def _image_digests(layout: Layout, job: Train, run: Run) -> dict[str, str] | None:
+    """By split; None if there is nothing to compare with."""
+    names, dataset = (run.study, run.binding), run.dataset
     try:
         if job.network:
-            noted = read_json(layout.features(job.network, run.study, run.binding) / FEATURES_FILE)
-            return {split: noted[f"{run.dataset}/{split}"]["sha256"] for split in SPLITS}
+            noted = read_json(layout.features(job.network, *names) / FEATURES_FILE)
+            return {split: noted[f"{dataset}/{split}"]["sha256"] for split in SPLITS}
         if job.images == "parquet":
-            noted = read_json(layout.digests(run.study, run.binding))
-            return {split: noted[f"{run.dataset}/{split}.parquet"] for split in SPLITS}
-        noted = read_metadata(layout.recipes(run.study, run.binding))
-        made = {
-            "sources_digest": noted["sources_digest"],
-            "image_shape": [job.image_size, job.image_size, 3],
-        }
-        return {
-            split: digest_of_images(
-                {**made, "recipe_digest": noted["digests"][f"{run.dataset}/{split}"]}
-            )
-            for split in SPLITS
-        }
+            noted = read_json(layout.digests(*names))
+            return {split: noted[f"{dataset}/{split}.parquet"] for split in SPLITS}
+        noted = read_metadata(layout.recipes(*names))
+        made = {**noted, "image_shape": [job.image_size, job.image_size, 3]}
+        recipes = {split: noted["digests"][f"{dataset}/{split}"] for split in SPLITS}
     except (DiagvibError, KeyError):
         return None
+    return {
+        split: digest_of_images({**made, "recipe_digest": digest})
+        for split, digest in recipes.items()
+    }

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import jinja2
-import yaml
 
 from diagvib import __version__
 from diagvib.foundation.errors import DiagvibError
@@ -49,32 +48,6 @@ def write_card(
     out: Path, config: Configuration, scene: Scene, exported: Sequence[Exported]
 ) -> None:
     """Write `out`/README.md. exported: every dataset that it describes."""
-    # The official sources of a scene with a state are photos in a folder of the user's.
-    photos = config.sources == "official" and scene.replicates == "seeds"
-    licences = scene.licences(config.sources)
-    ids = sorted({licence.lower() for licence, _ in licences})
-    front = {
-        "pretty_name": f"diagvib: {', '.join(config.studies)}",
-        "license": ids[0] if len(ids) == 1 else "other",
-        "task_categories": ["image-classification"],
-        "tags": [
-            "shortcut-learning",
-            "spurious-correlation",
-            "distribution-shift",
-            *([] if photos else ["synthetic"]),
-        ],
-        "configs": [
-            {
-                "config_name": one.name,
-                "data_files": [
-                    {"split": _SPLITS[split], "path": f"{one.folder}/{split}.parquet"}
-                    for split in one.images
-                ],
-            }
-            for one in exported
-        ],
-    }
-    studies = {name: study_of(config, name) for name in config.studies}
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -82,19 +55,14 @@ def write_card(
         keep_trailing_newline=True,
     )
     text = environment.from_string(_TEMPLATE.read_text(encoding="utf-8")).render(
-        front=yaml.safe_dump(front, sort_keys=False, width=118),
         exported=exported,
-        studies=studies,
+        studies={name: study_of(config, name) for name in config.studies},
         scene=scene,
-        licences=licences,
-        photos=photos,
-        replicates=scene.replicates,
+        licences=scene.licences(config.sources),
+        # The official sources of a scene with a state are photos in a folder of the user's.
+        photos=config.sources == "official" and scene.replicates == "seeds",
         config=config,
         version=__version__,
         images=sum(sum(one.images.values()) for one in exported),
     )
     write_text(out / "README.md", text)
-
-
-# The Hub's names for splits.
-_SPLITS = {"train": "train", "val": "validation", "test": "test"}

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
-from diagvib.operations.provenance import PROVENANCE
-from diagvib.operations.records import RECORDS
 
 # With a hundred thousand files, garbage collection takes a fifth of DVC's time and frees nothing.
 _DVC = "import gc, sys; gc.disable(); from dvc.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -27,7 +25,7 @@ def stages_of(root: str) -> Path:
 
 
 def why_no_ledger(root: str = ".") -> str | None:
-    """Why DVC keeps no ledger of a root. DiagvibError for a damaged one."""
+    """Why DVC keeps no ledger of a root; None if it can. DiagvibError for a damaged one."""
     here = Path.cwd()
     if not (stages_of(".").exists() and Path(".dvc/config").exists()):
         return (
@@ -44,19 +42,12 @@ def why_no_ledger(root: str = ".") -> str | None:
             return f"{path} is a link, which DVC and git do not follow"
     if lock_of(root).exists():
         recorded_extent(root)
-    asked = ["git", "check-ignore", "--quiet", str(stages_of(root))]
+    asked = ["git", "check-ignore", "--quiet", stages_of(root)]
     ignored = subprocess.run(asked, check=False, capture_output=True).returncode == 0
     return f"git ignores {stages_of(root)}" if ignored else None
 
 
-def commit(root: str) -> None:
-    """Have DVC hash and keep a root's artifacts and write its dvc.lock, whatever is there.
-    DiagvibError if it fails."""
-    # Not --quiet, which silences errors, too.
-    dvc("commit", "--force", "--no-relink", str(stages_of(root)))
-
-
-def dvc(*arguments: str, **environment: str) -> str:
+def dvc(*arguments: str | Path, **environment: str) -> str:
     """Standard output of DVC, run here. DiagvibError with its reason if it fails."""
     done = subprocess.run(
         [sys.executable, "-c", _DVC, *arguments],
@@ -66,66 +57,43 @@ def dvc(*arguments: str, **environment: str) -> str:
         env={**os.environ, **environment},
     )
     if done.returncode:
-        raise DiagvibError(f"`dvc {' '.join(arguments)}` failed: {last_line(done.stderr)}")
+        said = f"`dvc {' '.join(map(str, arguments))}` failed: {last_line(done.stderr)}"
+        raise DiagvibError(said)
     return done.stdout
 
 
 def last_line(text: str) -> str:
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and "dvc.org/support" not in line
-    ]
+    """The last error of a program's output, or else its last line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "ERROR" in line]
     return (errors or lines or ["no message"])[-1]
 
 
-def differing(root: str, records: bool = False, **environment: str) -> dict[str, list[str]]:
-    """Recorded artifacts of a root whose content differs from its dvc.lock, and those that are
-    gone.
-
-    records: also Snakemake's records of them.
-    """
-    outs = [str(path) for path in _outs(root)]
-    found = json.loads(dvc("data", "status", "--granular", "--json", *outs, **environment)).get(
-        "uncommitted", {}
-    )
+def changed_files(root: str, **environment: str) -> dict[str, list[str]]:
+    """The recorded files of a root that are `modified` since, and those that are `deleted`."""
+    status = ("data", "status", "--granular", "--json", *outs_of(root))
+    found = json.loads(dvc(*status, **environment)).get("uncommitted", {})
     return {
-        kind: sorted(
-            path
-            for path in found.get(kind, [])
-            if not path.endswith("/") and (records or not _of_records(path))
-        )
+        kind: sorted(path for path in found.get(kind, []) if not path.endswith("/"))
         for kind in ("modified", "deleted")
     }
 
 
-def any_out_differs(root: str) -> bool:
-    """Whether any recorded folder or file of a root differs from its dvc.lock; Snakemake's records
-    do not count."""
-    stages = json.loads(dvc("status", "--json", str(stages_of(root))))
-    return any(not _of_records(path) for path in changed_outs(stages))
-
-
-def changed_outs(stages: dict) -> dict[str, str]:
-    """Path -> modified or deleted, from `dvc status --json`."""
+def changed_outs(target: str | Path, **environment: str) -> dict[str, str]:
+    """The folders and files of a dvc.yaml, or the one of this name, that are no longer as recorded:
+    path -> modified or deleted."""
+    stages = json.loads(dvc("status", "--json", target, **environment))
     changes = [change for stage in stages.values() for change in stage if isinstance(change, dict)]
     return {
         path: kind for change in changes for path, kind in change.get("changed outs", {}).items()
     }
 
 
-def _of_records(path: str) -> bool:
-    return path.startswith(str(RECORDS)) or Path(path).name == PROVENANCE
-
-
-def recorded_folders(root: str) -> list[Path]:
-    """The folders that a root's dvc.yaml declares as outs."""
-    return [path for path in _outs(root) if not path.suffix]
-
-
-def _outs(root: str) -> list[Path]:
+def outs_of(root: str) -> list[Path]:
+    """The folders and files that a root's dvc.yaml declares as outs."""
     stages = read_yaml(stages_of(root))["stages"].values()
     outs = [out for stage in stages for out in stage.get("outs", [])]
-    return [Path(next(iter(out)) if isinstance(out, dict) else out) for out in outs]
+    return [Path(out if isinstance(out, str) else next(iter(out))) for out in outs]
 
 
 def recorded_extent(root: str) -> tuple[int, int]:

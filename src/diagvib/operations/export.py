@@ -8,7 +8,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -39,7 +39,6 @@ _GROUP = 500
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 # Columns of an image file left out, since the names of dataset and split say the same.
 _LEFT_OUT = ("image", "sample", "split")
-Factors = Mapping[str, Sequence[str]]
 
 
 def export(config: Configuration, out: Path) -> list[Exported]:
@@ -88,20 +87,29 @@ def _export_split(
     path, name = files.path(sample, split), files.name(sample, split)
     digests = files.folder / DIGESTS_FILE
     with open_parquet(path) as file:
-        metadata, count = file_metadata(file, path), file.metadata.num_rows
+        metadata = file_metadata(file, path)
         _check_made_for(config, metadata, path)
         made_from = read_json(digests)[name] if digests.exists() else json.dumps(metadata)
         if not is_noted(target, "made_from", made_from):
             files.check(sample, split)
-            factors = load_scene(metadata["scene"]).factors
+            factors, shape = load_scene(metadata["scene"]).factors, metadata["image_shape"]
             schema = with_metadata(_schema(file.schema_arrow, factors), {"made_from": made_from})
             with (
                 whole_file(target) as temporary,
                 pq.ParquetWriter(temporary, schema, write_page_checksum=True) as writer,
+                ThreadPoolExecutor(os.cpu_count()) as pool,
             ):
-                for table in _encoded(file, metadata["image_shape"], factors, path):
-                    writer.write_table(table.cast(schema))
-    return count
+                for batch in file.iter_batches(batch_size=_GROUP):
+                    recipes = pa.Table.from_batches([batch])
+                    pngs = pool.map(_png, image_pixels(batch["image"], shape, path))
+                    columns = {"image": [{"bytes": png, "path": None} for png in pngs]}
+                    for column in schema.names[1:]:
+                        if column in factors:
+                            columns[column] = class_indices(recipes, column, factors[column])
+                        else:
+                            columns[column] = recipes[column]
+                    writer.write_table(pa.table(columns, schema))
+        return file.metadata.num_rows
 
 
 def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
@@ -119,7 +127,7 @@ def _check_made_for(config: Configuration, metadata: dict, path: Path) -> None:
         )
 
 
-def _schema(recipes: pa.Schema, factors: Factors) -> pa.Schema:
+def _schema(recipes: pa.Schema, factors: Mapping[str, Sequence[str]]) -> pa.Schema:
     """Columns of a file, with the Hub's features in the metadata: what each number and byte
     means."""
     fields, features = [pa.field("image", _IMAGE)], {"image": {"_type": "Image"}}
@@ -131,27 +139,6 @@ def _schema(recipes: pa.Schema, factors: Factors) -> pa.Schema:
             fields.append(field)
             features[field.name] = {"_type": "Value", "dtype": str(field.type)}
     return pa.schema(fields, metadata={"huggingface": json.dumps({"info": {"features": features}})})
-
-
-def _encoded(
-    file: pq.ParquetFile, shape: list[int], factors: Factors, path: Path
-) -> Iterator[pa.Table]:
-    """The rows of an image file, _GROUP at a time: each image as a PNG, each class as its index."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for batch in file.iter_batches(batch_size=_GROUP):
-            table = pa.Table.from_batches([batch])
-            pixels = image_pixels(batch["image"], shape, path)
-            columns = {
-                "image": pa.array(
-                    [{"bytes": image, "path": None} for image in pool.map(_png, pixels)], _IMAGE
-                )
-            }
-            for name in table.column_names:
-                if name in factors:
-                    columns[name] = pa.array(class_indices(table, name, factors[name]))
-                elif name not in _LEFT_OUT:
-                    columns[name] = table[name]
-            yield pa.table(columns)
 
 
 def _png(pixels) -> bytes:

@@ -14,32 +14,18 @@ def what_failed(jobs: Iterable) -> str:
     jobs: Snakemake's, including groups. Jobs with the same reason share a line.
     """
     parts = [(part, job.is_group()) for job in jobs for part in (job if job.is_group() else [job])]
-    # Of a group, not all jobs have failed, or even run.
-    logs = {log: grouped for part, grouped in parts for log in map(Path, part.log) if log.exists()}
-    times = {log: log.stat().st_mtime for log in logs}
-    reasons: dict[str, list[Path]] = {}
+    logs = {Path(log): grouped for part, grouped in parts for log in part.log}
+    times = {log: log.stat().st_mtime for log in logs if log.exists()}
+    found: dict[str, str] = {}
     for log in sorted(times, key=times.get):
-        if times[log] >= _STARTED and (reason := _reason(log, logs[log])):
-            reasons.setdefault(reason, []).append(log)
-    if not reasons:
-        return "error: a job failed without a message; see Snakemake's output above"
-    lines = [
-        f"{reason} (log: {found[-1]}{f' and {len(found) - 1:,} more' * (len(found) > 1)})"
-        for reason, found in list(reasons.items())[-_SHOWN:]
-    ]
-    more = len(reasons) - len(lines)
-    return "\n".join(
-        [f"error: {more} more reasons, in the logs of the failed jobs"] * bool(more) + lines
-    )
-
-
-def _reason(log: Path, grouped: bool) -> str | None:
-    """The last `error:` line of a log. Without one: how the log ends, or None if the job need not
-    have failed."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("error: ")]
-    if errors or grouped:
-        return errors[-1] if errors else None
-    if not lines:
-        return "error: a job was ended from outside, for example because memory or time ran out"
-    return f"error: a job ended without a message; its log ends with: {lines[-1]}"
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("error: ")]
+        # Of a group, not all jobs have failed, or even run.
+        if times[log] >= _STARTED and (errors or not logs[log]):
+            ended = (
+                "error: a job was ended, perhaps because memory or time ran out; the log ends with:"
+            )
+            reason = errors[-1] if errors else " ".join([ended, *lines[-1:]])
+            found[reason] = f"{reason} (log: {log})"
+    unknown = "error: a job failed without a message; see Snakemake's output above"
+    return "\n".join([*found.values()][-_SHOWN:]) or unknown

@@ -1,9 +1,12 @@
 """What a configuration will make, what it will cost, and which measurements the estimates are based
 on."""
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 
 from diagvib.foundation.devices import likely_gpu
@@ -12,7 +15,7 @@ from diagvib.operations.rates import Rates, file_device, measured_rates, read_ra
 from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen, network_name
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
-from diagvib.settings.grid import dataset_count, datasets, runs, study_of, train_jobs
+from diagvib.settings.grid import dataset_count, datasets, study_of, train_jobs
 from diagvib.studies.scarcity import split_counts
 from diagvib.studies.study import SPLITS
 
@@ -48,45 +51,38 @@ def estimate(
     if gpus > 1 and device != "cuda":
         raise DiagvibError(f"--gpus {gpus}: the plan is for a CPU; add --device cuda")
     rates = read_rates(device, rate_files) if rate_files else measured_rates(device)
-    pairs, all_runs = datasets(config), runs(config)
-    rendered = len(pairs) if config.images == "parquet" else 0
-    frozen = {entry.name: network_name(entry.settings) for entry in config.baselines}
-    encoded = len({(frozen[name], *of) for name, *of in train_jobs(config) if frozen[name]})
+    pairs, jobs = datasets(config), train_jobs(config)
+    networks = {entry.name: network_name(entry.settings) for entry in config.baselines}
+    encoded = len({(networks[name], *of) for name, *of in jobs if networks[name]})
+    runs = Counter(name for name, *_ in jobs for _ in range(config.samples))
+    weights = _weights(config) if config.keep_weights else {}
+    disk = _disk(config)
+    if weights:
+        disk["weights"] = sum((weights[name] or 0) * count for name, count in runs.items())
     stages = _job_seconds(config, device, rates)
+    known = {stage: seconds for stage, seconds in stages.items() if seconds is not None}
+    counts = {"draw": len(pairs), "render": len(pairs) if config.images == "parquet" else 0}
     return {
         "device": device,
         "gpus": gpus if device == "cuda" else 0,
-        "jobs": {
-            "draw": len(pairs),
-            "render": rendered,
-            **({"encode": encoded} if encoded else {}),
-            "train": len(train_jobs(config)),
-        },
+        "jobs": counts | ({"encode": encoded} if encoded else {}) | {"train": len(jobs)},
         "datasets": dataset_count(config) * len(pairs),
         "images": sum(_images(config, study) for study, _ in pairs),
-        "runs": len(all_runs),
-        "runs_per_baseline": {
-            b.name: sum(r.baseline == b.name for r in all_runs) for b in config.baselines
-        },
-        "disk": _disk(config, all_runs),
-        "weights_not_known": [
-            b.name for b in config.baselines if config.keep_weights and _is_own(b)
-        ],
-        "seconds": {
-            stage: None if seconds is None else sum(seconds) for stage, seconds in stages.items()
-        },
-        "not_measured": [stage for stage, seconds in stages.items() if seconds is None],
-        "wall_seconds": wall_seconds([seconds or [] for seconds in stages.values()], gpus),
-        "rates_from": list(rates.files),
-        "measured_on": list(rates.machines),
+        "runs": runs.total(),
+        "runs_per_baseline": dict(runs),
+        "disk": disk,
+        "weights_not_known": [name for name, size in weights.items() if size is None],
+        "seconds": {stage: sum(known[stage]) if stage in known else None for stage in stages},
+        "not_measured": [stage for stage in stages if stage not in known],
+        "wall_seconds": wall_seconds([known.get(stage, []) for stage in stages], gpus),
+        "rates_from": rates.files,
+        "measured_on": list(dict.fromkeys(rates.machines)),
     }
 
 
 def _split_sizes(config: Configuration, study: str) -> dict[str, int]:
-    return {
-        split: sum(split_counts(study_of(config, study), config.counts, split).values())
-        for split in SPLITS
-    }
+    defined = study_of(config, study)
+    return {split: sum(split_counts(defined, config.counts, split).values()) for split in SPLITS}
 
 
 def _images(config: Configuration, study: str) -> int:
@@ -94,10 +90,11 @@ def _images(config: Configuration, study: str) -> int:
     return dataset_count(config) * sum(_split_sizes(config, study).values())
 
 
-def _disk(config: Configuration, all_runs: list) -> dict[str, int]:
-    """Bytes by content. DVC keeps a second copy of everything, unless the file system can share
-    blocks."""
-    predictions = sum(_split_sizes(config, run.study)["test"] for run in all_runs)
+def _disk(config: Configuration) -> dict[str, int]:
+    """Bytes by content, without weights. DVC keeps a second copy of everything, unless the file
+    system can share blocks."""
+    runs = [study for _, study, _ in train_jobs(config) for _ in range(config.samples)]
+    predictions = sum(_split_sizes(config, study)["test"] for study in runs)
     size, images, pixels, sources = config.image_size, 0, 0.0, SOURCE_BYTES
     for study, _ in datasets(config):
         # Scenes of photos say what theirs need, which is more.
@@ -106,49 +103,43 @@ def _disk(config: Configuration, all_runs: list) -> dict[str, int]:
         pixels += count * (IMAGE_BYTES * size / 128 if of_one is None else of_one * size**2)
         sources += count * scene.source_bytes_per_image
         images += count
-    disk = {
+    return {
         "recipes": images * RECIPE_BYTES,
         "images": int(pixels) if config.images == "parquet" else 0,
-        "results": predictions * PREDICTION_BYTES + len(all_runs) * OTHER_RUN_BYTES,
+        "results": predictions * PREDICTION_BYTES + len(runs) * OTHER_RUN_BYTES,
         "sources": sources,
     }
-    if config.keep_weights:
-        weights = {
-            b.name: 0 if _is_own(b) else _weights_bytes(b.settings, size) for b in config.baselines
-        }
-        disk["weights"] = sum(weights[run.baseline] for run in all_runs)
-    return disk
 
 
-def _is_own(baseline: ResolvedBaseline) -> bool:
-    """Whether its model or method is the user's own, which a plan does not import, or its
-    network frozen, so that its head's size depends on features that are not there yet."""
-    settings = baseline.settings
-    return (
-        is_frozen(settings)
-        or ":" in settings["method"]["name"]
-        or ":" in (settings["model"] or {}).get("name", "")
-    )
-
-
-def _weights_bytes(settings: dict, image_size: int) -> int:
-    """Bytes of a baseline's weights for ten classes. Nothing is downloaded."""
+def _weights(config: Configuration) -> dict[str, int | None]:
+    """Bytes of each baseline's weights for ten classes. None if its model or method is the user's
+    own, which a plan does not import, or its network frozen, so that its head's size depends on
+    features that are not there yet. Nothing is downloaded."""
     import torch  # takes seconds, which plans without kept weights are spared
 
     from diagvib.methods.registry import make_baseline
 
-    if settings["model"]:
-        settings = {**settings, "model": {**settings["model"], "weights": None}}
-    with torch.device("meta"):
-        model = make_baseline(settings, n_classes=10, image_size=image_size, seed=0)
-    return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())
+    found: dict[str, int | None] = {}
+    for baseline in config.baselines:
+        settings, model = baseline.settings, baseline.settings["model"] or {}
+        names = settings["method"]["name"] + model.get("name", "")
+        if is_frozen(settings) or ":" in names:
+            found[baseline.name] = None
+            continue
+        if model:
+            settings = {**settings, "model": {**model, "weights": None}}
+        with torch.device("meta"):
+            made = make_baseline(settings, n_classes=10, image_size=config.image_size, seed=0)
+        tensors = made.state_dict().values()
+        found[baseline.name] = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    return found
 
 
 def _job_seconds(config: Configuration, device: str, rates: Rates) -> dict[str, list[float] | None]:
     """Stage -> seconds of each of its jobs: render, and training by baseline. None where a rate is
     missing."""
     if config.image_size != _MEASURED_SIZE:
-        rates = Rates()
+        rates = Rates([], [], [])
     rendering, rate = [], rates.best("render to Parquet")
     if config.images == "parquet":
         rendering = rate and [
@@ -169,31 +160,30 @@ def _training_seconds(
     name, settings = baseline.name, baseline.settings
     precision = config.training.precision if device == "cuda" else "fp32"  # as in training
     like = {"batch_size": settings["batch_size"], "precision": precision}
-    phases = [
-        (rates.best(f"train {name} {phase}".strip(), **like), _epochs(config, settings, phase))
-        for phase in rates.phases(name) or [""]
-    ]
+    phases = {phase: rates.best(phase, **like) for phase in rates.phases(name)}
     predict = rates.best(f"predict {name}", **like)
-    if not predict or not all(row for row, _ in phases):
+    if not predict or not all(phases.values()):
         return None
-    test = predict.images_per_second
-    start = phases[0][0].startup_seconds / phases[0][0].processes
+    test, first = predict.images_per_second, next(iter(phases.values()))
+    epochs = dict.fromkeys(phases, settings.get("max_epochs", config.training.max_epochs))
+    epochs |= {
+        phase: settings["method"].get("vae_epochs") or epochs[phase]
+        for phase in epochs
+        if phase.endswith(" encode")
+    }
 
     def job(study: str) -> float:
         size = _split_sizes(config, study)
-        if is_frozen(settings):  # one pass for the features; the head takes little
-            return start + config.samples * sum(size.values()) / test
-        epochs = sum(
-            n * (size["train"] / row.images_per_second + size["val"] / test) for row, n in phases
+        trained = sum(
+            epochs[phase] * (size["train"] / row.images_per_second + size["val"] / test)
+            for phase, row in phases.items()
         )
-        return start + config.samples * (epochs + size["test"] / test)
+        one = trained + size["test"] / test
+        if is_frozen(settings):  # one pass for the features; the head takes little
+            one = sum(size.values()) / test
+        return first.startup_seconds / first.processes + config.samples * one
 
     return [job(study) for other, study, _ in train_jobs(config) if other == name]
-
-
-def _epochs(config: Configuration, settings: dict, phase: str) -> int:
-    epochs = settings.get("max_epochs", config.training.max_epochs)
-    return settings["method"].get("vae_epochs") or epochs if phase == "encode" else epochs
 
 
 def wall_seconds(stages: list[list[float]], workers: int) -> float:
@@ -207,79 +197,58 @@ def wall_seconds(stages: list[list[float]], workers: int) -> float:
 
 def print_plan(plan: dict, config: Configuration) -> None:
     """The plan as a table for people."""
-    table = Table(
-        title=f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}",
-        show_header=False,
-        title_justify="left",
-    )
-    for row in [*_quantities(plan, config).items(), *_times(plan, config).items()]:
+    title = f"Plan: root {config.root}, sources {config.sources}, device {plan['device']}"
+    table = Table(title=title, show_header=False, title_justify="left")
+    size, total = config.image_size, sum(plan["disk"].values())
+    pairs, samples = _counted(plan["jobs"]["draw"], "pair"), dataset_count(config)
+    rows = {
+        "datasets": f"{plan['datasets']:,} ({pairs} of study and binding x {_counted(samples, 'dataset sample')})",
+        "images": f"{plan['images']:,} of {size} x {size} pixels",
+        "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
+        "jobs": _listed(plan["jobs"]),
+        "disk": f"{decimal(total)} ({_listed(plan['disk'], decimal)})",
+        "disk with DVC": f"{decimal(2 * total)}; no more than above if copies share blocks (XFS, Btrfs)",
+    }
+    if own := ", ".join(plan["weights_not_known"]):
+        rows["not known"] = f"weights of {own}, which a plan does not import; not in these sums"
+    for row in (rows | _times(plan, config)).items():
         table.add_row(*row)
     Console().print(table)
 
 
-def _quantities(plan: dict, config: Configuration) -> dict[str, str]:
-    size, total = config.image_size, sum(plan["disk"].values())
-    parts = ", ".join(f"{content} {_size(value)}" for content, value in plan["disk"].items())
-    pairs = _counted(plan["jobs"]["draw"], "pair")
-    samples = _counted(dataset_count(config), "dataset sample")
-    shown = {
-        "datasets": f"{plan['datasets']:,} ({pairs} of study and binding x {samples})",
-        "images": f"{plan['images']:,} of {size} x {size} pixels",
-        "runs": f"{plan['runs']:,} ({_listed(plan['runs_per_baseline'])})",
-        "jobs": _listed(plan["jobs"]),
-        "disk": f"{_size(total)} ({parts})",
-        "disk with DVC": f"{_size(2 * total)}; no more than above if copies share blocks (XFS, Btrfs)",
-    }
-    if own := ", ".join(plan["weights_not_known"]):
-        shown["not known"] = f"weights of {own}, which a plan does not import; not in these sums"
-    return shown
-
-
 def _times(plan: dict, config: Configuration) -> dict[str, str]:
     """Every stage, all together, on several GPUs, and the measurements behind them."""
-    gpu, unit = ("GPU", "GPU: ") if plan["device"] == "cuda" else ("CPU", "")
-    why, rates_from = "not measured with these settings", ", ".join(plan["rates_from"])
+    gpu, unit = ("GPU", "GPU: ") if plan["gpus"] else ("CPU", "")
+    why = "not measured with these settings"
     if config.image_size != _MEASURED_SIZE:
         why = f"not measured at {config.image_size} pixels, only at {_MEASURED_SIZE}"
-    if not rates_from:
-        why, option = f"no {gpu} measured yet", f" --device {plan['device']}"
-        rates_from = (
-            f"{why}: run `python benchmarks/render.py{option}` and `python "
-            f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates"
-        )
-    shown = {
-        f"{unit}{stage}": why if seconds is None else duration(seconds)
-        for stage, seconds in plan["seconds"].items()
-    }
-    without = f", without {', '.join(plan['not_measured'])}" if plan["not_measured"] else ""
     known = {stage: seconds for stage, seconds in plan["seconds"].items() if seconds is not None}
+    rows = {
+        f"{unit}{stage}": duration(known[stage]) if stage in known else why
+        for stage in plan["seconds"]
+    }
+    without = ", without " * bool(plan["not_measured"]) + ", ".join(plan["not_measured"])
     if known.keys() - {"render"}:  # rendering alone says nothing about the whole
-        shown[f"{unit}in all"] = duration(sum(known.values())) + without
+        rows[f"{unit}in all"] = duration(sum(known.values())) + without
         if plan["gpus"]:
-            least = f"at least {duration(plan['wall_seconds'])}{without}"
-            shown[f"on {_counted(plan['gpus'], 'GPU')}"] = (
-                f"{least}; each takes one job at a time (profiles/slurm)"
+            rows[f"on {_counted(plan['gpus'], 'GPU')}"] = (
+                f"at least {duration(plan['wall_seconds'])}{without}; each takes one job at a time (profiles/slurm)"
             )
-    shown["rates from"] = rates_from
-    if plan["measured_on"]:
-        shown["measured on"] = "; ".join(plan["measured_on"])
-    return shown
+    option = f" --device {plan['device']}"
+    rows["rates from"] = ", ".join(plan["rates_from"]) or (
+        f"no {gpu} measured yet: run `python benchmarks/render.py{option}` and `python "
+        f"benchmarks/train.py{option}` on one, or name a result file of theirs with --rates"
+    )
+    rows["measured on"] = "; ".join(plan["measured_on"])
+    return rows
 
 
 def _counted(count: int, what: str) -> str:
     return f"{count:,} {what}{'s' * (count != 1)}"
 
 
-def _listed(counts: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def _size(n: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}"
-        n /= 1000
-    return f"{n:,.1f} TB"
+def _listed(counts: dict[str, int], form: Callable = "{:,}".format) -> str:
+    return ", ".join(f"{name} {form(count)}" for name, count in counts.items())
 
 
 def duration(seconds: float) -> str:

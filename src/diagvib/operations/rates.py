@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel, PositiveFloat
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import checkout_path, read_json
 from diagvib.foundation.validation import validated
+
+Kind = Literal["render", "train"]
 
 
 class Row(BaseModel):
@@ -24,13 +26,21 @@ class Row(BaseModel):
     precision: str | None = None
 
 
+class Machine(BaseModel):
+    """Where it was measured."""
+
+    cpu: str
+    cores: int
+    gpu: str | None = None
+
+
 class ResultFile(BaseModel):
     """A result file with images per second of a stage; others measure something else."""
 
-    kind: Literal["render", "train"]
+    kind: Kind
     device: str
     date: str = ""
-    machine: dict[str, object] = {}
+    machine: Machine
     rows: list[Row]
 
 
@@ -42,9 +52,9 @@ class Rates:
     files, machines: where they come from.
     """
 
-    rows: tuple[Row, ...] = ()
-    files: tuple[str, ...] = ()
-    machines: tuple[str, ...] = ()
+    rows: list[Row]
+    files: list[str]
+    machines: list[str]
 
     def best(self, what: str, **like: object) -> Row | None:
         """The fastest row for a measurement, or None. like: values (batch_size, precision) that a
@@ -58,11 +68,9 @@ class Rates:
         return max(found, key=lambda row: row.images_per_second, default=None)
 
     def phases(self, baseline: str) -> list[str]:
-        """The phases of a baseline whose training was measured phase by phase; empty for others."""
-        start = f"train {baseline} "
-        return sorted(
-            {row.what.removeprefix(start) for row in self.rows if row.what.startswith(start)}
-        )
+        """What was measured of a baseline's training: the whole, or each of its phases."""
+        names = {row.what for row in self.rows if row.what.startswith(f"train {baseline} ")}
+        return sorted(names) or [f"train {baseline}"]
 
 
 def measured_rates(device: str, folder: Path | None = None) -> Rates:
@@ -71,31 +79,31 @@ def measured_rates(device: str, folder: Path | None = None) -> Rates:
 
     folder: default `benchmarks/results` of the checkout.
     """
-    folder = folder or checkout_path("benchmarks/results")
-    newest: dict[str, tuple[str, Path]] = {}
-    for path in sorted(folder.glob("*.json")):
-        if read_json(path).get("kind") in ("render", "train"):
-            result = _result(path)
-            if any(row.device == device for row in result.rows):
-                known = newest.get(result.kind, ("", path))
-                newest[result.kind] = max(known, (result.date, path))
-    return read_rates(device, [path for _, path in newest.values()])
+    paths = sorted((folder or checkout_path("benchmarks/results")).glob("*.json"))
+    found = [(path, _result(path)) for path in paths if read_json(path)["kind"] in get_args(Kind)]
+    newest = {
+        result.kind: path
+        for path, result in sorted(found, key=lambda each: each[1].date)
+        if any(row.device == device for row in result.rows)
+    }
+    return read_rates(device, [*newest.values()])
 
 
 def read_rates(device: str, paths: list[Path]) -> Rates:
     """The rates for a device in these result files. DiagvibError for an invalid file, or one
     without rates for it."""
-    rows, machines = [], []
+    rates = Rates([], [path.name for path in paths], [])
     for path in paths:
         result = _result(path)
         found = [row for row in result.rows if row.device == device and row.images_per_second]
         if not found:
             others = ", ".join(sorted({row.device for row in result.rows}))
             raise DiagvibError(f"{path}: no rates for {device}; its rows are for {others}")
-        rows += found
-        machines.append(_machine(result.machine, device))
-    names = tuple(path.name for path in paths)
-    return Rates(tuple(rows), names, tuple(dict.fromkeys(filter(None, machines))))
+        rates.rows.extend(found)
+        machine = result.machine
+        name = machine.gpu if device == "cuda" else f"{machine.cores} cores of {machine.cpu}"
+        rates.machines.append(str(name))
+    return rates
 
 
 def file_device(path: Path) -> str:
@@ -105,9 +113,3 @@ def file_device(path: Path) -> str:
 
 def _result(path: Path) -> ResultFile:
     return validated(ResultFile, read_json(path), str(path))
-
-
-def _machine(machine: dict, device: str) -> str:
-    if device == "cuda":
-        return str(machine.get("gpu") or "")
-    return f"{machine.get('cores', '?')} cores of {machine['cpu']}" if "cpu" in machine else ""

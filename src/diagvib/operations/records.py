@@ -1,20 +1,27 @@
-"""Read Snakemake's private records in .snakemake; nothing else does.
+"""Snakemake's private records in .snakemake; nothing else reads or writes them.
 
 As of Snakemake 9.27, the oldest that the Snakefile takes: metadata/ holds a JSON file for each
 output, with `endtime`, the output's time of change when its job ended; incomplete/ marks outputs
 whose job is under way or was stopped. A file is named by its output's path in URL-safe base64,
 divided into folders `@...` where that is long.
+
+The records of all roots are in one folder. DVC tracks those of the root `.` in place. Those of any
+other root are packed into one file there, which DVC keeps, and unpacked after `dvc pull`.
 """
 
 import base64
-import binascii
+import zipfile
 from collections.abc import Container, Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json
+from diagvib.foundation.files import DIGESTS_FILE, file_sha256, read_json, whole_file, write_text
 
 RECORDS = Path(".snakemake")
+PROVENANCE = "provenance.zip"
+_METADATA = RECORDS / "metadata"
 # Snakemake's mark in folders that it made.
 _MARK = ".snakemake_timestamp"
 # Snakemake divides longer names.
@@ -27,42 +34,30 @@ def made_here(path: Path, gone: Container[str], since: float = 0.0) -> bool:
 
     If the path is itself a record of Snakemake's: whether it is of a file that was made then.
     """
-    if path.is_relative_to(RECORDS / "metadata"):
-        output = recorded_path(path)
-        return output is not None and since < _ended(output) == _changed(output)
+    if path.is_relative_to(_METADATA):
+        return _as_recorded(_output_of(path), since)
     for folder in path.parents:
         digests = folder / DIGESTS_FILE
         if str(digests) in gone:
             return True
         if digests.is_file() and digests != path:
-            try:
-                noted = read_json(digests).get(path.relative_to(folder).as_posix())
-            except DiagvibError:  # damaged, too
-                return False
-            return noted == file_sha256(path) and made_here(digests, gone, since)
-    for output in (path, *path.parents):
-        if record_of("incomplete", str(output)).exists():
-            return True
-        if record_of("metadata", str(output)).exists():
-            ended, changed = _ended(output), _changed(path)
-            return since < ended and (changed == ended if output == path else changed <= ended)
+            noted = {}
+            with suppress(DiagvibError):  # damaged, too
+                noted = read_json(digests)
+            same = noted.get(str(path.relative_to(folder))) == file_sha256(path)
+            return same and made_here(digests, gone, since)
+    return any(
+        record_of("incomplete", str(output)).exists() or _as_recorded(output, since)
+        for output in (path, *path.parents)
+    )
+
+
+def _as_recorded(output: Path, since: float) -> bool:
+    """Whether a file or folder was last changed when its job ended, after `since`."""
+    with suppress(DiagvibError, FileNotFoundError):
+        changed = (output / _MARK if output.is_dir() else output).stat().st_mtime
+        return since < changed == read_json(record_of("metadata", str(output))).get("endtime")
     return False
-
-
-def _ended(output: Path) -> float:
-    """When the job that made an output ended; 0 if its record does not say, for example because it
-    is damaged."""
-    try:
-        ended = read_json(record_of("metadata", str(output))).get("endtime")
-    except DiagvibError:
-        return 0.0
-    return ended if isinstance(ended, float) else 0.0
-
-
-def _changed(path: Path) -> float | None:
-    """When a file was last changed; of a folder, Snakemake's mark in it. None if it is absent."""
-    path = path / _MARK if path.is_dir() else path
-    return path.stat().st_mtime if path.exists() else None
 
 
 def record_of(kind: str, path: str) -> Path:
@@ -72,17 +67,65 @@ def record_of(kind: str, path: str) -> Path:
     return RECORDS.joinpath(kind, *(f"@{folder}" for folder in folders), last)
 
 
-def all_records() -> Iterator[tuple[Path, Path]]:
-    """Every record in `metadata`, sorted, with the output that it is of."""
-    for record in sorted((RECORDS / "metadata").rglob("*")):
-        if record.is_file() and (output := recorded_path(record)):
-            yield record, output
+def _output_of(record: Path) -> Path:
+    """The output that a record is of. ValueError if the name is not that of a record."""
+    parts = record.relative_to(_METADATA).parts
+    return Path(base64.urlsafe_b64decode("".join(p.removeprefix("@") for p in parts)).decode())
 
 
-def recorded_path(record: Path) -> Path | None:
-    """The output that a record is of; None if the name is not that of a record."""
-    parts = record.relative_to(RECORDS / "metadata").parts
+def pack(root: str) -> None:
+    """Write the records of a root's data/ and results/ to its file; the same records give the same
+    bytes."""
+    with whole_file(Path(root) / PROVENANCE) as temporary, zipfile.ZipFile(temporary, "w") as file:
+        for record in _records(root):
+            name = record.relative_to(_METADATA).as_posix()
+            file.writestr(zipfile.ZipInfo(name), record.read_bytes(), zipfile.ZIP_DEFLATED)
+    write_text(_noted(root), file_sha256(Path(root) / PROVENANCE))
+
+
+def unpack(root: str) -> None:
+    """Replace Snakemake's records of a root by those in its file, if this is not the one that was
+    last packed or unpacked here: it came with a pull or a checkout. DiagvibError for a damaged
+    file."""
+    path = Path(root) / PROVENANCE
+    if not path.exists():
+        return
+    digest = file_sha256(path)
+    if _noted(root).exists() and _noted(root).read_text() == digest:
+        return
+    content = {}
     try:
-        return Path(base64.urlsafe_b64decode("".join(p.removeprefix("@") for p in parts)).decode())
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+        with zipfile.ZipFile(path) as file:
+            for name in file.namelist():
+                output = _output_of(_METADATA / name)
+                if _is_of(output, root):  # of another, where the root was moved or copied
+                    content[record_of("metadata", str(output))] = file.read(name)
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
+        raise DiagvibError(
+            f"{path}: damaged ({error}); `rm {path}`, then `dvc checkout {path}` restores it"
+        ) from None
+    for record in _records(root):
+        record.unlink()
+    for record, text in content.items():
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_bytes(text)
+    write_text(_noted(root), digest)
+
+
+def _records(root: str) -> Iterator[Path]:
+    """The records of a root's data/ and results/, sorted."""
+    for record in sorted(_METADATA.rglob("*")):
+        if record.is_file() and _is_of(_output_of(record), root):
+            yield record
+
+
+def _is_of(output: Path, root: str) -> bool:
+    data, results = Path(root) / "data", Path(root) / "results"
+    return output.is_relative_to(data) or (
+        output.is_relative_to(results) and not output.is_relative_to(results / "tuning")
+    )
+
+
+def _noted(root: str) -> Path:
+    """Holds the sha256 of the file that was last packed or unpacked here."""
+    return RECORDS / "diagvib" / quote(root, safe="")

@@ -14,11 +14,8 @@ import yaml
 
 from diagvib.foundation.files import read_yaml, write_text
 from diagvib.operations.dvc import stages_of
-from diagvib.operations.provenance import PROVENANCE
-from diagvib.operations.records import RECORDS
+from diagvib.operations.records import PROVENANCE
 from diagvib.settings.configuration import Configuration, ResolvedBaseline
-
-_CONFIG = "config/config.yaml"
 
 
 def config_of(root: str) -> Path:
@@ -28,24 +25,19 @@ def config_of(root: str) -> Path:
 def configuration_text(config: Configuration) -> str:
     """A resolved configuration as YAML that resolves to it, without the folder in which this
     machine keeps its sources."""
-    return _yaml(
-        {
-            **config.model_dump(mode="json"),
-            "mirror": None,
-            "baselines": [_chosen(entry, config) for entry in config.baselines],
-        }
-    )
+    baselines = [_chosen(entry, config) for entry in config.baselines]
+    return _yaml({**config.model_dump(mode="json"), "mirror": None, "baselines": baselines})
 
 
-def _chosen(entry: ResolvedBaseline, config: Configuration) -> str | dict:
+def _chosen(entry: ResolvedBaseline, config: Configuration) -> dict:
     """What a configuration says of a baseline, whose settings are in config/baselines."""
-    narrowed = {
-        key: getattr(entry, key)
-        for key in ("studies", "bindings")
-        if getattr(entry, key) != getattr(config, key)
-    }
-    epochs = {key: entry.settings[key] for key in ("max_epochs",) if key in entry.settings}
-    return {"name": entry.name, **narrowed, **epochs} if narrowed or epochs else entry.name
+    chosen = {"name": entry.name}
+    for key in ("studies", "bindings"):
+        if getattr(entry, key) != getattr(config, key):
+            chosen[key] = getattr(entry, key)
+    if "max_epochs" in entry.settings:
+        chosen["max_epochs"] = entry.settings["max_epochs"]
+    return chosen
 
 
 def write_root_stages(root: str, config: Configuration) -> None:
@@ -60,38 +52,29 @@ def write_root_stages(root: str, config: Configuration) -> None:
     write_text(
         stages_of(root),
         "# What DVC records of this folder; written by the workflow (docs/data.md).\n"
-        + _yaml({"stages": stages, "plots": made.get("plots", [])}),
+        + _yaml({"stages": stages, "plots": made["plots"]}),
     )
     write_text(Path(root) / ".gitignore", f"/data/\n/results/\n/logs/\n/{PROVENANCE}\n")
 
 
 def _of_root(stage: dict, root: str, config: Configuration) -> dict:
     """A stage of dvc.yaml for a root: run from the same folder, on the root's files."""
-    command, _, targets = stage["cmd"].partition(" all")
-    own = {
-        "wdir": os.path.relpath(".", root),
-        "cmd": f"{command} all --configfile {quote(str(config_of(root)))}"
-        + (f" --{targets}" if targets else ""),
-    }
-    further = [*config.studies_from, *config.baselines_from]
-    own["deps"] = [*(_path(path, root) for path in stage.get("deps", [])), *further]
-    if "params" in stage:
-        own["params"] = [
-            {
-                str(config_of(root)) if path == _CONFIG else path: keys
-                for path, keys in entry.items()
-            }
-            for entry in stage["params"]
-        ]
-    outs = [*stage.get("outs", []), *stage.get("metrics", [])]
-    own["outs"] = [{_path(next(iter(out)), root): {"persist": True}} for out in outs]
-    return own
-
-
-def _path(path: str, root: str) -> str:
-    if path.startswith(("data/", "results/")):
-        return f"{root}/{path}"
-    return f"{root}/{PROVENANCE}" if path.startswith(str(RECORDS)) else path
+    text, inside = json.dumps(stage), json.dumps(f"{root}/").rstrip('"')
+    for ours, of_root in (
+        ('"data/', f"{inside}data/"),
+        ('"results/', f"{inside}results/"),
+        ('".snakemake/metadata"', f'{inside}{PROVENANCE}"'),
+        ('"config/config.yaml"', f'{inside}config.yaml"'),
+    ):
+        text = text.replace(ours, of_root)
+    own = json.loads(text)
+    command, _, targets = own["cmd"].partition(" all")
+    command += f" all --configfile {quote(str(config_of(root)))}"
+    own["cmd"] = f"{command} --{targets}" if targets else command
+    own["deps"] += [*config.studies_from, *config.baselines_from]
+    own["outs"] += own.pop("metrics", [])
+    own["outs"] = [{path: {"persist": True}} for out in own["outs"] for path in out]
+    return {"wdir": os.path.relpath(".", root), **own}
 
 
 def _yaml(value: object) -> str:

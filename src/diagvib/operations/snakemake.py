@@ -8,16 +8,15 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_yaml
 from diagvib.operations.failures import what_failed
-from diagvib.operations.ledger import changed_behind, record_run
-from diagvib.operations.provenance import unpack
+from diagvib.operations.ledger import check_recorded, record_run
+from diagvib.operations.records import unpack
 from diagvib.operations.unrecorded import make_unrecorded_again
 from diagvib.scenes import load_scene
 from diagvib.settings.config import resolve, typed
@@ -36,46 +35,41 @@ def prepare_snakemake(workflow, config: dict) -> Configuration:
     # Millions of objects are created and stay; searching them for garbage takes a sixth of the
     # time.
     gc.set_threshold(100_000, 20, 50)
-    try:
+    with _ended_by_mistakes():
         for file in workflow.configfiles:
             read_yaml(file)  # Snakemake accepts a file with a duplicate key; this does not
         resolved = resolve(typed(dict(config)), str(workflow.configfiles[-1]))
+        root = resolved.root
+        if "--delete-all-output" in sys.argv:
+            raise DiagvibError(
+                f"Snakemake knows only one file of each job, and would leave the others; `rm -r {root}/data "
+                f"{root}/results` deletes everything, `diagvib prune` what a configuration does not need"
+            )
         if workflow.is_main_process:
-            unpack(resolved.root)
-    except DiagvibError as error:
-        _end(error)
+            unpack(root)
+            # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing
+            # to be done", too.
+            if "DVC_STAGE" in os.environ:
+                check_recorded(root)
     make_unrecorded_again(resolved)
-    root = resolved.root
-    if "--delete-all-output" in sys.argv:
-        _end(
-            f"Snakemake knows only one file of each job, and would leave the others; `rm -r {root}/data "
-            f"{root}/results` deletes everything, `diagvib prune` what a configuration does not need"
-        )
-    # Hooks run only where there are jobs; `dvc repro` records what it finds after "Nothing to be
-    # done", too.
-    if "DVC_STAGE" in os.environ and workflow.is_main_process:
-        _check_recorded(root)
     return resolved
 
 
-def _end(reason: object) -> NoReturn:
-    """End the process with this line alone; Snakemake adds others to any exception."""
-    sys.exit(f"error: {reason}")
-
-
-def _check_recorded(root: str) -> None:
+@contextmanager
+def _ended_by_mistakes() -> Iterator[None]:
+    """A DiagvibError ends the process with its line alone; Snakemake adds others to any
+    exception."""
     try:
-        changed = changed_behind(root)
+        yield
     except DiagvibError as error:
-        changed = error
-    if changed:
-        _end(changed)
+        sys.exit(f"error: {error}")
 
 
 def before_the_first_job(workflow, root: str) -> None:
     """Start nothing if something else has changed recorded files; forget what forced jobs would
     keep; and end on SIGTERM as Snakemake would."""
-    _check_recorded(root)
+    with _ended_by_mistakes():
+        check_recorded(root)
     for job in () if workflow.touch else workflow.dag.needrun_jobs():
         if workflow.dag.reason(job).forced:
             _forget(job, Layout(Path(root)))
@@ -113,10 +107,9 @@ def _forget(job, layout: Layout) -> None:
         shutil.rmtree(kept(**names), ignore_errors=True)
 
 
-def after_success(workflow, config: Configuration, wanted: Iterable[str]) -> None:
-    """Record the run, and say what was left out of it. wanted: every listed file of a complete
-    one."""
-    record_run(config, wanted, workflow.touch)
+def after_success(workflow, config: Configuration) -> None:
+    """Record the run, and name sources that are neither the published ones nor stand-ins."""
+    record_run(config, workflow.touch)
     for name in scenes(config):
         with suppress(DiagvibError):  # nothing is prepared yet
             prepared = Layout(Path(config.root)).prepared(name)

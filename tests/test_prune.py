@@ -1,0 +1,108 @@
+"""Prune: what is listed, what is deleted, and what never is."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.operations.prune import find_unneeded, prune
+from diagvib.settings.config import load_config
+from diagvib.settings.configuration import Configuration
+from diagvib.settings.grid import Layout
+
+
+def asking(root: str | Path, study: str = "zgo", baseline: str = "small_cnn") -> Configuration:
+    """A configuration of one dataset and one run."""
+    asked = (f"root={root}", f"studies=[{study}]", f"baselines=[{baseline}]")
+    return load_config(overrides=[*asked, "samples=1", "bindings=[hue-shape]"])
+
+
+def touch(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+    return path
+
+
+@pytest.fixture
+def grown(tmp_path, monkeypatch) -> list[str]:
+    """In the current folder, a results folder that holds more than one configuration asks for; what
+    is beyond it."""
+    monkeypatch.chdir(tmp_path)
+    layout = Layout(Path("."))
+    for sample in range(2):
+        touch(layout.images("zgo", "hue-shape") / str(sample) / "test.parquet")
+    for baseline in ("small_cnn", "resnet18"):
+        for study in ("zgo", "chgo"):
+            touch(layout.runs(baseline, study, "hue-shape") / "0" / "run.json")
+    for path in (
+        layout.recipes("zgo", "hue-shape"),
+        layout.recipes("zgo", "shape-hue"),
+        layout.digests("zgo", "hue-shape"),
+        layout.runs("small_cnn", "zgo", "hue-shape") / "sha256.json",
+        layout.tables / "runs.csv",
+        layout.checkpoints("resnet18", "zgo", "hue-shape") / "0.pt",
+    ):
+        touch(path)
+    return [
+        "data/checkpoints/resnet18",
+        "data/images/zgo/hue-shape/1",
+        "data/recipes/zgo/shape-hue.parquet",
+        "results/runs/resnet18",
+        "results/runs/small_cnn/chgo",
+    ]
+
+
+def test_what_no_configuration_asks_for_is_listed(grown):
+    assert sorted(map(str, find_unneeded([asking(".")]))) == grown
+    both = [str(path) for path in find_unneeded([asking("."), asking(".", baseline="resnet18")])]
+    assert "results/runs/resnet18/chgo" in both and "results/runs/resnet18" not in both
+
+
+def test_it_is_deleted_only_after_a_yes(grown, monkeypatch):
+    def files() -> set[Path]:
+        return {path for path in Path(".").rglob("*") if path.is_file()}
+
+    before = files()
+    prune([asking(".")], yes=False, dry_run=True)
+    for answer in (False, True):
+        assert files() == before
+        monkeypatch.setattr("typer.confirm", lambda question, answer=answer: answer)
+        prune([asking(".")], yes=False, dry_run=False)
+    gone = before - files()
+    assert {path for path in before if any(path.is_relative_to(each) for each in grown)} == gone
+    assert not Path("results/runs/resnet18").exists() and find_unneeded([asking(".")]) == []
+
+
+def test_of_a_link_what_it_leads_to_stays(grown):
+    link = Path("results/runs/resnet18")
+    link.rename("elsewhere")
+    link.symlink_to(Path("elsewhere").resolve())
+    prune([asking(".")], yes=True, dry_run=False)
+    assert not link.is_symlink() and Path("elsewhere/zgo/hue-shape/0/run.json").exists()
+
+
+def test_nothing_is_deleted_while_a_workflow_runs(grown):
+    touch(Path(".snakemake/locks/0.input.lock"))
+    with pytest.raises(DiagvibError, match="a workflow is running here"):
+        prune([asking(".")], yes=True, dry_run=False)
+
+
+def test_a_root_is_known_however_it_is_written(tmp_path, monkeypatch):
+    """Two configurations of one root, and a part of it that is on another disk."""
+    monkeypatch.chdir(tmp_path)
+    root = Layout(tmp_path / "mine")
+    zso, zgo = touch(root.recipes("zso", "hue")), touch(root.recipes("zgo", "hue-shape"))
+    beyond = touch(root.recipes("chgo", "hue-shape"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    shutil.move(zgo.parent, tmp_path / "disk")
+    zgo.parent.symlink_to(tmp_path / "disk")
+    for spelling in ("mine", "other/../mine", tmp_path / "mine", "link"):
+        for configs in (
+            [asking("mine", "zso"), asking(spelling)],
+            [asking(spelling), asking("mine", "zso")],
+        ):
+            assert [path.resolve() for path in find_unneeded(configs)] == [beyond.parent]
+    prune([asking("mine", "zso"), asking("link")], yes=True, dry_run=False)
+    assert zso.exists() and zgo.exists() and not beyond.exists()
