@@ -49,10 +49,9 @@ def recorded(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def pulled(recorded, tmp_path) -> Path:
-    git(tmp_path, "clone", str(recorded), "clone")
-    dvc(tmp_path / "clone", "pull", "-R", ROOT)
-    return tmp_path / "clone"
+def copied(recorded, tmp_path) -> Path:
+    """A copy of `recorded`, which tests may change."""
+    return shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
 
 
 def mine(folder: Path, *arguments: str, **more) -> str:
@@ -83,53 +82,43 @@ def test_a_complete_run_is_recorded_in_its_root(recorded):
         }
 
 
-def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(pulled):
-    assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
-    assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
-    replace(pulled / "src/diagvib/report/page.py", "import", "MORE = 1\nimport")
-    assert count(mine(pulled, "-n")) == {"plot": 1, "all": 1}
-
-
-def test_damage_is_found_and_restored(pulled):
-    flip_a_bit(pulled / RUN)
-    assert f"changed  {RUN}" in diagvib(pulled, "verify", "--root", ROOT, fails=True)
-    said = mine(pulled, "--config", "samples=2", fails=True)
-    assert f"{RUN}: recorded in {ROOT}/dvc.lock, but changed since by something other than" in said
-    (pulled / RUN).unlink()
-    dvc(pulled, "checkout", RUN)
-    assert "0 recorded files are changed, 0 absent" in diagvib(pulled, "verify", "--root", ROOT)
-    (pulled / ROOT / "provenance.zip").write_bytes(b"no archive")
-    shutil.rmtree(pulled / ".snakemake")
-    said = mine(pulled, "-n", fails=True)
-    assert (
-        f"error: {ROOT}/provenance.zip: damaged" in said
-        and f"`dvc checkout {ROOT}/provenance.zip` restores" in said
-    )
-
-
-def test_what_dvc_repro_makes_it_records_with_its_provenance(pulled):
-    replace(pulled / "src/diagvib/report/page.py", "import", "MORE = 1\nimport")
-    dvc(pulled, "repro", f"{ROOT}/dvc.yaml")
-    assert "up to date" in dvc(pulled, "status", f"{ROOT}/dvc.yaml")
+def test_a_clone_that_pulls_the_root_has_nothing_to_do_until_something_changes(recorded, tmp_path):
+    git(tmp_path, "clone", str(recorded), "clone")
+    clone = tmp_path / "clone"
+    dvc(clone, "pull", "-R", ROOT)
+    assert "Nothing to be done" in snakemake(clone, "-n", "--configfile", f"{ROOT}/config.yaml")
+    assert "up to date" in dvc(clone, "status", f"{ROOT}/dvc.yaml")
+    replace(clone / "src/diagvib/report/page.py", "import", "MORE = 1\nimport")
+    dvc(clone, "repro", f"{ROOT}/dvc.yaml")
     assert "0 recorded files are changed, 0 absent, 0 made again" in diagvib(
-        pulled, "verify", "--root", ROOT
+        clone, "verify", "--root", ROOT
     )
-    assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
-    git(pulled, "commit", "-am", "another page")
+    git(clone, "commit", "-am", "another page")
     # The records go with the files: the commit before is complete again, too.
-    git(pulled, "checkout", "HEAD~1")
-    dvc(pulled, "checkout", "-R", ROOT)
-    assert "Nothing to be done" in snakemake(pulled, "-n", "--configfile", f"{ROOT}/config.yaml")
+    git(clone, "checkout", "HEAD~1")
+    dvc(clone, "checkout", "-R", ROOT)
+    assert "Nothing to be done" in mine(clone, "-n")
 
 
-def test_what_is_pruned_is_recorded_without_it(pulled):
-    beyond = pulled / RUN.replace("/0/", "/1/")
+def test_damage_is_found(copied):
+    flip_a_bit(copied / RUN)
+    assert f"changed  {RUN}" in diagvib(copied, "verify", "--root", ROOT, fails=True)
+    said = mine(copied, "--config", "samples=2", fails=True)
+    assert f"{RUN}: recorded in {ROOT}/dvc.lock, but changed since by something other than" in said
+    (copied / ROOT / "provenance.zip").write_bytes(b"no archive")
+    said = mine(copied, "-n", fails=True)
+    assert f"error: {ROOT}/provenance.zip: damaged" in said
+    assert f"`dvc checkout {ROOT}/provenance.zip` restores" in said
+
+
+def test_what_is_pruned_is_recorded_without_it(copied):
+    beyond = copied / RUN.replace("/0/", "/1/")
     beyond.parent.mkdir()
-    shutil.copy(pulled / RUN, beyond)
-    assert "deleted 1 files" in diagvib(pulled, "prune", "--config", "mine.yaml", "--yes")
-    lock = (pulled / ROOT / "dvc.lock").read_text()
-    assert f"in {ROOT}/dvc.lock" in diagvib(pulled, "record", "--root", ROOT)
-    assert (pulled / ROOT / "dvc.lock").read_text() == lock
+    shutil.copy(copied / RUN, beyond)
+    assert "deleted 1 files" in diagvib(copied, "prune", "--config", "mine.yaml", "--yes")
+    lock = (copied / ROOT / "dvc.lock").read_text()
+    assert f"in {ROOT}/dvc.lock" in diagvib(copied, "record", "--root", ROOT)
+    assert (copied / ROOT / "dvc.lock").read_text() == lock
 
 
 def test_a_root_that_git_ignores_has_no_ledger(recorded, monkeypatch):
@@ -184,8 +173,8 @@ def test_records_are_those_of_the_root_alone_and_come_back(tmp_path, monkeypatch
     assert others[0].read_text() == '"other"' and not own[0].exists()
 
 
-def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
-    monkeypatch.chdir(pulled)
+def test_what_is_published_of_it(copied, tmp_path, monkeypatch):
+    monkeypatch.chdir(copied)
     monkeypatch.syspath_prepend(REPOSITORY / "benchmarks")
     from publish import publish
 
@@ -202,19 +191,17 @@ def test_what_is_published_of_it(pulled, tmp_path, monkeypatch):
     } <= shown and "report.html" not in shown
     assert "p_matrix_zgo_mine.png" in shown
     assert "whac_a_mole.csv" not in shown, "it has no rows"
-    flip_a_bit(pulled / RUN)
+    flip_a_bit(copied / RUN)
     with pytest.raises(DiagvibError, match="changed since it was recorded"):
         publish(Path(ROOT), tmp_path / "shown")
     with pytest.raises(DiagvibError, match=r"nowhere/dvc.lock: no such file"):
         publish(Path("nowhere"), tmp_path / "shown")
 
 
-def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(
-    recorded, tmp_path, monkeypatch
-):
+def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(copied, monkeypatch):
     """Without records nothing says that what is there was made with the settings that are asked
     for."""
-    folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
+    folder = copied
     (folder / ROOT).rename(folder / "outputs/moved there")
     moved = ["-n", "--config", "root=outputs/moved there"]
     said = mine(folder, *moved)
@@ -235,10 +222,9 @@ def test_a_root_with_spaces_is_run_by_dvc_and_one_that_was_moved_is_made_again(
     ]
 
 
-def test_a_root_behind_a_link_has_no_ledger(recorded, tmp_path, monkeypatch):
+def test_a_root_behind_a_link_has_no_ledger(copied, tmp_path, monkeypatch):
     """git adds nothing beyond a link, and DVC fails where one leads out of the repository."""
-    folder = shutil.copytree(recorded, tmp_path / "copy", symlinks=True)
-    monkeypatch.chdir(folder)
+    monkeypatch.chdir(copied)
     linked = f"{ROOT}/data"
     assert why_no_ledger(ROOT) is None
     Path(linked).rename(tmp_path / "disk")

@@ -132,15 +132,6 @@ def test_it_is_made_again(undisturbed, finished):
     assert "Nothing to be done" in toy(finished, "-n", "--", "tables")
 
 
-def test_two_clones_that_write_to_one_root_do_not_count_each_others_runs(tmp_path):
-    for name, training in (("first", "2"), ("second", "2, seed: 7")):
-        (tmp_path / name).mkdir()
-        text = TOY.replace("root: toy", f"root: {tmp_path / 'shared'}")
-        with_own_model(tmp_path / name, text.replace("max_epochs: 2", f"max_epochs: {training}"))
-        toy(tmp_path / name, "--", "runs")
-    assert count(toy(tmp_path / "first", "-n", "--", "runs")) == {"train": 1, "runs": 1}
-
-
 @pytest.mark.parametrize(
     ("stage", "changed", "again"),
     [

@@ -16,7 +16,7 @@ def what_failed(jobs: Iterable) -> str:
     parts = [(part, job.is_group()) for job in jobs for part in (job if job.is_group() else [job])]
     logs = {Path(log): grouped for part, grouped in parts for log in part.log}
     times = {log: log.stat().st_mtime for log in logs if log.exists()}
-    found: dict[str, str] = {}
+    reasons: dict[str, list[Path]] = {}
     for log in sorted(times, key=times.get):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("error: ")]
@@ -26,6 +26,10 @@ def what_failed(jobs: Iterable) -> str:
                 "error: a job was ended, perhaps because memory or time ran out; the log ends with:"
             )
             reason = errors[-1] if errors else " ".join([ended, *lines[-1:]])
-            found[reason] = f"{reason} (log: {log})"
+            reasons.setdefault(reason, []).append(log)
+    said = [
+        f"{reason} (log: {logs[-1]}{f' and {len(logs) - 1:,} more' * (len(logs) > 1)})"
+        for reason, logs in reasons.items()
+    ]
     unknown = "error: a job failed without a message; see Snakemake's output above"
-    return "\n".join([*found.values()][-_SHOWN:]) or unknown
+    return "\n".join(said[-_SHOWN:]) or unknown
