@@ -62,12 +62,14 @@ def root(tmp_path_factory):
         ]
     )
     layout = Layout(folder)
-    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
-    stages.draw(layout, stage_settings(config, "draw", study="zgo"), "zgo", "shape-hue")
-    stages.render(
-        layout, stage_settings(config, "render", study="zgo"), "zgo", "shape-hue", "cpu", 1
-    )
+    made_by_stages(layout, config, "zgo", "shape-hue")
     return folder
+
+
+def made_by_stages(layout: Layout, config, study: str, binding: str) -> None:
+    stages.prepare(layout, stage_settings(config, "prepare"), "digits")
+    stages.draw(layout, stage_settings(config, "draw", study), study, binding)
+    stages.render(layout, stage_settings(config, "render", study), study, binding, "cpu", 1)
 
 
 @pytest.mark.parametrize(("sample", "split"), [(0, "train"), (1, "val"), (1, "test")])
@@ -79,10 +81,8 @@ def test_images_are_those_of_the_workflow(root, sample, split):
     here = every.metadata_array[:, 1] == ["train", "val", "test"].index(split)
     assert torch.equal(every.pixels[here], file.pixels) and len(every) == 90 + 27 + 108
     for one in (made, read):
-        assert torch.equal(one.pixels, file.pixels) and torch.equal(
-            one.targets, file.labels("shape")
-        )
-        assert not one.comparable
+        assert torch.equal(one.pixels, file.pixels) and not one.comparable
+        assert torch.equal(one.targets, file.labels("shape"))
     assert made.metadata == read.metadata
 
 

@@ -4,7 +4,11 @@ import shutil
 
 import pytest
 
-from diagvib.report.visualisation_sheets import read_visualisations, visualisation_sheet
+from diagvib.report.visualisation_sheets import (
+    read_visualisations,
+    visualisation_figures,
+    visualisation_sheet,
+)
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.scenes.digits.factors import classes
 from reports import drawn_in, make_report
@@ -26,8 +30,9 @@ def results(tmp_path_factory):
     return root
 
 
-def sheets(root):
-    return {name for name in drawn_in(root) if name.startswith("exhibits/")}
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    monkeypatch.setattr("diagvib.report.figures.KINDS", (visualisation_figures,))
 
 
 def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results):
@@ -41,9 +46,9 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results):
 
 def test_of_zso_every_target_and_of_zgo_the_most_telling_pair_is_drawn(results):
     page = make_report(results, {})
-    zgo = {name for name in sheets(results) if "zgo" in name}
+    zgo = {name for name in drawn_in(results) if "zgo" in name}
     zso = {"exhibits/vae_zso_shape", "exhibits/vae_zso_hue"}
-    assert sheets(results) - zgo == zso and len(zgo) == 1
+    assert drawn_in(results) - zgo == zso and len(zgo) == 1
     _, _, section = page.partition('id="visualisations"')
     assert "vae, ZSO shape" in section
     assert section.count("data:image/webp") >= 3 * 3 and "data:image/png" not in section
@@ -56,5 +61,5 @@ def test_a_damaged_run_has_no_sheet_and_is_named(results, tmp_path):
     shutil.rmtree(root / "runs/vae/zgo")
     tabulate(root / "runs", root / "tables", EXPECTED, {})
     page = make_report(root, {})
-    assert sheets(root) == {"exhibits/vae_zso_shape"}
+    assert drawn_in(root) == {"exhibits/vae_zso_shape"}
     assert "vae, zso: hue sample 0: damaged" in page and "vae, zgo: all 2 runs: missing" in page

@@ -36,10 +36,10 @@ class Binding:
 def read_binding(name: str, factors: Factors) -> Binding:
     """A binding by its name, for any study. DiagvibError, suggesting similar names, for unknown or
     equal factors."""
-    parts = tuple(str(name).split("-"))
-    unknown = next((part for part in parts if part not in factors), None)
-    if unknown is not None:
-        raise unknown_name("factor", unknown, factors, f"binding '{name}'")
+    parts = tuple(name.split("-"))
+    for part in parts:
+        if part not in factors:
+            raise unknown_name("factor", part, factors, f"binding '{name}'")
     if len(set(parts)) < len(parts):
         raise DiagvibError(
             f"binding '{name}' names a factor twice; give each role a factor of its own"
@@ -85,18 +85,15 @@ def all_bindings(study: Study, factors: Factors) -> list[Binding]:
     no new binding.
     """
     alike = len({study.roles[role] for role in study.cues}) < 2
-
-    def fits(role: str, factor: str) -> bool:
-        return len(factors[factor]) >= study.roles[role]
-
+    arrange = combinations if alike else permutations
     return [
         Binding((target, *cues))
         for target in factors
-        if fits(study.bound[0], target)
-        for cues in (combinations if alike else permutations)(
-            [f for f in factors if f != target], len(study.cues)
+        for cues in arrange([f for f in factors if f != target], len(study.cues))
+        if all(
+            len(factors[factor]) >= study.roles[role]
+            for role, factor in zip(study.bound, (target, *cues), strict=True)
         )
-        if all(map(fits, study.cues, cues))
     ]
 
 

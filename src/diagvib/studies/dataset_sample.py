@@ -39,11 +39,9 @@ class DatasetSample(Strict):
         they are enough.
         """
         if count == len(self.classes[factor]):
-            return tuple(self.classes[factor])
-        drawn = named_generator("dataset sample", self.number, factor, count).choice(
-            known, count, replace=False
-        )
-        return tuple(str(name) for name in drawn)
+            return self.classes[factor]
+        generator = named_generator("dataset sample", self.number, factor, count)
+        return tuple(generator.choice(known, count, replace=False).tolist())
 
 
 def dataset_sample(
@@ -69,13 +67,10 @@ def dataset_sample(
             added_cue=tuple(entry.get("added_cue", _ADDED_CUE)),
         )
     generator = named_generator("dataset sample", number)
-    chosen = {
-        factor: tuple(
-            str(c)
-            for c in generator.choice(known, min(CLASSES_PER_FACTOR, len(known)), replace=False)
-        )
-        for factor, known in factors.items()
-    }
+    chosen = {}
+    for factor, known in factors.items():
+        count = min(CLASSES_PER_FACTOR, len(known))
+        chosen[factor] = tuple(generator.choice(known, count, replace=False).tolist())
     others = [[c for c in range(CLASSES_PER_FACTOR) if c != s] for s in range(CLASSES_PER_FACTOR)]
     return DatasetSample(
         number=number, classes=chosen, added_cue=tuple(int(generator.choice(o)) for o in others)

@@ -29,10 +29,11 @@ def counts_of(
 ) -> dict[str, int]:
     """The number of images of each split and test group: as given, or as usual. studies: all, whose
     groups may be given."""
-    groups = dict.fromkeys(group for known in studies.values() for group in known.groups)
-    unknown = next((key for key in given if key not in (*SPLITS, *groups)), None)
-    if unknown is not None:
-        raise unknown_name("count", unknown, [*SPLITS, *groups])
+    groups = (group for known in studies.values() for group in known.groups)
+    known_keys = dict.fromkeys([*SPLITS, *groups])
+    for key in given:
+        if key not in known_keys:
+            raise unknown_name("count", key, known_keys)
     numbers = {**usual, **given}
     absent = set(study.groups) - (given if "test" in given else numbers).keys()
     named = set(study.groups) & given.keys()

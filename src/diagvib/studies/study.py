@@ -298,15 +298,13 @@ class StudyFile(Strict):
         named = {f"routes.{name}": route for name, route in self.routes.items()}
         named |= {f"contrasts.{name}": [c.study, c.reference] for name, c in self.contrasts.items()}
         named |= {f"aliases.{alias}": [study] for alias, study in self.aliases.items()}
-        named |= (
-            {"headline": [self.headline.without, self.headline.shortcut]} if self.headline else {}
-        )
+        if self.headline:
+            named["headline"] = [self.headline.without, self.headline.shortcut]
+        known = ", ".join(self.studies)
         for where, studies in named.items():
-            unknown = next((study for study in studies if study not in self.studies), None)
-            if unknown:
-                raise Misplaced(
-                    where, f"{unknown} is not one of the file's studies: {', '.join(self.studies)}"
-                )
+            for study in studies:
+                if study not in self.studies:
+                    raise Misplaced(where, f"{study} is not one of the file's studies: {known}")
         return self
 
 
