@@ -32,8 +32,8 @@ def test_training_curves_draw_every_run():
 
     def figure(samples: int):
         runs = product(("hue-shape", "shape-hue"), range(samples), range(1, 5))
-        rows = pd.DataFrame(runs, columns=["binding", "sample", "epoch"]).assign(**names)
-        return training_curves(rows, "m", SHIPPED)
+        rows = pd.DataFrame(runs, columns=["binding", "sample", "epoch"])
+        return training_curves(pd.DataFrame(names | dict(rows)), "m", SHIPPED)
 
     few, many = figure(2), figure(6)
     assert "ZGO, 4 runs" in few.axes[0].get_title(loc="left")
