@@ -153,9 +153,7 @@ def test_the_headings_of_table_2_are_aliases(tmp_path, monkeypatch):
     entry = "baselines=[{name: small_cnn, studies: [paper_table2_m2m_easy]}]"
     config = load_config(None, [*given, entry])
     stage = Stage("draw", None, given, None, None)
-    assert stage.study("paper_table2_m2m_easy", "shape-hue") == "m2m-hard", (
-        "folders use a study's real name"
-    )
+    assert stage.study("paper_table2_m2m_easy") == "m2m-hard", "folders use a study's real name"
     assert config.studies == ["m2m-hard", "o2o-easy"] and config.baselines[0].studies == [
         "m2m-hard"
     ]

@@ -16,12 +16,10 @@ from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.validation import Name, validated
 from diagvib.imagenet_w.commands import imagenet_w
 from diagvib.operations.cutout import cutout
-from diagvib.scenes import load_scene
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout, scenes, study_of
 from diagvib.settings.jobs import Job, read_settings, stage_settings
-from diagvib.studies.binding import bind
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -89,7 +87,7 @@ class Stage:
         names = {key: given[key] for key in _FOLDERS if key in given}
         validated(dict[str, Name], names, "argument")
         if "study" in given:
-            given["study"] = self.study(given["study"], given["binding"])
+            given["study"] = self.study(given["study"])
         job = self._job(given.get("study"), given.get("baseline") or given.get("network"))
         known = {
             key: getattr(self.config, key, None) if value is None else value
@@ -109,14 +107,9 @@ class Stage:
             raise DiagvibError("--settings does not name a scene; give one as an argument")
         return scenes(self.config) if given is None else [given]
 
-    def study(self, study: str, binding: str) -> str:
-        """The study's real name, which may be given as an alias. DiagvibError if a study of the
-        configuration has no such binding; with settings alone this is not checked."""
-        if self.config is None:
-            return study
-        definition = study_of(self.config, study)
-        bind(definition, binding, load_scene(definition.scene).factors)
-        return definition.name
+    def study(self, name: str) -> str:
+        """A study's real name, which may be given as an alias."""
+        return study_of(self.config, name).name if self.config else name
 
 
 def _stage(command: Callable) -> Callable:

@@ -159,12 +159,7 @@ def file_sha256(path: str | Path) -> str:
 def write_digests(folder: str | Path, names: Iterable[str], **made_from: object) -> None:
     """Write the sha256 of each of these files of a folder, and what they were made from, to its
     DIGESTS_FILE; to be called after they are written."""
-    try:
-        digests = {name: file_sha256(Path(folder) / name) for name in names}
-    except OSError as error:
-        raise DiagvibError(
-            f"{error.filename}: {error.strerror}; every file that a scene lists must be written"
-        ) from None
+    digests = {name: file_sha256(Path(folder) / name) for name in names}
     write_json(Path(folder) / DIGESTS_FILE, {**digests, **made_from})
 
 

@@ -79,7 +79,6 @@ def resolve(given: dict, where: str) -> ResolvedConfiguration:
     """
     config = validated(Configuration, _merged(given, read_yaml(default_path())), where)
     with within(where):
-        load_studies(config.studies_from)
         (study,) = _real_names(config, [config.tuning.study], "tuning.study")
         config = config.model_copy(
             update={
