@@ -18,6 +18,7 @@ from diagvib.foundation import code
 from diagvib.foundation.code import code_of, program_digest
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import read_json
+from diagvib.foundation.versions import once_per_version
 from diagvib.images.datasets import ImageFiles
 from diagvib.operations.stage_code import stage_code, stage_digest
 from diagvib.scenes import load_scene
@@ -79,26 +80,23 @@ def test_every_byte_counts_of_what_is_no_python(tmp_path, name):
     assert digest(tmp_path, "def (  # one\n", name) != digest(tmp_path, "def (  # two\n", name)
 
 
-def new_process() -> None:
-    code._source.cache_clear()
-
-
 def test_what_is_kept_is_what_the_files_say(tmp_path, monkeypatch):
     monkeypatch.setenv("DIAGVIB_CACHE", str(tmp_path / "kept"))
     files = sorted(REPOSITORY.glob("src/diagvib/foundation/*.py"))
-    new_process()
-    found = [program_digest(path) for path in files]
+
+    def in_a_new_process():
+        monkeypatch.setattr(code, "_source", once_per_version(code._source.__wrapped__))
+        return [program_digest(path) for path in files]
+
+    found = in_a_new_process()
     first, *_ = (tmp_path / "kept/code").iterdir()
     first.write_text("[[]")  # damaged
-    new_process()
-    assert [program_digest(path) for path in files] == found
-    new_process()
-    monkeypatch.setattr(ast, "parse", lambda *_: pytest.fail("analysed again"))
-    assert [program_digest(path) for path in files] == found
-    monkeypatch.undo()
+    assert in_a_new_process() == found
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", lambda *_: pytest.fail("analysed again"))
+        assert in_a_new_process() == found
     monkeypatch.setenv("DIAGVIB_CACHE", str(first))  # a file, so that nothing can be written there
-    new_process()
-    assert [program_digest(path) for path in files] == found
+    assert in_a_new_process() == found
 
 
 FILES = {

@@ -18,14 +18,14 @@ import tokenize
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.machinery import ModuleSpec, PathFinder
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
 from diagvib.foundation.files import cache_folder, definition_path, file_sha256
-from diagvib.foundation.versions import file_version
+from diagvib.foundation.versions import once_per_version
 
 OURS = "diagvib"
 _PACKAGE = Path(__file__).parent.parent
@@ -89,7 +89,7 @@ def code_of(entries: Iterable[str | Path]) -> Code:
         if path and top not in followed and _INSTALLED & set(path.parts):
             code.packages.add(top)
         elif path:
-            source = _source(*file_version(path))
+            source = _source(path)
             waiting += _resolved(source.imports, name, path)
             if top != OURS or path.name not in _ONLY_NAMES:
                 code.files[name] = path
@@ -134,13 +134,16 @@ def _spec(name: str) -> ModuleSpec | None:
 def program_digest(path: Path) -> str:
     """sha256, as hex, of a file; of a Python file, without comments, docstrings and blank lines,
     if it is valid."""
-    return _source(*file_version(path)).program if path.suffix == ".py" else file_sha256(path)
+    return _source(path).program if path.suffix == ".py" else file_sha256(path)
 
 
+@once_per_version
 def syntax_tree(path: Path) -> tuple[ast.Module, str]:
-    """A file's syntax tree, parsed once per version of the file; an empty tree, and the reason, if
-    it is not Python."""
-    return _parsed(*file_version(path))
+    """A file's syntax tree; an empty tree, and the reason, if it is not Python."""
+    try:
+        return ast.parse(path.read_bytes(), str(path)), ""
+    except (SyntaxError, ValueError) as error:
+        return ast.Module([], []), str(error)
 
 
 def statements(node: ast.AST, nested: bool = True) -> Iterator[ast.AST]:
@@ -164,8 +167,8 @@ class _Source(NamedTuple):
     program: str
 
 
-@cache
-def _source(path: Path, changed: int, size: int) -> _Source:
+@once_per_version
+def _source(path: Path) -> _Source:
     """Kept on disk under the hash of the text, too: a command asks for two hundred files, and to
     analyse them takes longer than the rest of its start."""
     content = path.read_bytes()
@@ -186,14 +189,6 @@ def _source(path: Path, changed: int, size: int) -> _Source:
         temporary.write_text(json.dumps(source))
         temporary.replace(kept)
     return source
-
-
-@cache
-def _parsed(path: Path, changed: int, size: int) -> tuple[ast.Module, str]:
-    try:
-        return ast.parse(path.read_bytes(), str(path)), ""
-    except (SyntaxError, ValueError) as error:
-        return ast.Module([], []), str(error)
 
 
 def _program(text: str, tree: ast.Module) -> str:
@@ -236,7 +231,7 @@ def _data(path: Path) -> dict[str, Path]:
     found, waiting = {}, [path]
     for file in waiting:
         quoted = (
-            _source(*file_version(file)).quoted
+            _source(file).quoted
             if file.suffix == ".py"
             else _QUOTED_FILE.findall(file.read_text(errors="replace"))
         )

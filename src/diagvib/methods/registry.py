@@ -74,10 +74,22 @@ class Declaration(Strict):
     pixels: bool = False
 
     @property
-    def defaults(self) -> dict:
+    def schemas(self) -> dict[str, dict]:
+        """The JSON schema of each option, and of the supervision. Single cues are named by their
+        number in the study."""
+        cues = [f"cue-{number}" for number in range(1, 10)]
+        words = [word for each in self.supervision for word in (cues if each == "cue" else [each])]
+        supervision = {
+            "description": "Which labels besides the target the method uses.",
+            "enum": words,
+            "default": words[0],
+        }
+        return {"supervision": supervision, **self.options}
+
+    @property
+    def defaults(self) -> dict[str, JsonValue]:
         """A baseline's `method` without its name, if nothing is chosen."""
-        own = {name: schema["default"] for name, schema in self.options.items()}
-        return {"supervision": self.supervision[0], **own}
+        return {key: schema["default"] for key, schema in self.schemas.items()}
 
 
 def declaration(name: str, where: str = "method") -> Declaration:

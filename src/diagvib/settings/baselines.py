@@ -188,15 +188,15 @@ class MethodSettings(Strict):
     @model_validator(mode="after")
     def _complete(self) -> "MethodSettings":
         try:
-            schemas = option_schemas(self.name)
+            declared = declaration(self.name)
         except DiagvibError as error:
             raise ValueError(str(error).removeprefix("method: ")) from None
         for key, value in self.model_extra.items():
             with misplaced(key):
-                if key not in schemas:
-                    raise unknown_name("option", key, schemas)
-                _check_option(value, schemas[key])
-        return self.model_construct(name=self.name, **_defaults(schemas) | self.model_extra)
+                if key not in declared.schemas:
+                    raise unknown_name("option", key, declared.schemas)
+                _check_option(value, declared.schemas[key])
+        return self.model_construct(name=self.name, **declared.defaults | self.model_extra)
 
 
 class Adam(Strict):
@@ -399,31 +399,8 @@ def shortened(settings: dict) -> dict:
 
 def changed(method: Mapping) -> dict:
     """A method's settings without those that have its defaults."""
-    usual = _defaults(option_schemas(method["name"]))
+    usual = declaration(method["name"]).defaults
     return {key: value for key, value in method.items() if key not in usual or usual[key] != value}
-
-
-def option_schemas(method: str) -> dict[str, dict]:
-    """The JSON schema of each option of a method, and of its supervision. Single cues are named by
-    their number in the study."""
-    declared = declaration(method)
-    words = [
-        word
-        for supervision in declared.supervision
-        for word in (
-            [f"cue-{number}" for number in range(1, 10)] if supervision == "cue" else [supervision]
-        )
-    ]
-    supervision = {
-        "description": "Which labels besides the target the method uses.",
-        "enum": words,
-        "default": words[0],
-    }
-    return {"supervision": supervision, **declared.options}
-
-
-def _defaults(schemas: dict[str, dict]) -> dict[str, JsonValue]:
-    return {key: schema["default"] for key, schema in schemas.items()}
 
 
 def _check_option(value: JsonValue, schema: dict) -> None:
@@ -448,7 +425,7 @@ def baselines_schema() -> dict:
     own = schema["$defs"].pop("MethodSettings")
     own["properties"]["name"] = {"type": "string", "pattern": "^[^:]+:[^:]+$"}
     for name in METHODS:
-        options = {"name": {"const": name}, **option_schemas(name)}
+        options = {"name": {"const": name}, **declaration(name).schemas}
         schema["$defs"][f"method_{name}"] = {
             **own,
             "description": f"The method {name}.",
