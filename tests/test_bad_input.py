@@ -57,7 +57,6 @@ OVERRIDES = [
     ("root=a\x00b", "--set"),
     ("samples", "key=value"),
     ("bindings=shape-hue", ("bindings", "[shape-hue]")),
-    ("bindings=[shape-hue, shape-hue-scale]", ("bindings", "3 factors for 2 roles")),
     ("tuning.study=zgo", ("tuning.study", "binds cues")),
     ("root='{study}'", "root"),
     ("tuning.learning_rates=[2e-4]", "with a dot"),

@@ -81,22 +81,6 @@ def test_names_and_settings_need_no_torch():
     assert done.stdout.strip() == "False"
 
 
-def test_the_papers_nine_are_there():
-    assert {
-        "alexnet",
-        "resnet18",
-        "resnet50",
-        "wide_resnet50_2",
-        "densenet161",
-        "resnet50_in",
-        "asr",
-        "vae",
-        "factor_vae",
-    } <= set(baseline_names())
-    assert {load_settings(name)["batch_size"] for name in ("vae", "factor_vae")} == {64}
-    assert {load_settings(name)["optimiser"]["lr"] for name in ("vae", "factor_vae")} == {1e-4}
-
-
 def test_published_settings_of_resnet18():
     settings = load_settings("resnet18")
     assert settings["optimiser"] == {
@@ -172,6 +156,8 @@ RESNET50 = "method: erm, model: {name: resnet50, weights: IMAGENET1K_V1"
             "mine.method.base_widht: unknown option .*; did you mean base_width",
         ),
         ("method: {name: erm", "supervision: none", "mine.model: the key is missing"),
+        (ASR, "levels: 1.0", "mine.method.levels: 1.0 is not of type 'integer'"),
+        (VAE, "beta: .nan", "mine.method.beta: nan is not of type 'number'"),
         (ASR, "levels: 0", "mine.method.levels: 0 is less than the minimum"),
         (ASR, "supervision: cues", "mine.method.supervision: 'cues' is not one of"),
         (VAE, "latent: twelve", "mine.method.latent: 'twelve' is not of type"),

@@ -49,7 +49,6 @@ def test_a_baseline_may_be_restricted():
 @pytest.mark.parametrize(
     ("override", "says"),
     [
-        ("seeds=all", "unknown key 'seeds'; did you mean"),
         (
             "bindings=[shape-hue, shape-hue-texture]",
             "bindings: study zgo: 'shape-hue-texture' names 3 factors",

@@ -78,24 +78,20 @@ def test_a_living_writer_keeps_its_temporary_file_and_the_last_one_wins(tmp_path
 
 def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path):
     path, other = tmp_path / "a.txt", tmp_path / "a.txt.txt"
+    fresh, old = tmp_path / ".a.txt.elsewhere.1.00ff.tmp", tmp_path / ".a.txt.elsewhere.2.00ff.tmp"
     killed, living = waiting_writer(path, "K"), waiting_writer(other, "L")
     killed.kill()
     killed.communicate()
-    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 2
+    for left in (fresh, old):
+        left.write_text("x")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 4
     write_text(path, "next")
-    assert len(list(tmp_path.glob(".a.txt.*.tmp"))) == 1, "the other file's temporary file stays"
+    left = [p.name for p in tmp_path.glob(".a.txt.*.tmp")]
+    assert len(left) == 2, "those of the other file, and of another machine for a day, stay"
+    assert fresh.name in left
     living.communicate("\n")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.txt", "a.txt.txt"]
-
-
-def test_files_of_other_machines_stay_for_a_day(tmp_path):
-    fresh, old = tmp_path / ".a.txt.elsewhere.1.00ff.tmp", tmp_path / ".a.txt.elsewhere.2.00ff.tmp"
-    for path in (fresh, old):
-        path.write_text("x")
-    long_ago = time.time() - 90_000
-    os.utime(old, (long_ago, long_ago))
-    write_text(tmp_path / "a.txt", "x")
-    assert fresh.exists() and not old.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == [fresh.name, "a.txt", "a.txt.txt"]
 
 
 def test_content_is_on_disk_before_the_name_and_the_name_after(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ Does not import torch, so that planning stays quick.
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -412,11 +413,16 @@ def _check_option(value: JsonValue, schema: dict) -> None:
 
 @cache
 def _validator() -> type:
-    """JSON Schema's, but 1.0 is no integer, as in its draft 4."""
+    """JSON Schema's, but 1.0 is no integer, as in its draft 4, and NaN no number."""
     from jsonschema import Draft4Validator, Draft202012Validator
     from jsonschema.validators import extend
 
-    return extend(Draft202012Validator, type_checker=Draft4Validator.TYPE_CHECKER)
+    types = Draft4Validator.TYPE_CHECKER
+
+    def finite(_, value: JsonValue) -> bool:
+        return types.is_type(value, "number") and math.isfinite(value)
+
+    return extend(Draft202012Validator, type_checker=types.redefine("number", finite))
 
 
 def baselines_schema() -> dict:
