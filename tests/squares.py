@@ -3,7 +3,6 @@ squares:Squares`."""
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from diagvib.scenes.scene import Scene
 
@@ -38,6 +37,8 @@ class Squares(Scene):
         }
 
     def renderer(self, prepared, size, device):
+        import torch  # here, because it takes long to load, and only rendering needs it
+
         def render(recipes):
             images = torch.full((len(recipes), size, size, 3), 127, dtype=torch.uint8)
             for image, row in zip(images, recipes.to_pylist(), strict=True):
