@@ -134,26 +134,6 @@ def test_every_fence_is_the_edge_of_a_block():
         assert fences == 2 * sum(block.page == page for block in BLOCKS), page
 
 
-@pytest.mark.parametrize(
-    ("language", "text"),
-    [
-        ("ruby", "puts 1"),
-        ("", "unheard of"),
-        ("", "diagvib plan --colour red"),
-        ("", "snakemake fly --cores all"),
-        ("", "make tea"),
-        ("", "dvc pull tabulated"),
-        ("", "python benchmarks/render.py --red"),
-        ("yaml", "colour: red"),
-        ("python", "import diagvib; diagvib.x"),
-        ("python", "f("),
-    ],
-)
-def test_a_wrong_block_is_noticed(language, text, folder):
-    with pytest.raises((Exception, SystemExit)):
-        check(Block("page.md", 1, language, text, ""), folder)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -310,24 +290,10 @@ PYTHON: dict[str, Callable[[str], None]] = {
 
 
 def check_lines(block: Block, folder: Path) -> None:
-    """Lines for a shell; or folders of the repository, each with its purpose."""
-    if re.match(r"Snakefile, rules/ ", block.text):
-        check_folders(block.text)
-        return
+    """Lines for a shell."""
     for line in block.text.splitlines():
         for words in commands(line):
             check_command(words, folder)
-
-
-def check_folders(text: str) -> None:
-    base = REPOSITORY
-    for line in text.splitlines():
-        named = re.match(r" *([^ ,]+(?:, [^ ,]+)*) ", line)[1]
-        base = base if line.startswith(" ") else REPOSITORY
-        for name in named.split(", "):
-            made = name.startswith(("dvc.lock", "data/", "results/", "logs/", "outputs/"))
-            assert made or (base / name).exists(), f"{name} is not in {base}"
-        base = REPOSITORY / named if named == "src/diagvib/" else base
 
 
 def commands(line: str) -> list[list[str]]:

@@ -4,8 +4,10 @@ import math
 import pickle
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from diagvib.results.cells import count_cells
 from diagvib.results.metrics import (
     Estimate,
     faavg,
@@ -105,3 +107,9 @@ def test_an_estimate_is_a_number_and_survives_pickling():
     value = Estimate(0.5, 0.1, 4)
     assert value + 1 == 1.5 and f"{value:.2f}" == "0.50"
     assert tuple(pickle.loads(pickle.dumps(value))) == (0.5, 0.1, 4)
+
+
+def test_a_prediction_of_a_class_that_is_not_tested_is_wrong():
+    table = pa.table({"group": ["id"] * 2, "shape": ["3"] * 2, "prediction": ["5", "3"]})
+    cells = count_cells(table, "shape", [])
+    assert (cells["n"], cells["correct"]) == ([2], [1])

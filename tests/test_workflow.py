@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from toy import RUN, call, command, count, environment, hashes, toy, write
+from toy import BASELINES, RUN, call, command, count, environment, hashes, toy, write
 
 # One study and one baseline are enough for what goes wrong on the way.
 FEWER = ("--config", "studies=[zgo]", "bindings=[hue-shape]", "baselines=[small_cnn]")
@@ -140,9 +140,10 @@ def test_a_missing_mirror_file_is_named_in_the_log_shown(repository):
 
 
 def test_jobs_that_fail_for_one_reason_share_the_last_line(finished):
-    write(finished, {"lab/models.py": "def tiny(n_classes, image_size, width):\n    return None\n"})
-    more = ("studies=[zgo]", "bindings=[hue-shape,shape-hue]", "samples=1")
-    output = toy(finished, "--config", *more, "baselines=[tiny]", fails=True)
+    broken = "def tiny(n_classes, image_size, width):\n    return None\n"
+    twice = BASELINES + BASELINES.replace("tiny:", "again:").replace("focal:", "more:")
+    write(finished, {"lab/models.py": broken, "lab/baselines.yaml": twice})
+    output = toy(finished, *FEWER[:-1], "baselines=[tiny,again]", fails=True)
     *_, last = output.splitlines()
     assert last.startswith(
         "error: model: lab.models:tiny returned NoneType, not a torch.nn.Module (log: toy/logs/train/"
