@@ -15,6 +15,7 @@ import diagvib
 from diagvib.foundation.errors import DiagvibError
 from diagvib.scenes import load_scene
 from diagvib.scenes.photos.scene import Photos
+from diagvib.scenes.photos.shares import share_out
 from diagvib.studies.binding import bind
 from diagvib.studies.dataset_sample import dataset_sample
 from diagvib.studies.recipes import draw_recipes
@@ -125,6 +126,15 @@ def test_splits_and_units_are_kept(tmp_path):
         else:
             splits = recipes.groupby(used["person"].to_numpy())["split"].nunique()
             assert (splits == 1).all() and set(recipes["split"]) == {"train", "val", "test"}
+
+
+def test_what_an_environment_leaves_of_a_lot_is_used_once():
+    photos = pd.DataFrame({"kind": ["a"] * 10, "split": "", "unit": "", "lot": [*"0000011111"]})
+    recipes = photos[["kind"]].assign(
+        split=["train"] * 6 + ["test"] * 4, environment=[*"xxxyyyzzzz"]
+    )
+    chosen = share_out("own", {"kind": ["a"]}, recipes, photos, np.random.default_rng(0))
+    assert sorted(chosen) == list(range(10))
 
 
 def test_parquet_and_paths_list_the_same(tmp_path):
