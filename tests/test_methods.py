@@ -165,15 +165,19 @@ def test_what_the_study_lacks_for_a_methods_supervision_is_named():
 
 def test_erm_is_the_plain_loop(data):
     """The hooks of the interface, none of which is used, do not change a bit of the result."""
-    method = make_baseline(settings_of(batch_size=24, drop_last=False), 6, SIZE, 0)
+    settings = settings_of(batch_size=24, drop_last=False, selection="last")
+    method = make_baseline(settings, 6, SIZE, 0)
     plain = made("erm").model.to(memory_format=torch.channels_last).train()
     train, _ = data
-    Trainer(method, train, train, RUN, replace(PROTOCOL, max_epochs=1, precision="fp32")).fit()
+    Trainer(method, train, train, RUN, replace(PROTOCOL, max_epochs=2, precision="fp32")).fit()
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False):
         torch.set_num_threads(1)
         adam = torch.optim.Adam(plain.parameters(), lr=1e-3, fused=True)
-        order = torch.randperm(64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, 1)))
-        for index in order.split(24):
+        orders = [
+            torch.randperm(64, generator=torch.Generator().manual_seed(epoch_seed(RUN, 3, epoch)))
+            for epoch in (1, 2)
+        ]
+        for index in [*orders[0].split(24), *orders[1].split(24)]:
             batch = train.batch(index)
             adam.zero_grad()
             F.cross_entropy(plain(batch.inputs), batch.labels).backward()
