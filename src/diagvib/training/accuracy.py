@@ -25,19 +25,8 @@ def per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> dict:
     codes, names = pd.factorize(labels, sort=True)
     if (codes < 0).any():
         raise ValueError(f"label {int(np.argmin(codes))} is missing (None or NaN)")
-    return dict(
-        zip(names.tolist(), accuracy_by_code(codes, labels == predictions).tolist(), strict=True)
-    )
-
-
-def accuracy_by_code(codes: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Share of correct predictions of each class present. codes: class index int[N]; right:
-    bool[N]."""
-    totals, hits = (
-        np.bincount(codes),
-        np.bincount(codes, weights=np.asarray(right, dtype=np.float64)),
-    )
-    return hits[totals > 0] / totals[totals > 0]
+    totals, hits = np.bincount(codes), np.bincount(codes, weights=labels == predictions)
+    return dict(zip(names.tolist(), (hits / totals).tolist(), strict=True))
 
 
 def mean_per_class_accuracy(labels: np.ndarray, predictions: np.ndarray) -> float:

@@ -27,20 +27,6 @@ from diagvib.training.code_digest import package_versions
 from diagvib.training.protocol import Protocol
 from diagvib.training.run import Job, Loaded, dataset_metadata, fit, load
 
-# Keys of an entry in config/baselines, in the order in which they are written.
-ENTRY_KEYS = (
-    "model",
-    "method",
-    "optimiser",
-    "batch_size",
-    "normalise",
-    "augment",
-    "depends",
-    "selection",
-    "max_epochs",
-    "origin",
-)
-
 
 @dataclass(frozen=True)
 class Trial:
@@ -97,7 +83,6 @@ class Task:
         """Write the table of all training runs, and the best settings as an entry for
         config/baselines."""
         entry = shortened({**best.applied(self.settings), "origin": origin})
-        entry = {key: entry[key] for key in ENTRY_KEYS if key in entry}
         text = yaml.safe_dump(
             {self.baseline: entry}, sort_keys=False, default_flow_style=None, width=118
         )
