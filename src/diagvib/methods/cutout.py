@@ -46,21 +46,16 @@ class Cutout(Method):
 
     def _boxes(self, batch: Batch) -> Tensor:
         """The pixels to erase, bool[B, H, W]."""
-        size, drawn = (
-            batch.inputs.shape[2:],
-            torch.empty(2, len(batch.inputs), _ATTEMPTS, device=batch.inputs.device),
-        )
-        area = drawn[0].uniform_(*self.options.area) * math.prod(size)
+        images, size = len(batch.inputs), batch.inputs.shape[3]
+        drawn = torch.empty(2, images, _ATTEMPTS, device=batch.inputs.device)
+        area = drawn[0].uniform_(*self.options.area) * size**2
         ratio = drawn[1].uniform_(*map(math.log, self.options.ratio)).exp()
-        height, width = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
-        fits = (height < size[0]) & (width < size[1])
-        first = fits.int().argmax(1, keepdim=True)
-        erased = fits.any(1, keepdim=True) & (torch.rand_like(area[:, :1]) < self.options.p)
-        spans = []
-        for side, whole in zip(
-            (height.gather(1, first), width.gather(1, first)), size, strict=True
-        ):
-            start = (torch.rand_like(side) * (whole - side + 1)).floor()
-            at = torch.arange(whole, device=side.device)
-            spans.append((at >= start) & (at < start + side))
-        return spans[0][:, :, None] & spans[1][:, None, :] & erased[:, :, None]
+        sides = torch.stack([area * ratio, area / ratio]).sqrt().round()
+        fits = (sides < size).all(0)
+        first = fits.int().argmax(1).expand(2, images)[:, :, None]
+        side = sides.gather(2, first)  # [2, B, 1]: height and width
+        erased = fits.any(1, keepdim=True) & (torch.rand_like(side[0]) < self.options.p)
+        start = (torch.rand_like(side) * (size - side + 1)).floor()
+        at = torch.arange(size, device=side.device)
+        rows, columns = (at >= start) & (at < start + side)
+        return rows[:, :, None] & columns[:, None, :] & erased[:, :, None]
