@@ -249,16 +249,6 @@ def test_files_that_do_not_belong_together(root, key, value):
     assert not (root / "runs").exists(), "checked before anything is trained"
 
 
-def test_missing_and_damaged_files(root):
-    path = root / "images" / "1" / "val.parquet"
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(DiagvibError, match=r"1/val.parquet: damaged"):
-        train(root, "runs")
-    path.unlink()
-    with pytest.raises(DiagvibError, match=r"1/val.parquet: no such file"):
-        train(root, "runs")
-
-
 @pytest.mark.parametrize(
     ("place", "error"),
     [
