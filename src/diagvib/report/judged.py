@@ -98,8 +98,8 @@ def judged_methods(
     models = [one.model for one in found]
 
     def rank(one: Judged) -> tuple:
-        known = one.supervision in _SUPERVISION
-        supervision = _SUPERVISION.index(one.supervision) if known else len(_SUPERVISION)
+        # A supervision of another name comes last.
+        supervision = (*_SUPERVISION, one.supervision).index(one.supervision)
         worst = one.worst_gap if one.ran else 1
         return models.index(one.model), not one.is_reference, supervision, worst
 

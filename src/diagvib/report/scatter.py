@@ -42,14 +42,9 @@ def paper_scatter(comparison: pd.DataFrame, baselines: list[str]) -> Drawing | N
     compared.
     """
     rows = comparison[comparison["verdict"].isin(COMPARED)]
-    kinds = {
-        "faavg": "FAAvg (Tables A2-A9)",
-        "famin": "FAMin (Tables A3-A9)",
-        **{
-            metric: f"{contrast.title.partition(':')[0]} (Table 2)"
-            for metric, contrast in SHIPPED.contrasts.items()
-        },
-    }
+    kinds = {"faavg": "FAAvg (Tables A2-A9)", "famin": "FAMin (Tables A3-A9)"}
+    for metric, contrast in SHIPPED.contrasts.items():
+        kinds[metric] = f"{contrast.title.partition(':')[0]} (Table 2)"
     shown = [metric for metric in kinds if (rows["metric"] == metric).any()]
     if not shown:
         return None
@@ -77,14 +72,10 @@ def _draw_cells(axes: Axes, cells: pd.DataFrame, looks: dict[str, tuple[str, str
     dots = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
     for baseline, (colour, marker) in looks.items():
         own = cells[cells["baseline"] == baseline]
-        decided = own["verdict"].isin(DECIDED)
-        for some, label, alpha in (
-            (own[decided], baseline, 1),
-            (own[~decided], f"{baseline}, cannot tell", 0.35),
-        ):
-            if len(some):
-                look = {"marker": marker, "color": colour, "alpha": alpha, "label": label, **dots}
-                axes.plot(some["paper"], some["ours"], **look)
+        for undecided, some in own.groupby(~own["verdict"].isin(DECIDED)):
+            label, alpha = (f"{baseline}, cannot tell", 0.35) if undecided else (baseline, 1)
+            look = {"marker": marker, "color": colour, "alpha": alpha, "label": label, **dots}
+            axes.plot(some["paper"], some["ours"], **look)
     differ = cells[cells["verdict"] == "differs"]
     if len(differ):
         ring = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "label": "differs"}
