@@ -17,12 +17,18 @@ from diagvib.report.figures import draw_figures
 from diagvib.report.headlines import headlines
 from diagvib.report.matrix import heat_map, heat_map_figures
 from diagvib.report.style import accuracy_colours
+from diagvib.report.visualisation_sheets import (
+    read_visualisations,
+    visualisation_figures,
+    visualisation_sheet,
+)
 from diagvib.reproduction.comparability import protocol_differences
 from diagvib.reproduction.tabulate import tabulate
 from diagvib.results.known_studies import SHIPPED, KnownStudies
 from diagvib.results.tables import read_tables
+from diagvib.scenes.digits.factors import classes
 from reports import drawn_in, make_report, material_of, matrix_of, write_images
-from synthetic_runs import accuracy, expected_runs, write_run
+from synthetic_runs import accuracy, expected_runs, write_pictures, write_run
 
 BINDINGS = ["shape-hue", "hue-shape", "shape-position"]
 STUDIES = ["zso", "zgo", "fgo-20"]
@@ -41,7 +47,7 @@ TELLING = ["shape", "position"]
 def results(tmp_path_factory):
     root = tmp_path_factory.mktemp("root")
     for run in EXPECTED:
-        write_run(root / "runs", run, comparable=False, tracked=True)
+        write_pictures(write_run(root / "runs", run, comparable=False, tracked=True))
     for study in STUDIES:
         name = "shape" if study == "zso" else "-".join(TELLING)
         write_images(root / "images" / study / name / "0", study, TELLING)
@@ -94,7 +100,6 @@ def test_the_page_is_well_formed_fetches_nothing_and_its_links_lead_somewhere(pa
     found = Page(page)
     assert found.open == []
     assert len(found.ids) == len(set(found.ids)) and set(found.anchors) <= set(found.ids)
-    assert "visualisations" not in found.ids, "no run has pictures"
     assert all(address.startswith("data:") for address in found.fetched)
     assert not re.search(r"@import|url\(['\"]?http|\bfetch\(|XMLHttpRequest|<iframe|<object", page)
     assert len(page) < 1_500_000
@@ -130,12 +135,26 @@ def test_every_configured_figure_is_there_however_many_processes_draw(
         *(f"p_matrix/{study}_small_cnn" for study in STUDIES),
         *(f"sheets/{study}_{'-'.join(TELLING)}" for study in STUDIES),
         *("training/small_cnn", "curves/faavg_fgo", "curves/famin_fgo"),
+        # Of ZSO every target, of ZGO the most telling pair.
+        *(f"exhibits/small_cnn_{name}" for name in ("zso_shape", "zso_hue", "zgo_shape-position")),
     }
     monkeypatch.setattr("diagvib.report.figures.FIGURES_A_PROCESS", 4)
     draw_figures(material_of(results, SETTINGS), tmp_path, threads=2)
     for path in (results / "figures").rglob("*.*"):
         again = tmp_path / path.relative_to(results / "figures")
         assert again.read_bytes() == path.read_bytes(), path.name
+
+
+def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, page):
+    rows = read_visualisations(results / "runs/small_cnn/zgo/shape-hue/0/exhibits.parquet")
+    rows["prediction"] = rows["prediction"].replace({"first": classes("shape")[0]})
+    (axes,) = visualisation_sheet(rows, ["shape", "hue"], "a title").axes
+    texts = [text.get_text() for text in axes.texts]
+    assert [text[0] for text in texts if text[0] in "✓✗"] == list("✓✗✗✓")
+    assert "z1\n1.5 nats" in texts and "z0\n2.5 nats" in texts and {"-1", "0", "1"} <= set(texts)
+    _, _, section = page.partition('id="visualisations"')
+    assert "small_cnn, ZSO shape" in section
+    assert section.count("data:image/webp") >= 3 * 3 and "data:image/png" not in section
 
 
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
@@ -152,17 +171,22 @@ def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
 
 
 def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp_path, monkeypatch):
-    monkeypatch.setattr("diagvib.report.figures.KINDS", (heat_map_figures,))
+    kinds = (heat_map_figures, visualisation_figures)
+    monkeypatch.setattr("diagvib.report.figures.KINDS", kinds)
     root = shutil.copytree(results, tmp_path / "root")
-    shutil.rmtree(root / "runs/small_cnn/fgo-20/hue-shape")
-    (root / "runs/small_cnn/zgo/shape-hue/0/predictions.parquet").write_bytes(b"PAR1 and no more")
+    runs = root / "runs/small_cnn"
+    shutil.rmtree(runs / "fgo-20/hue-shape")
+    (runs / "zgo/shape-hue/0/predictions.parquet").write_bytes(b"PAR1 and no more")
+    shutil.copy(runs / "zso/shape/0/exhibits.parquet", runs / "zso/hue/0/exhibits.parquet")
     text = made_again(root)
     for words in (
         "small_cnn, fgo-20: hue-shape samples 0, 1: missing (not run)",
         "small_cnn, zgo: shape-hue sample 0: damaged (predictions.parquet: damaged or not a Parquet",
-        "3 runs are missing.",
+        "small_cnn, zso: hue sample 0: damaged",
+        "4 runs are missing.",
     ):
         assert words in text
+    assert "exhibits/small_cnn_zso_hue" not in drawn_in(root)
     before, after = (matrix_of(one)["cells"] for one in (page, text))
     missing = after["fgo-20"]["small_cnn"]["hue shape"]
     assert missing["value"] is None
@@ -173,7 +197,7 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp
         for cell, was in before[study]["small_cnn"].items()
         if was != after[study]["small_cnn"][cell]
     }
-    assert changed == {("fgo-20", "hue shape"), ("zgo", "shape hue")}
+    assert changed == {("fgo-20", "hue shape"), ("zgo", "shape hue"), ("zso", "hue")}
     partial_grid, whole = (
         (root / f"figures/p_matrix/{study}_small_cnn.svg").read_text()
         for study in ("fgo-20", "zgo")
@@ -183,7 +207,7 @@ def test_a_hole_is_named_on_the_page_and_changes_nothing_else(results, page, tmp
 
 def test_a_page_can_be_made_before_anything_ran_but_not_without_tables(tmp_path):
     text = made_again(tmp_path / "none")
-    assert "No run of ZGO has finished yet" in text
+    assert "No run of ZGO has finished yet" in text and 'id="visualisations"' not in text
     assert "small_cnn, zgo: all 6 runs: missing (not run)" in text
     with pytest.raises(DiagvibError, match=r"runs\.parquet.*run `diagvib tabulate`"):
         make_report(tmp_path / "absent", SETTINGS)
