@@ -50,7 +50,7 @@ def make_grid(layout: Layout, config: dict) -> float:
             stages.render(
                 layout, stage_settings(small, "render", study), study, binding.name, "cpu", 1
             )
-    write_grid(layout.runs(), runs_asked_for(layout, config))
+    write_grid(layout.all_runs, runs_asked_for(layout, config))
     return time.perf_counter() - start
 
 
@@ -100,7 +100,7 @@ def main(
         root = (keep or Path(temporary)).resolve()
         overrides = [f"root={root}", f"baselines=[{','.join(BASELINES)}]"]
         config, layout = load_config(None, overrides), Layout(root)
-        made = 0.0 if layout.runs().exists() else make_grid(layout, config)
+        made = 0.0 if layout.all_runs.exists() else make_grid(layout, config)
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
         load = os.getloadavg()[0]
         rows = [measure(stage, overrides) for stage in ("tabulate", "plot")]

@@ -67,7 +67,7 @@ def publish(root: Path, folder: Path) -> dict:
         shutil.copyfile(path, folder / f"{path.parent.name}_{path.name}")
     for path in (config_of(str(root)), lock_of(str(root))):
         shutil.copyfile(path, folder / path.name)
-    runs = [read_json(path) for path in sorted(layout.runs().rglob("run.json"))]
+    runs = [read_json(path) for path in sorted(layout.all_runs.rglob("run.json"))]
     about = {
         "runs": len(runs),
         "expected": len(expected_runs(config)),

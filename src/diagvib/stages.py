@@ -297,7 +297,7 @@ def tabulate(layout: Layout, job: jobs.Tabulate, threads: Threads = None) -> Non
     from diagvib.results.tables import read_tables
 
     expected, settings = runs_asked_for(layout, job), job.plain()
-    folders = layout.runs(), layout.tables
+    folders = layout.all_runs, layout.tables
     runs = tabulate(*folders, expected, settings, cores(threads), layout.tuning)
     metrics = read_tables(layout.tables)["metrics"]
     write_scores(metrics, known_studies(settings), layout.metrics)
@@ -317,7 +317,7 @@ def plot(layout: Layout, job: jobs.Plot, threads: Threads = None) -> None:
     from diagvib.report.figures import draw_figures
     from diagvib.report.page import write_report
 
-    folders = layout.images(), layout.runs(), layout.prepared
+    folders = layout.all_images, layout.all_runs, layout.prepared
     material = Material(layout.tables, job.plain(), *folders)
     drawn = draw_figures(material, layout.figures, cores(threads))
     write_report(material, drawn, layout.figures, layout.report)

@@ -48,8 +48,8 @@ def find_unneeded(configs: list[Configuration]) -> list[Path]:
     needed = {path.resolve() for path in needed}
     tops = {}
     for layout in (Layout(Path(config.root)) for config in reversed(configs)):
-        made = layout.all_recipes, layout.images(), layout.features()
-        for top in (*made, layout.checkpoints(), layout.runs()):
+        made = layout.all_recipes, layout.all_images, layout.all_features
+        for top in (*made, layout.all_checkpoints, layout.all_runs):
             tops[top.resolve()] = top
 
     def unneeded(path: Path) -> list[Path]:

@@ -137,8 +137,7 @@ def expected_runs(config: Experiment) -> list[dict]:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where all files of a configuration are (in stage order: data flows from top to bottom). Of
-    images, features, runs and checkpoints, without names, the folder of all."""
+    """Where all files of a configuration are (in stage order: data flows from top to bottom)."""
 
     root: Path
 
@@ -148,36 +147,32 @@ class Layout:
     def prepared(self, scene: str) -> Path:
         return self.root / "data" / "prepared" / folder_name(scene)
 
-    @property
-    def all_recipes(self) -> Path:
-        return self.root / "data" / "recipes"
-
     def recipes(self, study: str, binding: str) -> Path:
         return self.all_recipes / study / f"{binding}.parquet"
 
-    def images(self, *dataset: str) -> Path:
-        """The folder of the image files of a (study, binding): {sample}/{split}.parquet."""
-        return self.root.joinpath("data", "images", *dataset)
+    def images(self, study: str, binding: str) -> Path:
+        """The folder of a dataset's image files: {sample}/{split}.parquet."""
+        return self.all_images / study / binding
 
     def digests(self, study: str, binding: str) -> Path:
         """The sha256 of each of a dataset's image files, written after them."""
         return self.images(study, binding) / DIGESTS_FILE
 
-    def features(self, *job: str) -> Path:
-        """The folder of the features of a (network, study, binding): {sample}/{split}.npy."""
-        return self.root.joinpath("data", "features", *job)
+    def features(self, network: str, study: str, binding: str) -> Path:
+        """The folder of a frozen network's features: {sample}/{split}.npy."""
+        return self.all_features / network / study / binding
 
-    def runs(self, *job: str) -> Path:
-        """The folder of the runs of a (baseline, study, binding): {sample}/..."""
-        return self.root.joinpath("results", "runs", *job)
+    def runs(self, baseline: str, study: str, binding: str) -> Path:
+        """The folder of a train job's runs: {sample}/..."""
+        return self.all_runs / baseline / study / binding
 
-    def checkpoints(self, *job: str) -> Path:
+    def checkpoints(self, baseline: str, study: str, binding: str) -> Path:
         """Where a train job may leave its checkpoints; they are not part of any declared result."""
-        return self.root.joinpath("data", "checkpoints", *job)
+        return self.all_checkpoints / baseline / study / binding
 
-    def curves(self, *job: str) -> Path:
+    def curves(self, baseline: str, study: str, binding: str) -> Path:
         """The folder of a train job's TensorBoard files: {sample}/..."""
-        return self.root.joinpath("logs", "tensorboard", *job)
+        return self.root / "logs" / "tensorboard" / baseline / study / binding
 
     def tuned(self, baseline: str) -> Path:
         """The folder in which tuning keeps finished trials; they are not part of any declared
@@ -191,6 +186,26 @@ class Layout:
     def tuned_tables(self) -> dict[str, str]:
         """The existing tables of tuning, with their sha256."""
         return {str(path): file_sha256(path) for path in sorted(self.tuning.glob("*.csv"))}
+
+    @property
+    def all_recipes(self) -> Path:
+        return self.root / "data" / "recipes"
+
+    @property
+    def all_checkpoints(self) -> Path:
+        return self.root / "data" / "checkpoints"
+
+    @property
+    def all_images(self) -> Path:
+        return self.root / "data" / "images"
+
+    @property
+    def all_features(self) -> Path:
+        return self.root / "data" / "features"
+
+    @property
+    def all_runs(self) -> Path:
+        return self.root / "results" / "runs"
 
     @property
     def tables(self) -> Path:
