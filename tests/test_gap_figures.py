@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from browser import Browser, find_browser
 from diagvib.report.epochs import preference_curves
 from diagvib.report.gap_figures import gap_bars, gap_figures, gap_pareto, not_beaten
-from diagvib.report.judged import gap_sentences, judged_methods
+from diagvib.report.judged import Comparison, comparisons, gap_sentences
 from diagvib.report.sheets import contact_sheet, sheet_figures
 from diagvib.report.style import HELD_OUT, TRAINED
 from diagvib.reproduction.tabulate import tabulate
@@ -53,16 +53,13 @@ def tables(methods: dict = METHODS, samples: int = 3) -> tuple[pd.DataFrame, pd.
     return gaps, whac_a_mole(values, baselines)
 
 
-def methods_of(methods: dict = METHODS, **chosen) -> list:
-    return judged_methods(*tables(methods, **chosen), STUDY, BINDING)
+def compared(methods: dict = METHODS, **chosen) -> Comparison:
+    ((one,),) = comparisons(*tables(methods, **chosen), SHIPPED).values()
+    return one
 
 
 def sentences(methods: dict = METHODS, **chosen) -> list[str]:
-    return list(gap_sentences(methods_of(methods, **chosen), STUDY, BINDING, SHIPPED))
-
-
-def bars(methods: dict = METHODS):
-    return gap_bars(*tables(methods), STUDY, BINDING, SHIPPED)
+    return list(gap_sentences(compared(methods, **chosen)))
 
 
 def bars_of(figure, panel: int) -> dict:
@@ -75,7 +72,7 @@ def texts_of(figure, panel: int) -> list[str]:
 
 
 def test_what_got_worse_is_marked_with_its_difference():
-    figure = bars()
+    figure = gap_bars(compared())
     colours = {
         name: to_hex(bar.get_facecolor(), keep_alpha=True)
         for name, bar in bars_of(figure, 0).items()
@@ -96,7 +93,7 @@ def test_what_got_worse_is_marked_with_its_difference():
 
 
 def test_erms_gap_is_a_line_through_the_rows_of_its_model():
-    figure = bars()
+    figure = gap_bars(compared())
     for axes, gap in zip(figure.axes, (40, 30, 66), strict=True):
         (line,) = (one for one in axes.collections if one.get_linestyle()[0][1])
         (ends,) = line.get_segments()
@@ -104,28 +101,34 @@ def test_erms_gap_is_a_line_through_the_rows_of_its_model():
 
 
 def test_methods_stand_by_their_supervision_with_erm_first():
-    assert [one.baseline for one in methods_of()] == ["plain", "same", "types", "first", "all"]
+    assert [one.baseline for one in compared().methods] == [
+        "plain",
+        "same",
+        "types",
+        "first",
+        "all",
+    ]
     models = {
         "net": METHODS["plain"],
         "big": (settings(model={"name": "resnet18"}), (0.95, -0.2, -0.1, -0.4)),
         "other": METHODS["all"],
     }
-    assert [one.baseline for one in methods_of(models)] == ["net", "other", "big"]
+    assert [one.baseline for one in compared(models).methods] == ["net", "other", "big"]
 
 
 def test_nothing_is_drawn_where_nothing_ran():
     empty = {name: (made, None) for name, (made, _) in METHODS.items()}
     for draw in (gap_bars, gap_pareto):
-        assert draw(*tables(empty), STUDY, BINDING, SHIPPED) is None
+        assert draw(compared(empty)) is None
     nothing = "No run of WHAC-95 has finished yet, so there are no numbers to show."
     assert sentences(empty) == [nothing]
-    figure = bars(METHODS | {"types": (METHODS["types"][0], None)})
+    figure = gap_bars(compared(METHODS | {"types": (METHODS["types"][0], None)}))
     assert texts_of(figure, 0).count(" missing") == 1 and "types" not in bars_of(figure, 0)
 
 
 def test_without_erm_gaps_are_drawn_and_not_judged():
     alone = {name: METHODS[name] for name in ("all", "types")}
-    figure = bars(alone)
+    figure = gap_bars(compared(alone))
     assert all(bar.get_facecolor()[3] == 0 for bar in bars_of(figure, 0).values())
     assert [text.get_text() for text in figure.legends[0].texts] == ["not judged"]
     (found,) = sentences(alone)
@@ -135,7 +138,7 @@ def test_without_erm_gaps_are_drawn_and_not_judged():
 def test_what_no_method_beats_is_filled():
     points = np.array([[1, 1], [2, 0], [0, 2], [1, 0], [2, 0]], float)
     assert not_beaten(points).tolist() == [True, True, True, False, True]
-    axes = gap_pareto(*tables(), STUDY, BINDING, SHIPPED).axes[0]
+    axes = gap_pareto(compared()).axes[0]
     lines = {line.get_label(): line for line in axes.lines if line.get_label() in METHODS}
     filled = {name for name, line in lines.items() if line.get_markerfacecolor() != "none"}
     assert filled == {"same", "types", "all"}
@@ -153,7 +156,7 @@ def test_the_sentences_say_the_effect_and_no_more_than_the_verdicts():
     honest = {name: METHODS[name] for name in ("plain", "same", "all")}
     not_wider = "For no method does the 95 % interval show a wider gap than ERM's."
     assert sentences(honest)[1:] == ["all narrows both gaps.", not_wider]
-    title = bars(honest).legends[0].get_title().get_text()
+    title = gap_bars(compared(honest)).legends[0].get_title().get_text()
     assert "makes another worse" not in title
     few = "Fewer than 3 dataset samples cannot show whether a method widens a gap."
     assert sentences(samples=2)[1:] == [few]

@@ -5,18 +5,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from diagvib.report.figure import Figure, Material
-from diagvib.report.judged import (
-    Judged,
-    bindings_of,
-    cue_names,
-    judged_methods,
-    whole_points,
-)
+from diagvib.report.judged import Comparison, Judged, comparisons, whole_points
 from diagvib.report.style import (
     HELD_OUT,
     INK,
@@ -28,7 +21,6 @@ from diagvib.report.style import (
     by_baseline,
     new_figure,
 )
-from diagvib.results.known_studies import KnownStudies
 from diagvib.results.metric_sets import METRIC_SETS
 from diagvib.results.metric_sets.gaps import CUE_GAPS, GAPS
 from diagvib.results.tables import metrics_of
@@ -55,44 +47,35 @@ _CAPTION = (
 def gap_figures(material: Material) -> Iterator[Figure]:
     """For each study with two cues, its gaps by binding (folded but for the first, the mean if
     there are several), and what narrower gaps cost."""
-    known = material.known
-    tables = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
-    for study in tables[0]["study"].unique():
-        bindings = bindings_of(tables[0], study)
-        for binding in bindings:
+    known, gaps = material.known, metrics_of(material.frames, "gaps")
+    for study, own in comparisons(gaps, material.frames["whac_a_mole"], known).items():
+        for one in own:
             yield Figure(
-                f"gaps/{study}_{binding or 'all'}",
-                f"{_about(study, binding, known)}: gaps of every method",
-                partial(gap_bars, *tables, study, binding, known),
+                f"gaps/{study}_{one.binding or 'all'}",
+                f"{one.about}: gaps of every method",
+                partial(gap_bars, one),
                 METRIC_SETS["gaps"].title,
                 f"{known.studies[study].meaning}. {_CAPTION}",
-                folded=binding != bindings[0],
+                folded=one is not own[0],
             )
         yield Figure(
             f"gaps/pareto_{study}",
             f"{known.title(study)}: what a narrower gap costs",
-            partial(gap_pareto, *tables, study, bindings[0], known),
+            partial(gap_pareto, own[0]),
             METRIC_SETS["gaps"].title,
             "Filled: no other method is as good in both.",
         )
 
 
-def _about(study: str, binding: str, known: KnownStudies) -> str:
-    return f"{known.title(study)}, {binding or 'mean over bindings'}"
-
-
-def gap_bars(
-    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies
-) -> Drawing | None:
+def gap_bars(comparison: Comparison) -> Drawing | None:
     """Every method's gaps as bars: those of both cues and the joint gap, on one scale; None where
     nothing ran.
 
-    gaps, whac: of `gaps.gaps_tables`; binding: empty for the mean over all. Thin lines are the 95 %
-    intervals of the gaps, broken ones the gap of the ERM with the same model. Bars worse than that
-    are labelled. The id of a bar is `tip: ` and what it shows.
+    Thin lines are the 95 % intervals of the gaps, broken ones the gap of the ERM with the same
+    model. Bars worse than that are labelled. The id of a bar is `tip: ` and what it shows.
     """
-    methods, cues = judged_methods(gaps, whac, study, binding), cue_names(binding)
-    if not any(one.ran for one in methods):
+    methods, cues = comparison.methods, comparison.cues
+    if not comparison.ran:
         return None
     figure = new_figure(9.6, 0.4 * len(methods) + 1.55)
     panels = figure.subplots(1, len(GAPS), sharex=True, sharey=True)
@@ -116,13 +99,13 @@ def gap_bars(
     _name_rows(panels[0], methods)
     about = "gap: points of accuracy lost relative to in-distribution images"
     panels[0].set_xlabel(about, fontsize=8, loc="left")
-    shown = {one.verdict(cue) for one in methods for cue in CUE_GAPS if one.ran}
+    shown = {one.verdict(cue) for one in comparison.ran for cue in CUE_GAPS}
     handles = [Patch(**look) for verdict, look in _LOOKS.items() if verdict in shown]
     opens = any(one.opens_another for one in methods)
     effect = (
         "fixing one shortcut makes another worse" if opens else "accuracy lost where a cue misleads"
     )
-    title = f"{_about(study, binding, known)}: {effect}"
+    title = f"{comparison.about}: {effect}"
     add_legend(figure, handles, title=title, title_fontproperties={"size": 12, "weight": 700})
     return figure
 
@@ -174,13 +157,11 @@ def _name_rows(axes: Axes, methods: Sequence[Judged]) -> None:
     axes.set_yticks(rows + 0.25, small, minor=True, fontsize=7, color=MUTED)
 
 
-def gap_pareto(
-    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str, known: KnownStudies
-) -> Drawing | None:
+def gap_pareto(comparison: Comparison) -> Drawing | None:
     """In-distribution accuracy on the x axis, the worse of the two cue gaps on the y axis, a marker
     per method; methods that no other beats in both are filled and joined by a line. None where
     nothing ran."""
-    methods = [one for one in judged_methods(gaps, whac, study, binding) if one.ran]
+    methods = comparison.ran
     if not methods:
         return None
     points = np.array([[100 * one.mean("id_accuracy"), 100 * one.worst_gap] for one in methods])
@@ -195,7 +176,7 @@ def gap_pareto(
     axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (1, 2)))
     axes.margins(0.12)
     axes.set(
-        title=f"{_about(study, binding, known)}: up and right is better",
+        title=f"{comparison.about}: up and right is better",
         xlabel="in-distribution accuracy, %",
         ylabel="the worse of the two gaps, points\n(0: no cue misleads it)",
     )

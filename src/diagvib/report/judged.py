@@ -3,6 +3,7 @@ say."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pandas as pd
 
@@ -63,19 +64,51 @@ class Judged:
         return f"{self.baseline}, {self.told}" if self.told else self.baseline
 
 
-def bindings_of(gaps: pd.DataFrame, study: str) -> list[str]:
-    """The bindings of a study; if there are several, the empty one, their mean, comes first."""
-    return sorted(gaps.loc[gaps["study"] == study, "binding"].unique(), key=bool)
+@dataclass(frozen=True)
+class Comparison:
+    """The methods of a study with two cues, under one binding (empty: the mean over all).
+
+    title: of the study. methods: those with rows, sorted by model, ERM first, then by their
+    supervision, then by the worse of the two gaps, widest first.
+    """
+
+    title: str
+    binding: str
+    methods: list[Judged]
+
+    @property
+    def ran(self) -> list[Judged]:
+        return [one for one in self.methods if one.ran]
+
+    @property
+    def about(self) -> str:
+        return f"{self.title}, {self.binding or 'mean over bindings'}"
+
+    @property
+    def cues(self) -> dict[int, str]:
+        return cue_names(self.binding)
 
 
-def judged_methods(
-    gaps: pd.DataFrame, whac: pd.DataFrame, study: str, binding: str
-) -> list[Judged]:
-    """The baselines with rows, sorted: by model, ERM first, then by their supervision, then by the
-    worse of the two gaps, widest first. gaps, whac: from `gaps.gaps_tables`."""
-    gaps, whac = (
-        table[(table["study"] == study) & (table["binding"] == binding)] for table in (gaps, whac)
-    )
+def cue_names(binding: str) -> dict[int, str]:
+    """`hue` by the number of the cue; `cue 1` for several bindings together."""
+    factors = binding.split("-")[1:]
+    return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
+
+
+def comparisons(
+    gaps: pd.DataFrame, whac: pd.DataFrame, known: KnownStudies
+) -> dict[str, list[Comparison]]:
+    """Of each study with two cues, every binding; if there are several, their mean comes first.
+    gaps, whac: from `gaps.gaps_tables`."""
+    found: dict[str, list[Comparison]] = {}
+    for (study, binding), rows in gaps.groupby(["study", "binding"], sort=False):
+        verdicts = whac[(whac["study"] == study) & (whac["binding"] == binding)]
+        one = Comparison(known.title(study), binding, _judged(rows, verdicts, binding))
+        found.setdefault(study, []).append(one)
+    return {study: sorted(own, key=lambda one: one.binding != "") for study, own in found.items()}
+
+
+def _judged(gaps: pd.DataFrame, whac: pd.DataFrame, binding: str) -> list[Judged]:
     told = {
         "none": "told nothing",
         "cue_types": "told which factors are cues",
@@ -87,14 +120,7 @@ def judged_methods(
         baseline, _, _, supervision = names[:4]
         words = told.get(supervision, supervision and f"told {supervision}")
         verdicts = whac[whac["baseline"] == baseline]
-        found.append(
-            Judged(
-                *names[:4],
-                words,
-                {row.metric: row for row in rows.itertuples(index=False)},
-                {row.cue: row for row in verdicts.itertuples(index=False)},
-            )
-        )
+        found.append(Judged(*names[:4], words, _rows(rows, "metric"), _rows(verdicts, "cue")))
     models = [one.model for one in found]
 
     def rank(one: Judged) -> tuple:
@@ -106,23 +132,20 @@ def judged_methods(
     return sorted(found, key=rank)
 
 
-def cue_names(binding: str) -> dict[int, str]:
-    """`hue` by the number of the cue; `cue 1` for several bindings together."""
-    factors = binding.split("-")[1:]
-    return {cue: factors[cue - 1] if binding else f"cue {cue}" for cue in CUE_GAPS}
+def _rows(table: pd.DataFrame, key: str) -> dict:
+    """The rows by their value of `key`; unlike those of `itertuples`, they can be pickled."""
+    return {row[key]: SimpleNamespace(**row) for row in table.to_dict("records")}
 
 
-def gap_sentences(
-    methods: Sequence[Judged], study: str, binding: str, known: KnownStudies
-) -> Iterator[str]:
+def gap_sentences(comparison: Comparison) -> Iterator[str]:
     """The effect in words: what ERM loses, and which methods narrow or widen which gaps."""
-    ran, cues = [one for one in methods if one.ran], cue_names(binding)
+    ran, cues = comparison.ran, comparison.cues
     if not ran:
-        yield f"No run of {known.title(study)} has finished yet, so there are no numbers to show."
+        yield f"No run of {comparison.title} has finished yet, so there are no numbers to show."
         return
     for one in [one for one in ran if one.is_reference][:1]:
-        target = binding.partition("-")[0] or "the target"
-        where = f"{known.title(study)}{'' if binding else ', mean over bindings'}"
+        target = comparison.binding.partition("-")[0] or "the target"
+        where = f"{comparison.title}{'' if comparison.binding else ', mean over bindings'}"
         first, second, both = (
             -whole_points(one.mean(gap)) for gap in [*CUE_GAPS.values(), "joint_gap"]
         )

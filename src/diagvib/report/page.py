@@ -18,7 +18,7 @@ from diagvib.report.curves import CURVES
 from diagvib.report.epochs import TRAINING
 from diagvib.report.figure import Figure, Material
 from diagvib.report.headlines import headlines
-from diagvib.report.judged import bindings_of, gap_sentences, judged_methods
+from diagvib.report.judged import comparisons, gap_sentences
 from diagvib.report.matrix import matrix_data
 from diagvib.report.sheets import PICTURES, webp_address
 from diagvib.report.style import HELD_OUT, INK, MUTED, RULE, TRAINED, accuracy_stops
@@ -146,10 +146,8 @@ def _sections(material: Material, figures: Sequence[Figure]) -> list[Section]:
     reasons = [f"Not comparable, {count} cells: {reason}." for reason, count in why.items()]
     parts[VERDICT].found, parts[VERDICT].about = parts[VERDICT].about + reasons, []
     gaps, whac = metrics_of(material.frames, "gaps"), material.frames["whac_a_mole"]
-    for study in gaps["study"].unique()[:1]:
-        binding = bindings_of(gaps, study)[0]
-        methods = judged_methods(gaps, whac, study, binding)
-        parts[SECTIONS["gaps"]].found = list(gap_sentences(methods, study, binding, material.known))
+    for first, *_ in [*comparisons(gaps, whac, material.known).values()][:1]:
+        parts[SECTIONS["gaps"]].found = list(gap_sentences(first))
     p = material.frames["p_matrix"]
     own = {NUMBERS: material.known.headline(p["study"]), MATRIX: len(p)}
     return [
