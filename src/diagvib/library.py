@@ -213,17 +213,7 @@ def load(
         )
     bound = bind_its_own(definition, binding, scene.factors)
     splits = SPLITS if split == "all" else (split,)
-    if root is not None:
-        rendering = {"sources": sources, "mirror": mirror, "counts": counts}
-        rendering |= {"image_size": image_size, "device": device}
-        for given in (name for name, value in rendering.items() if value is not None):
-            raise DiagvibError(
-                f"diagvib.load: {given} is for images that are rendered now, but those in {root} "
-                f"are finished; leave out {given} or root"
-            )
-        files = ImageFiles(Layout(root).images(definition.name, bound.name))
-        definition, images = files.together(definition, sample, splits)
-    else:
+    if root is None:
         few = sources == "embedded" and scene.replicates == "seeds"
         usual = _STAND_INS if few else read_yaml(default_path())["counts"]
         numbers = counts_of(definition, counts or {}, usual, load_studies(studies_from))
@@ -237,6 +227,16 @@ def load(
             pixels = rendered(recipes, renderer, prepared)
         about = {"scene": definition.scene, "comparable": catalogue.comparable}
         images = Images(pixels, recipes, about)
+    else:
+        rendering = {"sources": sources, "mirror": mirror, "counts": counts}
+        rendering |= {"image_size": image_size, "device": device}
+        for given in (name for name, value in rendering.items() if value is not None):
+            raise DiagvibError(
+                f"diagvib.load: {given} is for images that are rendered now, but those in {root} "
+                f"are finished; leave out {given} or root"
+            )
+        files = ImageFiles(Layout(root).images(definition.name, bound.name))
+        definition, images = files.together(definition, sample, splits)
     return StudyDataset(
         definition, bound, split, sample, images, transform, dtype, metadata == "tensor"
     )

@@ -54,13 +54,10 @@ def bind(study: Study, name: str, factors: Factors) -> Binding:
     """
     binding = read_binding(name, factors)
     if len(binding.factors) != len(study.bound):
-        example = next(
-            (f"write e.g. {b.name}" for b in all_bindings(study, factors)),
-            "no factors of its scene fit",
-        )
+        example = "-".join([*factors][: len(study.bound)])
         raise DiagvibError(
             f"study {study.name}: '{name}' names {len(binding.factors)} factors for "
-            f"{len(study.bound)} roles ({', '.join(study.bound)}); {example}"
+            f"{len(study.bound)} roles ({', '.join(study.bound)}); write e.g. {example}"
         )
     for role, factor in zip(study.bound, binding.factors, strict=True):
         if len(factors[factor]) < study.roles[role]:
