@@ -20,7 +20,9 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.settings.jobs import stage_settings
 from diagvib.training.trainer import Trainer
+from diagvib.training.trials import Task, Trial
 from diagvib.training.tuning import COLUMNS, grid_trial, ranked
+from synthetic_methods import settings_of
 
 TOY = [
     "sources=embedded",
@@ -247,3 +249,11 @@ def test_what_cannot_be_tuned_is_named(root):
         with pytest.raises(DiagvibError, match=says):
             tune(root, *SHORT, override)
     assert not (root / "results").exists()
+
+
+def test_a_tuned_entry_keeps_every_key(tmp_path):
+    settings = settings_of(drop_last=False, augment=["flip"])
+    task = Task("mine", settings, None, {}, tmp_path, tmp_path, None, None)
+    task.write(pd.DataFrame(), Trial("own", "own", {}, own=True), "tuned")
+    entry = complete(read_yaml(tmp_path / "mine.yaml")["mine"], "mine")
+    assert entry == {**settings, "origin": "tuned"}

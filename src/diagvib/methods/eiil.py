@@ -1,6 +1,8 @@
 """`eiil`, Environment Inference for Invariant Learning: group DRO on inferred groups (Creager et
 al., 2021)."""
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -41,7 +43,7 @@ class Eiil(GroupDro):
     def setup(self, data: TrainingData) -> None:
         super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
-        self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.initial = deepcopy(self.model.state_dict())
 
     def phases(self, data: TrainingData) -> list[Phase]:
         (classify,) = super().phases(data)

@@ -1,6 +1,8 @@
 """`jtt`, Just Train Twice: images that a short training gets wrong are trained on more often (Liu
 et al., 2021)."""
 
+from copy import deepcopy
+
 import torch
 from torch import Tensor
 
@@ -26,7 +28,7 @@ class Jtt(Method):
     def setup(self, data: TrainingData) -> None:
         super().setup(data)
         # Called on the new weights, so they need not be in a checkpoint.
-        self.initial = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self.initial = deepcopy(self.model.state_dict())
         self.memory["errors"] = torch.zeros(len(data), dtype=torch.bool, device=data.labels.device)
 
     def phases(self, data: TrainingData) -> list[Phase]:
