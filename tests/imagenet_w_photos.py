@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from diagvib.foundation.errors import DiagvibError
-from diagvib.imagenet_w.watermark import Font, find_font
+from diagvib.models.network import Network
+from diagvib.scenes.photos.watermark import Font, find_font
 
 CARTON = "n02971356"
 CLASSES = ("n01440764", "n02123045", CARTON, "n03291819")
@@ -33,23 +34,21 @@ def write_photos(
         (root / name).mkdir(parents=True)
         for number in range(each):
             grey = 10 + 10 * ((label + shift) % len(CLASSES)) + number % 3
-            Image.fromarray(np.full((size, size, 3), grey, np.uint8)).save(
-                root / name / f"{number}.png"
-            )
+            photo = Image.fromarray(np.full((size, size, 3), grey, np.uint8))
+            photo.save(root / name / f"{number}.png")
     return root
 
 
 class Reader(nn.Module):
-    """Reads the class from the brightness of a photo's first row, and predicts it with certainty.
+    """Reads the class from the brightness of a photo's first row, as features float[B, classes].
 
-    follows: if anything is as bright as the watermark, it predicts carton. never: without the
-    watermark it does not predict carton, but the class before it.
+    follows: if anything is as bright as the watermark, it reads carton. never: without the
+    watermark it does not read carton, but the class before it.
     """
 
     def __init__(self, n_classes: int, follows: bool, never: bool = False):
         super().__init__()
         self.n_classes, self.follows, self.never = n_classes, follows, never
-        self.certainty = nn.Parameter(torch.tensor(20.0))
 
     def forward(self, inputs: Tensor) -> Tensor:
         mean, std = (
@@ -63,16 +62,23 @@ class Reader(nn.Module):
             said = torch.where(said == carton, carton - 1, said)
         if self.follows:
             said = torch.where(pixels.flatten(1).max(1).values > 60, carton, said)
-        return self.certainty * F.one_hot(said, self.n_classes).float()
+        return F.one_hot(said, self.n_classes).float()
 
 
-def blind(n_classes: int, image_size: int) -> nn.Module:
-    return Reader(n_classes, follows=False)
+def reader(n_classes: int, **how: bool) -> Network:
+    """A network that predicts with certainty what a Reader reads."""
+    head = nn.Linear(n_classes, n_classes)
+    head.load_state_dict({"weight": 20 * torch.eye(n_classes), "bias": torch.zeros(n_classes)})
+    return Network(Reader(n_classes, **how), head)
 
 
-def follower(n_classes: int, image_size: int) -> nn.Module:
-    return Reader(n_classes, follows=True)
+def blind(n_classes: int, image_size: int) -> Network:
+    return reader(n_classes, follows=False)
 
 
-def only_by_watermark(n_classes: int, image_size: int) -> nn.Module:
-    return Reader(n_classes, follows=True, never=True)
+def follower(n_classes: int, image_size: int) -> Network:
+    return reader(n_classes, follows=True)
+
+
+def only_by_watermark(n_classes: int, image_size: int) -> Network:
+    return reader(n_classes, follows=True, never=True)

@@ -2,15 +2,12 @@
 contains."""
 
 from itertools import product
-from pathlib import Path
 from typing import get_args
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
-from PIL import Image
 
 from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import definition_path, read_table, write_table
@@ -113,73 +110,6 @@ def test_what_is_dealt_off_one_lot_adds_up(numbers):
         .to_numpy()
     )
     assert (np.abs(together - weights * together.sum()) < 1).all()
-
-
-# Files as users have them.
-
-
-@pytest.fixture
-def mirror(tmp_path) -> Path:
-    """A mirror with one photo of each breed, background and copy."""
-    generator = np.random.default_rng(0)
-    for place in product("01", PLACES, BREEDS):
-        folder = tmp_path / "mirror" / "dogs" / Path(*place)
-        folder.mkdir(parents=True)
-        Image.fromarray(generator.integers(0, 256, (120, 160, 3), np.uint8)).save(folder / "a.png")
-    return tmp_path / "mirror"
-
-
-def test_photos_of_ones_own_are_listed_prepared_and_read(mirror, tmp_path, capsys):
-    folder, raw, prepared = mirror / "dogs", tmp_path / "raw", tmp_path / "prepared"
-    snow = folder / "0/snow/corgi"
-    (snow / "empty.png").touch()
-    for name in ("1/forest/corgi/a.png", "domain_adaptation_ds/a.png"):
-        (folder / name).parent.mkdir(parents=True)
-        Image.open(snow / "a.png").save(folder / name)
-    DOGS.fetch(raw, mirror)
-    *lines, count = capsys.readouterr().err.splitlines()
-    assert count == f"{folder}: 3 of 51 files left out"
-    for line, text in zip(
-        lines,
-        ("/domain_adaptation_ds: left out, 1 files", "is 'forest', which stands", "empty.png"),
-        strict=True,
-    ):
-        assert line.startswith(str(folder)) and text in line
-    DOGS.make(raw, prepared, "official")
-    catalogue = DOGS.catalogue(prepared)
-    assert (catalogue.sources, catalogue.comparable, len(catalogue.photos)) == (
-        "official (3 of 51 files left out)",
-        False,
-        48,
-    )
-    paths = catalogue.photos["path"].tolist()
-    assert paths == sorted(paths)
-    assert {tuple(path.split("/")[:3]) for path in paths} == set(product("01", PLACES, BREEDS))
-    image = DOGS.rendering(prepared, 224, torch.device("cpu"))(pa.table({"photo": [7]}))[0]
-    plain = Image.open(folder / paths[7]).resize((224, 224), Image.Resampling.BILINEAR)
-    assert np.array_equal(image, np.asarray(plain))
-
-
-def test_a_photo_that_goes_is_noticed(mirror, tmp_path):
-    raw, prepared, first = tmp_path / "raw", tmp_path / "prepared", DOGS.state(mirror)
-    DOGS.fetch(raw, mirror)
-    DOGS.make(raw, prepared, "official")
-    digest, photo = DOGS.catalogue(prepared).digest, mirror / "dogs/1/beach/bulldog/a.png"
-    photo.unlink()  # as in the archive of a study that does not read it
-    assert DOGS.state(mirror) != first
-    DOGS.fetch(raw, mirror)
-    DOGS.make(raw, prepared, "official")
-    assert DOGS.catalogue(prepared).digest != digest
-    shown = DOGS.examples(
-        prepared, [{"breed": "bulldog", "background": "beach"}, {"breed": "labrador"}]
-    )
-    assert all(image.std() > 0 for image in shown), "of the other copy"
-    for where, says in (
-        (None, "cannot be downloaded; set `mirror:`"),
-        (tmp_path, "no such folder"),
-    ):
-        with pytest.raises(DiagvibError, match=says):
-            DOGS.fetch(raw, where)
 
 
 @pytest.mark.parametrize("missing", [0, 1])

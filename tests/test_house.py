@@ -36,7 +36,6 @@ ROOMS = (
     "reproduction",
     "report",
     "operations",
-    "imagenet_w",
     "stages",
     "library",
     "cli",

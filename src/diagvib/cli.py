@@ -14,7 +14,6 @@ import typer
 from diagvib import __version__, stages
 from diagvib.foundation.errors import DiagvibError, one_line
 from diagvib.foundation.validation import Name, validated
-from diagvib.imagenet_w.commands import imagenet_w
 from diagvib.operations.cutout import cutout
 from diagvib.settings import configuration
 from diagvib.settings.config import load_config
@@ -294,8 +293,69 @@ def prune(
     prune([load_config(path) for path in config or [None]], yes, dry_run)
 
 
+@app.command("imagenet-w")
+def imagenet_w(
+    photos: Annotated[
+        Path,
+        typer.Argument(
+            help="ImageNet's validation photos: a folder for each class, named by its synset; or a "
+            "folder of any photos, which have P(carton) but no accuracy."
+        ),
+    ],
+    model: Annotated[
+        list[str],
+        typer.Option(
+            help="A torchvision name, timm/NAME, small_cnn, or package.module:function; repeatable."
+        ),
+    ],
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="For each --model, in order: a published name, an installed package with weights, or "
+            "a .pt or .pth file of yours."
+        ),
+    ] = None,
+    weights_folder: Annotated[
+        Path | None, typer.Option(help="Folder with torchvision's weight files, not downloaded.")
+    ] = None,
+    size: Annotated[
+        int, typer.Option(min=16, max=2048, help="Image size for your own models.")
+    ] = 224,
+    font: Annotated[
+        Path | None,
+        typer.Option(
+            help="Font file for the watermark; default: the installed font closest to the paper's."
+        ),
+    ] = None,
+    sin: Annotated[Path | None, typer.Option(help="Stylized-ImageNet's validation photos.")] = None,
+    in_r: Annotated[Path | None, typer.Option("--in-r", help="ImageNet-R.")] = None,
+    in9: Annotated[
+        Path | None,
+        typer.Option("--in9", help="ImageNet-9 with mixed_same, mixed_rand and in_to_in9.json."),
+    ] = None,
+    device: stages.Device = None,
+    threads: Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("outputs/imagenet_w"),
+) -> None:
+    """Measure how much models rely on the watermark of ImageNet-W: its gaps, and those on other
+    photos if given. `snakemake --configfile config/imagenet_w.yaml` does it for many models, and
+    retrains last layers."""
+    from diagvib.operations.imagenet_w import measure_networks
+
+    if weights and len(weights) != len(model):
+        raise DiagvibError(
+            f"--weights is given {len(weights)} times for {len(model)} models; give it once for "
+            "each, in the same order, or not at all"
+        )
+    folders = {"val": photos, "sin": sin, "in_r": in_r, "in_9": in9}
+    models = zip(model, weights or [None] * len(model), strict=True)
+    given = {name: folder for name, folder in folders.items() if folder}
+    measure_networks(
+        list(models), given, font, size, device or "auto", threads, weights_folder, out
+    )
+
+
 app.command()(cutout)
-app.command("imagenet-w")(imagenet_w)
 
 
 @app.command()

@@ -158,6 +158,8 @@ def _recipes(
     study: str,
     binding: str,
     device: torch.device,
+    size: int | None = None,
+    **options: object,
 ) -> RenderedRecipes:
     from diagvib.images.datasets import RenderedRecipes
 
@@ -165,8 +167,9 @@ def _recipes(
         layout.recipes(study, binding),
         load_scene(job.scene),
         layout.prepared(job.scene),
-        job.image_size,
+        size or job.image_size,
         device,
+        **options,
     )
 
 
@@ -185,10 +188,15 @@ def encode(
     from diagvib.foundation.devices import resolve_device
     from diagvib.training.encode import Encoding, encode
 
-    chosen = resolve_device(device)
+    chosen, its = resolve_device(device), job.encoder.model.input
+    if its and its.resize:  # photos are prepared for this network
+        crop = its.resize, its.size, its.interpolation
+        images = _recipes(layout, job, study, binding, chosen, size=its.size, crop=crop)
+    else:
+        images = _images(layout, job, study, binding, chosen)
     encode(
         Encoding(job.encoder.model_dump(mode="json"), chosen, cores(threads), _weights(mirror)),
-        _images(layout, job, study, binding, chosen),
+        images,
         job.samples,
         layout.features(job.network, study, binding),
     )

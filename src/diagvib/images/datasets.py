@@ -147,8 +147,15 @@ class RenderedRecipes:
     """
 
     def __init__(
-        self, path: str | Path, scene: Scene, prepared: str | Path, size: int, device: torch.device
+        self,
+        path: str | Path,
+        scene: Scene,
+        prepared: str | Path,
+        size: int,
+        device: torch.device,
+        **options: object,
     ):
+        """options: of the scene's renderer."""
         self._path = Path(path)
         self._recipes, self._noted = read_recipes(path)
         sources = scene.catalogue(Path(prepared))
@@ -169,7 +176,7 @@ class RenderedRecipes:
             "sources_digest": sources.digest,
             **pixel_format(size),
         }
-        self.renderer = scene.rendering(Path(prepared), size, device)
+        self.renderer = scene.rendering(Path(prepared), size, device, **options)
         self._factors = scene.factors
 
     @property

@@ -34,9 +34,18 @@ class FeatureFiles:
                 "`diagvib encode`"
             ) from None
 
+    def views(self, sample: int) -> dict[str, torch.Tensor]:
+        """The features of changed training images that were asked for, float[N, D]."""
+        path = self.path(sample, "train")
+        names = self.metadata(sample, "train").get("views", ())
+        return {
+            name: torch.from_numpy(np.load(view_path(path, name), mmap_mode="c")) for name in names
+        }
+
     def load(self, sample: int, split: str) -> Images:
         path, noted = self.path(sample, split), self.metadata(sample, split)
-        if not path.exists() or features_digest(path) != noted["sha256"]:
+        paths = [path, *(view_path(path, name) for name in noted.get("views", ()))]
+        if not all(one.exists() for one in paths) or features_digest(*paths) != noted["sha256"]:
             raise DiagvibError(
                 f"{path}: missing, or changed since it was made; delete "
                 f"{self.folder / FEATURES_FILE} and run again to make it anew"
@@ -55,7 +64,12 @@ class FeatureFiles:
         return read_json(path)
 
 
-def features_digest(path: Path) -> str:
-    """The sha256 of a split's two files."""
-    both = (file_sha256(path), file_sha256(path.with_suffix(".parquet")))
-    return hashlib.sha256(" ".join(both).encode()).hexdigest()
+def view_path(path: Path, view: str) -> Path:
+    """The file of a view next to that of the images as they are."""
+    return path.with_name(f"{path.stem}.{view.replace('.', '-')}.npy")
+
+
+def features_digest(path: Path, *views: Path) -> str:
+    """The sha256 of a split's files."""
+    files = (path, path.with_suffix(".parquet"), *views)
+    return hashlib.sha256(" ".join(map(file_sha256, files)).encode()).hexdigest()

@@ -6,7 +6,7 @@ that network.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import SimpleNamespace
@@ -72,7 +72,8 @@ class TrainingData:
     in_order: every image once, in batches. batch: the images of these indices, int64[B]. inputs:
     pixels uint8[B, H, W, 3] as inputs. counterfactuals: present if a method `needs` them.
     validation: the same about the validation images. augment: the baseline's random changes to
-    training images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not.
+    training images, uint8[B, H, W, 3]; `batch` has applied them, `in_order` has not. views: of a
+    frozen network, features of changed training images, float[N, D], by the change.
     """
 
     labels: Tensor
@@ -88,6 +89,7 @@ class TrainingData:
     validation: "TrainingData | None" = field(default=None, repr=False)
     max_epochs: int = 1
     augment: Callable[[Tensor], Tensor] = field(default=lambda pixels: pixels, repr=False)
+    views: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -49,7 +49,11 @@ class Encoder(nn.Module):
         return scaled.permute(0, 3, 1, 2)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        features = self.network.features(self.inputs(pixels))
+        return self.of_inputs(self.inputs(pixels))
+
+    def of_inputs(self, inputs: Tensor) -> Tensor:
+        """The features of what `inputs` gives."""
+        features = self.network.features(inputs)
         if self.layer is not None:
             (features,) = self._made
             self._made.clear()

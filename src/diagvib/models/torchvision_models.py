@@ -47,7 +47,7 @@ def torchvision_model(settings: dict, n_classes: int, image_size: int) -> Networ
 
 def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:
     """The net with its published weights, and a new linear layer, randomly initialised, in place of
-    the last."""
+    the last, unless `head` asks for that."""
     load_weights(
         net,
         settings["name"],
@@ -62,5 +62,6 @@ def _pretrained(net: nn.Module, settings: dict, n_classes: int) -> Network:
             "another, such as resnet50"
         )
     network = separated(net, last[1].out_features)
-    network.head = nn.Linear(last[1].in_features, n_classes)
+    if settings.get("head") != "published":
+        network.head = nn.Linear(last[1].in_features, n_classes)
     return network

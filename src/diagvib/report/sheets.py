@@ -24,6 +24,7 @@ from diagvib.studies.needs import GAP_GROUPS
 PICTURES = "In pictures"
 _SIDE, _TEXT = 0.86, 0.2  # inches: of an image, and the height of the text below it
 _EXAMPLE_SIDE = 96  # pixels of one combination on the page
+_MOST_CLASSES = 24  # of a factor, on its sheet
 
 Cell = tuple[str, ...]  # target class, then the class of each cue
 
@@ -157,17 +158,19 @@ def _prepared_scenes(material: Material) -> dict[str, Path]:
 
 
 def factor_sheet(scene: str, prepared: Path) -> Drawing:
-    """A row per factor, an image per class; all other factors are fixed (paper, Fig. 2)."""
+    """A row per factor, an image per class, of the first classes if there are many; all other factors
+    are fixed (paper, Fig. 2)."""
     loaded = load_scene(scene)
-    names = [{factor: name} for factor, classes in loaded.factors.items() for name in classes]
+    factors = {factor: classes[:_MOST_CLASSES] for factor, classes in loaded.factors.items()}
+    names = [{factor: name} for factor, classes in factors.items() for name in classes]
     images = loaded.examples(prepared, names)
-    side, columns = images.shape[1], max(map(len, loaded.factors.values()))
+    side, columns = images.shape[1], max(map(len, factors.values()))
     across, down = round(1.1 * side), round(1.31 * side)
-    sheet = np.full((down * len(loaded.factors), across * columns, 3), 255, np.uint8)
-    figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(loaded.factors) + 0.2)
+    sheet = np.full((down * len(factors), across * columns, 3), 255, np.uint8)
+    figure = new_figure(max(0.98 * columns + 0.4, 3.6), 1.16 * len(factors) + 0.2)
     axes = figure.subplots()  # shared by all images: one for each takes three times as long
     shown = iter(images)
-    for row, (factor, classes) in enumerate(loaded.factors.items()):
+    for row, (factor, classes) in enumerate(factors.items()):
         bottom = (row + 1) * down
         look = {"fontsize": 9, "rotation": 90, "ha": "right", "va": "center"}
         axes.text(-0.08 * side, bottom - side / 2, factor, **look)

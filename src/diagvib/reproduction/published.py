@@ -27,6 +27,8 @@ PAPER_SHARES = (0.9025, 0.0475, 0.0475, 0.0025)
 # Spawrious: options that are part of a method as the paper runs it; all others are drawn in its
 # random searches, or not known.
 _OPTIONS = {"jtt": {"restart": False}, "group_dro": {"balanced": True}}
+# Of a retrained last layer, in Li et al.'s Table 4.
+LAST_LAYER_EPOCHS = 90
 # Spawrious prints a mean that differs from that of its numbers.
 _MEAN_NOTES = {
     (3, "causirl_coral"): "mean of the paper's six numbers; it prints 77.20",
@@ -202,7 +204,37 @@ def _spawrious(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
     return {}
 
 
-_OF_SET = {"shortcut": _diagvib6, "gaps": _urbancars, "average": _spawrious}
+@cache
+def imagenet_w_tables() -> dict[tuple[str, str, str], dict[str, float]]:
+    """Model, weights, method -> the numbers of Li et al.'s Tables 1, 4 and 6, in percent and
+    points. Those of Table 6, which have more digits, replace those of Table 1."""
+    raw = pd.read_csv(definition_path("papers/imagenet_w.csv"), keep_default_na=False)
+    used = raw[raw["table"].isin((1, 4, 6))]
+    return {
+        key: dict(zip(own["metric"], own["value"], strict=True))
+        for key, own in used.groupby(["model", "weights", "method"])
+    }
+
+
+def _imagenet_w(row: Mapping, known: KnownStudies, settings: Mapping) -> dict:
+    """Where model, weights and method are the same; last layers are the shipped `last-layer-*`, with
+    the published number of epochs."""
+    model = part_of(settings, "model")
+    alone = row["method"] == "diagvib.methods.views:Published"
+    method = "" if alone else row["baseline"].removeprefix("last-layer-")
+    if method and settings.get("max_epochs") != LAST_LAYER_EPOCHS:
+        return {}
+    theirs = imagenet_w_tables().get((model.get("name"), model.get("weights"), method), {})
+    value = theirs.get(row["metric"])
+    return {} if value is None else {"paper": value / 100, "printed": f"{value:.2f}"}
+
+
+_OF_SET = {
+    "shortcut": _diagvib6,
+    "gaps": _urbancars,
+    "average": _spawrious,
+    "watermark": _imagenet_w,
+}
 
 
 def _matching(paper: pd.DataFrame, wanted: Mapping) -> Iterator[dict]:

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from diagvib.foundation.errors import DiagvibError, one_line
-from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata
+from diagvib.foundation.files import METADATA_KEY, read_json, read_metadata, read_table
 from diagvib.foundation.parallel import in_processes
 from diagvib.results.cells import (
     CELL_COLUMNS,
@@ -28,6 +28,7 @@ from diagvib.results.cells import (
     read_predictions,
 )
 from diagvib.results.known_studies import SHIPPED, KnownStudies
+from diagvib.results.metric_sets.watermark import measure
 from diagvib.settings.grid import RUN_FILES
 from diagvib.training.finished_runs import differing, file_digests
 
@@ -120,6 +121,7 @@ class _Read:
     made: dict | None = None
     epochs: np.ndarray | None = None
     last_phase: int = 0
+    measures: dict[str, float] = field(default_factory=dict)  # of metric sets beyond cells
 
 
 def run_folder(runs: Path, run: dict) -> Path:
@@ -237,6 +239,7 @@ def _frame(
         frame[[f"{group}_accuracy", f"{group}_n"]] = np.array(values, dtype=np.float64).reshape(
             -1, 2
         )
+    frame = frame.join(pd.DataFrame([one.measures for one in read], frame.index))
     return frame.assign(
         sources=[one.sources for one in read], comparable=[one.comparable for one in read]
     )
@@ -305,10 +308,18 @@ def _read_cells(path: Path, run: dict, known: KnownStudies) -> dict:
     spoken = known.spoken(run["study"], [run["target"], *cues], run["sample"])
     cells = count_cells(table, run["target"], cues, spoken)
     study = known.studies.get(run["study"])
-    groups = list(dict.fromkeys(cells["group"])) if study is None else study.groups
+    origin = {"sources": noted.sources, "comparable": noted.comparable}
+    if study is None or study.as_published:
+        groups = list(dict.fromkeys(cells["group"]))
+        measures = {}
+        if study is not None and study.metrics == "watermark":
+            measures = measure(
+                read_table(path).to_pandas().assign(label=lambda t: t[run["target"]])
+            )
+        return {**origin, "groups": groups, "cells": cells, "measures": measures}
+    groups = study.groups
     if absent := [group for group in groups if group not in cells["group"]]:
         raise ValueError(f"no image of group {absent[0]}")
-    origin = {"sources": noted.sources, "comparable": noted.comparable}
     return {**origin, "groups": groups, "cells": cells}
 
 

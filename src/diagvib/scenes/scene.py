@@ -98,7 +98,8 @@ class Scene:
     published_samples: dataset samples fixed by a paper (see `studies.dataset_sample`). replicates:
     whether each replicate draws its own dataset, or all share one, as with photos, and differ in
     the training seed. depends: files besides its modules whose content counts as its code.
-    bytes_per_pixel of a stored image, source_bytes_per_image: for the plan.
+    bytes_per_pixel of a stored image, source_bytes_per_image: for the plan. noted_class: a class of
+    the target whose probability runs note for each test image.
 
     Some scenes also have object_boxes(recipes, size) -> int64[N, 4]: a box around the object in an
     image of that size: first row, first column, and those after the last. One that uses no source
@@ -116,6 +117,7 @@ class Scene:
     published_samples: ClassVar[Sequence[Mapping]] = ()
     replicates: Literal["samples", "seeds"] = "samples"
     depends: ClassVar[Sequence[str]] = ()
+    noted_class: str | None = None
     bytes_per_pixel: float | None = None
     source_bytes_per_image: int = 0
 
@@ -223,10 +225,13 @@ class Scene:
         files = (path for path in prepared.rglob("*") if path.is_file())
         return sorted(str(path.relative_to(prepared)) for path in files)
 
-    def rendering(self, prepared: Path, size: int, device: torch.device) -> Renderer:
-        """`renderer`, with a check of the images that it gives."""
+    def rendering(
+        self, prepared: Path, size: int, device: torch.device, **options: object
+    ) -> Renderer:
+        """`renderer`, with a check of the images that it gives. options: of the scene's own."""
         own = not type(self).__module__.startswith("diagvib.")
-        return Renderer(self.name, size, device, self.renderer(prepared, size, device), own)
+        render = self.renderer(prepared, size, device, **options)
+        return Renderer(self.name, size, device, render, own)
 
     def realized(
         self,

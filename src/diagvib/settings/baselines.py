@@ -50,6 +50,7 @@ AUGMENTS = ("flip", "jitter", "grey")  # changes that training images may get
 _OWN = r"\w+(\.\w+)*:\w+"
 
 
+VIEWS = ("mixup", "cutmix", "cutout", "augmix.1", "augmix.2", "watermark")
 SHA256 = "^[0-9a-fA-F]{8,64}$"
 Channels = Annotated[list[Annotated[float, Field(gt=0, le=1)]], Field(min_length=3, max_length=3)]
 
@@ -80,18 +81,28 @@ class WeightsFile(Strict):
         return self
 
 
-class Input(Strict):
+class Input(Sparse):
     """What a frozen network gets. Without mean and std, the baseline's `normalise` decides."""
 
+    kept = ("size", "mean", "std")
     size: int | None = Field(
         None, ge=16, le=2048, description="Pixels per side to which images are resized."
     )
     mean: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
     std: Channels | None = Field(None, description="Per channel, of values from 0 to 1.")
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    resize: int | None = Field(
+        None,
+        ge=16,
+        le=2048,
+        description="The shorter side to which photos are scaled for this "
+        "network; the square of `size` in their middle is used.",
+    )
 
     @model_validator(mode="after")
     def _both(self) -> "Input":
+        if self.resize and not (self.size and self.mean):
+            raise Misplaced("resize", "this needs size, mean and std, too")
         if (self.mean is None) != (self.std is None):
             raise Misplaced("mean" if self.mean is None else "std", "give both mean and std")
         return self
@@ -146,8 +157,13 @@ class ModelSettings(Sparse):
     dtype: Literal["float32", "float16"] | None = Field(
         None, description="How features are stored. Default: float32."
     )
-    head: Literal["linear"] | Mlp | None = Field(
-        None, description="What is trained on features. Default: linear."
+    head: Literal["linear", "published"] | Mlp | None = Field(
+        None,
+        description="What is trained on features: a new layer, or the network's own last one. "
+        "Default: linear.",
+    )
+    views: unique(Literal[VIEWS]) | None = Field(
+        None, description="Changed training images whose features methods get, too."
     )
 
     @model_validator(mode="after")
@@ -170,7 +186,7 @@ class ModelSettings(Sparse):
             raise Misplaced(
                 "weights_sha256", "this needs the key weights_file, the file with this hash"
             )
-        for key in ("input", "layer", "dtype", "head"):
+        for key in ("input", "layer", "dtype", "head", "views"):
             if getattr(self, key) is not None and not self.frozen:
                 raise Misplaced(key, "this is for features; it needs frozen: true")
         return self
@@ -265,6 +281,11 @@ class BaselineSettings(Sparse):
     )
     max_epochs: int | None = Field(
         None, ge=1, le=100_000, description="Overrides training.max_epochs."
+    )
+    schedule: Literal["cosine"] | None = Field(
+        None,
+        description="cosine: in each phase, the learning rate falls to 0 along half a cosine, after "
+        "every epoch. Default: it is constant.",
     )
 
     @field_validator("depends")

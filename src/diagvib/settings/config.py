@@ -144,7 +144,8 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
         if f"counts.{key}" not in known:
             raise unknown_name("key", f"counts.{key}", known)
     searched = [study_of(config, config.tuning.study)] if config.tuning.random_search else []
-    for study in [*studies, *searched]:
+    drawn = [study for study in [*studies, *searched] if not study.as_published]
+    for study in drawn:
         absent = [group for group in study.groups if group not in counts]
         if absent and ("test" not in counts or len(absent) < len(study.groups)):
             raise DiagvibError(
@@ -153,7 +154,7 @@ def _check_counts(config: Configuration, studies: list[Study]) -> None:
             )
         together += absent
         check_counts(study, counts)
-    if "test" in counts and not together:
+    if "test" in counts and drawn and not together:
         raise DiagvibError(
             "counts.test: every group of the studies already has its own number, such as "
             f"counts.{studies[0].groups[0]}; leave out one of the two"

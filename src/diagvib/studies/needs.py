@@ -31,6 +31,7 @@ METRICS = {
     "accuracy": Needs((), others=True),
     "gaps": Needs(tuple(GAP_GROUPS.values()), cues=2),
     "average": Needs(("id", "ood"), cues=1, misled=True),
+    "watermark": Needs(("in-1k", "in-w"), others=True),
 }
 
 

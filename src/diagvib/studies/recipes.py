@@ -65,6 +65,8 @@ class Draw:
     def recipes(self, splits: Sequence[str]) -> pd.DataFrame:
         """The recipes of these splits, each seeded by its name. Columns as in `recipe_schema`."""
         scene, dealt, sources = self.scene, None, {}
+        if self.study.as_published:
+            return pd.concat([self.published(split) for split in splits])
         shares_out = hasattr(scene, "share_out")
         if shares_out:
             dealt = self.deal(self.generator("shares"))
@@ -76,6 +78,22 @@ class Draw:
             sources = scene.share_out(dataset.copy(), self.catalogue, self.generator("sources"))
         drawn = dataset.assign(sample=self.sample.number, **sources)
         return drawn[drawn["split"].isin(splits)]
+
+    def published(self, split: str) -> pd.DataFrame:
+        """The recipes of a split of a study as published: every photo, in each cell that it fits.
+        The training images are in random order. DiagvibError for a scene that is no photo set."""
+        scene, cells = self.scene, self.study.cells(split)
+        if not hasattr(scene, "every_photo"):
+            raise DiagvibError(f"study {self.study.name}: as_published: {scene.name} has no photos")
+        rows = cells.filter(["group", "environment"])
+        for role, factor in zip(self.study.bound, self.binding.factors, strict=True):
+            names = np.asarray(scene.factors[factor], dtype=object)
+            rows[factor] = names[cells[f"{role}_class"]]
+        found = scene.every_photo(rows, self.catalogue)
+        found = found.assign(sample=self.sample.number, split=split)
+        if split != "train":
+            return found
+        return found.iloc[self.generator(split).permutation(len(found))]
 
     def split(self, split: str, dealt: Mapping[tuple, np.ndarray] | None) -> pd.DataFrame:
         """The recipes of one split, in random order.

@@ -15,7 +15,9 @@ MAIN = "main"  # the environment of rows that name none
 # One class index per role; `added` is the cue class that the dataset sample adds to the cell's
 # target class.
 Cell = Annotated[list[Annotated[int, Field(ge=0)] | Literal["added"]], Field(min_length=1)]
-Relations = Annotated[dict[str, Literal["same", "other"]], Field(min_length=1)]
+Relations = Annotated[
+    dict[str, Literal["same", "other"] | Annotated[int, Field(ge=0)]], Field(min_length=1)
+]
 
 
 class Row(Strict):
@@ -38,7 +40,8 @@ class Row(Strict):
     )
     cells: Literal["others"] | Relations | Annotated[list[Cell], Field(min_length=1)] = Field(
         description="class indices in the order of the roles; or relations to the target's class, {cue: same} or {cue: "
-        "other}; or `others`, all cells that no training row has. `added` stands for the cue class that "
+        "other}, or class indices of some cues, {cue: 1}; or `others`, all cells that no training row "
+        "has. `added` stands for the cue class that "
         "the dataset sample adds to the cell's target class"
     )
 
@@ -81,6 +84,8 @@ def check_row(where: str, row: Row, roles: Mapping[str, int]) -> None:
                     f"{role} is not one of the roles besides `{TARGET}`: "
                     f"{', '.join(others) or 'there are none'}",
                 )
+            if isinstance(row.cells[role], int) and row.cells[role] >= roles[role]:
+                raise Misplaced(f"{where}.{role}", f"{role} has only {roles[role]} classes")
     else:
         for number, cell in enumerate(row.cells):
             _check_cell(f"{where}.{number}", cell, roles)

@@ -19,7 +19,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import definition_path, read_yaml
-from diagvib.foundation.validation import Misplaced, Name, Strict, validated
+from diagvib.foundation.validation import Misplaced, Name, Sparse, Strict, validated
 from diagvib.foundation.versions import once_per_version
 from diagvib.scenes.scene import AddedCue
 from diagvib.studies.needs import METRICS, check_gap_cell, check_needs
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_CELLS = 50_000
 
 
-class Study(Strict):
+class Study(Sparse):
     """A table of weighted cells over named roles, as in `config/studies/*.yaml`.
 
     Roles that are not bound are summed out.
@@ -51,6 +51,11 @@ class Study(Strict):
         "shortcut",
         description="how results are judged. shortcut: P_ij, FAAvg and FAMin on the group ood; accuracy: "
         "each group and its worst cell; gaps: two cues; average: environments",
+    )
+    as_published: Literal[True] | None = Field(
+        None,
+        description="every photo of a photo set is used in each row that it fits, also in several; otherwise, images "
+        "are drawn by the rows' weights, and no photo is used twice",
     )
     roles: Annotated[dict[Name, Annotated[int, Field(ge=2)]], Field(min_length=1)] = Field(
         description="role -> number of classes, `target` first. The dataset sample chooses this many of a factor's "
@@ -143,7 +148,7 @@ class Study(Strict):
                         f"{list(cell)} is listed twice, or could be through `added`; list it once, "
                         "and give it a row of its own if it should have more weight",
                     )
-                if cell[0] not in known:
+                if cell[0] not in known and not self.as_published:
                     raise Misplaced(
                         where,
                         f"target class {cell[0]} is in no row of the train split, so "
@@ -198,13 +203,17 @@ class Study(Strict):
     def row_cells(self, row: Row, added_cue: Sequence[int] | None) -> list[tuple[int, ...]]:
         """The cells of one of its rows, one class index per role. added_cue: see `cells`.
         DiagvibError if it is needed and not given."""
-        every = product(*map(range, self.roles.values()))
+        relations = row.cells if isinstance(row.cells, dict) else {}
+        fixed = {role: [its] for role, its in relations.items() if isinstance(its, int)}
+        every = product(*(fixed.get(role, range(count)) for role, count in self.roles.items()))
         if row.cells == "others":
             named = [self.row_cells(other, added_cue) for other in self.rows_of("train")]
             trained = set(chain(*named))
             return [cell for cell in every if cell not in trained]
         if isinstance(row.cells, dict):
-            same = {list(self.roles).index(role): how == "same" for role, how in row.cells.items()}
+            roles = list(self.roles)
+            related = relations.keys() - fixed.keys()
+            same = {roles.index(role): relations[role] == "same" for role in related}
             return [
                 cell
                 for cell in every

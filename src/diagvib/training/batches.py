@@ -88,6 +88,7 @@ class Batches:
         augment: random changes to the images of `batch`; those of `in_order` are not changed."""
         self.device, self.annotations = device, annotations or Annotations()
         self.counterfactuals, self.augment = counterfactuals, augment or augmentation(())
+        self.views: dict[str, Tensor] = {}
         self.pixels = pixels.to(device) if _fits(pixels, device) else pixels
         self.labels = labels.to(device)
         n, (cues, environment) = len(labels), (self.annotations.cues, self.annotations.environment)
@@ -121,6 +122,7 @@ class Batches:
             self.inputs,
             self.counterfactuals,
             augment=self.augment,
+            views=self.views,
         )
 
     def batch(self, index: Tensor) -> Batch:

@@ -5,7 +5,7 @@ Images are read, or rendered, a few hundred at a time. A killed job continues wh
 with the same bytes.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,17 +19,20 @@ from diagvib.foundation.files import read_json, write_json, write_table
 from diagvib.foundation.progress import Counter
 from diagvib.images import FEATURES_FILE
 from diagvib.images.datasets import Datasets
-from diagvib.images.features import FeatureFiles, features_digest
+from diagvib.images.features import FeatureFiles, features_digest, view_path
+from diagvib.images.files import BATCH, class_indices
 from diagvib.methods.method import initialised
 from diagvib.models.encoder import Encoder
 from diagvib.models.network import Network
 from diagvib.models.registry import make_network
 from diagvib.models.weights import located, state_digest
-from diagvib.studies.study import SPLITS
+from diagvib.scenes import load_scene
+from diagvib.studies.study import SPLITS, TARGET
 from diagvib.training.batches import IMAGENET, Scaling
 from diagvib.training.checkpoints import digest
 from diagvib.training.code_digest import code_digest, of_encoder, package_versions
 from diagvib.training.protocol import deterministic
+from diagvib.training.views import MIXED, view_inputs
 
 # Images per pass through the network, always as many, so that features do not depend on where a
 # killed job had stopped; and images between two notes of the progress.
@@ -65,9 +68,11 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
             encoder = _encoder(encoding, network, datasets, sample)
             for split in SPLITS:
                 metadata, path = datasets.metadata(sample, split), files.path(sample, split)
+                views = encoding.settings["model"].get("views", []) if split == "train" else []
+                paths = {"": path, **{view: view_path(path, view) for view in views}}
                 made = {**made_by, "images": metadata, "mean": encoder.mean.tolist()}
                 write_features(
-                    {"": path},
+                    paths,
                     datasets.table(sample, split),
                     partial(_chunks, encoder, datasets, sample, split),
                     encoding.settings["model"].get("dtype", "float32"),
@@ -77,7 +82,8 @@ def encode(encoding: Encoding, datasets: Datasets, samples: int, folder: Path) -
                 noted[f"{sample}/{split}"] = {
                     **metadata,
                     "images": metadata.get("sha256"),
-                    "sha256": features_digest(path),
+                    "sha256": features_digest(*paths.values()),
+                    **({"views": views} if views else {}),
                 }
     write_json(folder / FEATURES_FILE, {**noted, "made_from": made_by})
 
@@ -86,7 +92,8 @@ def load_network(encoding: Encoding, datasets: Datasets) -> Network:
     """The network on its device; without weights, its initial ones."""
     model = located(encoding.settings["model"], encoding.weights)
     size = (model.get("input") or {}).get("size") or datasets.metadata(0, "train")["image_shape"][0]
-    network = initialised(lambda: make_network(model, 2, size), seed=0)
+    n_classes = len(_classes(datasets, 0, "train"))
+    network = initialised(lambda: make_network(model, n_classes, size), seed=0)
     return network.to(encoding.device).eval()
 
 
@@ -119,17 +126,42 @@ def _encoder(encoding: Encoding, network: Network, datasets: Datasets, sample: i
 def _chunks(
     encoder: Encoder, datasets: Datasets, sample: int, split: str, start: int, wanted: list[str]
 ) -> Iterator[dict[str, torch.Tensor]]:
-    for pixels in datasets.chunks(sample, split, start):
-        yield {"": features_of(encoder, pixels)}
+    scene = load_scene(datasets.metadata(sample, split)["scene"])
+    labels = _labels(datasets, sample, split) if {*MIXED} & {*wanted} else None
+    for number, pixels in enumerate(datasets.chunks(sample, split, start), start // BATCH):
+        pixels, found = pixels.to(encoder.mean.device), {}
+        for view in wanted:
+            if not view:
+                found[view] = features_of(encoder, pixels)
+                continue
+            inputs, share = view_inputs(view, pixels, number, encoder.inputs, scene)
+            found[view] = features_of(encoder.of_inputs, inputs)
+            if share is not None:
+                others = labels[number * BATCH :][: len(pixels)].roll(1)
+                found[view] = torch.cat([found[view], share.cpu()[:, None], others[:, None]], 1)
+        yield found
+
+
+def _classes(datasets: Datasets, sample: int, split: str) -> Sequence[str]:
+    """The target's classes."""
+    metadata = datasets.metadata(sample, split)
+    return load_scene(metadata["scene"]).factors[metadata["roles"][TARGET]]
+
+
+def _labels(datasets: Datasets, sample: int, split: str) -> torch.Tensor:
+    """The class index of every image's target, float32[N]."""
+    target, table = datasets.metadata(sample, split)["roles"][TARGET], datasets.table(sample, split)
+    return torch.from_numpy(class_indices(table, target, _classes(datasets, sample, split))).float()
 
 
 @torch.inference_mode()
-def features_of(encoder: Encoder, pixels: torch.Tensor) -> torch.Tensor:
+def features_of(
+    encoder: Callable[[torch.Tensor], torch.Tensor], pixels: torch.Tensor
+) -> torch.Tensor:
     """Features float[B, D] of images uint8[B, H, W, 3], on the CPU. DiagvibError for values that
     are no numbers."""
-    device = encoder.mean.device
-    size = _BATCH_CPU if device.type == "cpu" else _BATCH
-    features = torch.cat([encoder(part).cpu() for part in pixels.to(device).split(size)])
+    size = _BATCH_CPU if pixels.device.type == "cpu" else _BATCH
+    features = torch.cat([encoder(part).cpu() for part in pixels.split(size)])
     if not features.isfinite().all():
         raise DiagvibError("a feature of the network is not a number; choose other weights")
     return features

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import torch
 
@@ -16,14 +17,18 @@ from diagvib.foundation.errors import DiagvibError
 from diagvib.foundation.files import write_json, write_table, write_text
 from diagvib.images.counterfactuals import SceneCounterfactuals
 from diagvib.images.datasets import Datasets
+from diagvib.images.features import FeatureFiles
 from diagvib.images.files import Images
-from diagvib.methods.method import Method
+from diagvib.methods.method import Method, Unlabelled
 from diagvib.methods.registry import declaration, make_baseline
+from diagvib.models.registry import make_network
 from diagvib.models.weights import located
+from diagvib.scenes import load_scene
 from diagvib.settings.baselines import is_frozen
 from diagvib.settings.grid import WEIGHTS_FILE, Run
 from diagvib.studies.study import SPLITS
 from diagvib.training.accuracy import per_class_accuracy
+from diagvib.training.answers import answers
 from diagvib.training.augmentation import augmentation
 from diagvib.training.batches import IMAGENET, Annotations, Batches, Scaling
 from diagvib.training.callbacks import summary_writer, training_callback
@@ -38,7 +43,7 @@ from diagvib.training.finished_runs import (
     what_makes,
 )
 from diagvib.training.prediction import predict
-from diagvib.training.protocol import Protocol, enough_memory
+from diagvib.training.protocol import Protocol, deterministic, enough_memory
 from diagvib.training.trainer import Fitted, Tracker, Trainer
 from diagvib.training.visualisations import write_visualisations
 
@@ -163,7 +168,8 @@ def _train_run(job: Job, run: Run, folders: Folders, checkpoint: Checkpoint, ask
     test, batches = _test_images(job, run, data.train.scaling)
     prediction, confidence = predict(method, batches, job.protocol, run.name)
     predicted = _names(test, run, prediction)
-    metrics = _write_results(run, fitted, test, predicted, confidence.numpy(), out)
+    noted = _answers(job, run, test, batches, method, predicted)
+    metrics = _write_results(run, fitted, test, noted, confidence.numpy(), out)
     write_visualisations(out / "exhibits.parquet", method, batches, test, run, job.protocol)
     if job.keep_weights:
         weights = {name: value.cpu().clone() for name, value in method.state_dict().items()}
@@ -210,6 +216,8 @@ class Loaded:
 def load(job: Job, run: Run) -> Loaded:
     """The images that a run learns from."""
     train = load_batches(job, run, "train")
+    if isinstance(job.datasets, FeatureFiles):
+        train.views = job.datasets.views(run.dataset)
     val = load_batches(job, run, "val", train)
     return Loaded(
         train, val, _tracker(job, run, train.scaling) if job.protocol.track_test else None
@@ -239,13 +247,30 @@ def make_method(settings: dict, train: Batches, seed: int, weights: Path | None)
     """A baseline's method for these training images; with a frozen network, its head for these
     features. weights: as in `Job`."""
     if is_frozen(settings):
-        head, size = settings["model"].get("head", "linear"), 0
-        options = {"features": train.pixels.shape[1], **(head if head != "linear" else {})}
+        head, size = settings["model"].get("head"), 0
+        options = {"features": train.pixels.shape[1], **(head if isinstance(head, dict) else {})}
         model = {"name": "linear", "options": options}
     else:
-        model, size = located(settings["model"], weights), train.pixels.shape[1]
+        head, model, size = None, located(settings["model"], weights), train.pixels.shape[1]
     classes = len(train.annotations.classes)
-    return make_baseline({**settings, "model": model}, classes, size, seed)
+    method = make_baseline({**settings, "model": model}, classes, size, seed)
+    if head == "published":
+        method.model.head.load_state_dict(_own_head(settings["model"], classes, weights))
+    return method
+
+
+def _own_head(model: dict, classes: int, weights: Path | None) -> dict[str, torch.Tensor]:
+    """The weights of a published network's last layer. DiagvibError unless it is linear, and has
+    this many classes."""
+    size = (model.get("input") or {}).get("size") or 224
+    head = make_network(located(model, weights), classes, size).head
+    if not isinstance(head, torch.nn.Linear) or head.out_features != classes:
+        raise DiagvibError(
+            f"model: {model['name']} does not end in a linear layer for {classes:,} classes, as "
+            "head: published needs it"
+        )
+    own = head.state_dict()
+    return own if "bias" in own else {**own, "bias": torch.zeros(classes)}
 
 
 def _test_images(job: Job, run: Run, scaling: Scaling) -> tuple[Images, Batches]:
@@ -319,22 +344,46 @@ def _followed(images: Images, run: Run, cues: list[torch.Tensor]) -> torch.Tenso
     )
 
 
+def _answers(
+    job: Job, run: Run, test: Images, batches: Batches, method: Method, predicted: np.ndarray
+) -> pd.DataFrame:
+    """`answers` about the test images, in scenes with a class to watch; in others the predicted
+    classes alone."""
+    scene = load_scene(test.metadata["scene"])
+    if scene.noted_class not in test.factors[run.target]:
+        return pd.DataFrame({"prediction": predicted})
+    photos = test.table.select(["photo", "watermark", "group"]).to_pandas()
+    photos["label"] = test.table[run.target].to_pandas()
+
+    def logits_of(rows: np.ndarray) -> torch.Tensor:
+        batch = batches.batch(torch.from_numpy(rows))
+        return method.predict(Unlabelled(batch.pixels, batch.inputs))
+
+    with deterministic(job.device, job.protocol.threads):
+        method.eval()
+        classes, groups = test.factors[run.target], scene.groups(job.prepared)
+        return answers(photos, logits_of, classes, scene.noted_class, groups)
+
+
 def _write_results(
     run: Run,
     fitted: Fitted,
     test: Images,
-    predicted: np.ndarray,
+    noted: pd.DataFrame,
     confidence: np.ndarray,
     out: Path,
 ) -> dict:
-    """Write everything about a run that depends only on its names; returns the metrics. predicted,
-    confidence: the class of each test image, and its probability, [N]."""
+    """Write everything about a run that depends only on its names; returns the metrics. noted: the
+    class predicted for each test image, and further columns; confidence: its probability, [N]."""
+    predicted = noted.pop("prediction").to_numpy()
     facts = {key: getattr(run, key) for key in ("baseline", "study", "binding", "sample")}
     facts |= {key: test.metadata[key] for key in ("roles", "scene", "sources", "comparable")}
     placed = [name for name in ("group", "environment") if name in test.table.column_names]
     table = test.table.select([*placed, *test.factors])
     table = table.append_column("prediction", pa.array(predicted, pa.string()))
     table = table.append_column("confidence", pa.array(confidence, pa.float32()))
+    for name in noted:
+        table = table.append_column(name, pa.array(noted[name]))
     metrics = {
         **facts,
         "target": run.target,

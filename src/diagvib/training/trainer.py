@@ -145,12 +145,21 @@ class Trainer:
         epochs = phase.max_epochs or self.protocol.max_epochs
         self.callback.on_start(epochs - progress.epochs_in_phase, images)
         while progress.epochs_in_phase < epochs and not self._out_of_patience():
+            self._schedule(progress.epochs_in_phase / epochs)
             row = self._epoch(chosen)
             progress.history.append(row)
             progress.epochs_in_phase += 1
             self._select(row)
             self._save()
             self.callback.on_epoch(row)
+
+    def _schedule(self, done: float) -> None:
+        """Set the learning rates of an epoch. done: the share of the phase's epochs before it."""
+        if self.method.settings.get("schedule") == "cosine":
+            for optimiser in self.optimisers.values():
+                for group in optimiser.param_groups:
+                    first = group.setdefault("initial_lr", group["lr"])
+                    group["lr"] = first * 0.5 * (1 + math.cos(math.pi * done))
 
     def _end_phase(self) -> None:
         self.method.load_state_dict(self.progress.best["weights"])

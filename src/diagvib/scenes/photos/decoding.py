@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -29,7 +29,10 @@ warnings.filterwarnings(
 
 
 def open_photo(
-    path: Path, mode: Literal["L", "RGB", "RGBA"] = "RGB", data: bytes | None = None
+    path: Path,
+    mode: Literal["L", "RGB", "RGBA"] = "RGB",
+    data: bytes | None = None,
+    upright: bool = True,
 ) -> np.ndarray:
     """A photo as uint8[H, W, 3], upright as its EXIF says; with mode RGBA uint8[H, W, 4], with mode
     L uint8[H, W].
@@ -39,7 +42,7 @@ def open_photo(
     damaged, not an image, or has more than MOST_PIXELS.
     """
     with _decoding(path, data) as opened:
-        image = ImageOps.exif_transpose(opened)
+        image = ImageOps.exif_transpose(opened) if upright else opened
         if image.mode.startswith("I"):  # 16 bits, which `convert` would clip, not scale
             deep = np.asarray(image).astype(np.int64) >> 8
             image = Image.fromarray(deep.clip(0, 255).astype(np.uint8))
@@ -69,6 +72,22 @@ def square(photo: np.ndarray, side: int, crop: bool = True) -> np.ndarray:
         return photo
     image = Image.fromarray(np.ascontiguousarray(photo))
     return np.asarray(image.resize((side, side), Image.Resampling.BILINEAR))
+
+
+class Crop(NamedTuple):
+    """How photos are prepared for a network: the shorter side scaled to `resize` pixels, then the
+    central square of `size` pixels. interpolation: bilinear or bicubic."""
+
+    resize: int
+    size: int
+    interpolation: str = "bilinear"
+
+    def __call__(self, photo: np.ndarray) -> np.ndarray:
+        """uint8[H, W, 3] to uint8[size, size, 3]."""
+        from torchvision.transforms.functional import InterpolationMode, center_crop, resize
+
+        mode = InterpolationMode(self.interpolation)
+        return np.asarray(center_crop(resize(Image.fromarray(photo), self.resize, mode), self.size))
 
 
 def in_threads(function: Callable[[T], R], things: Sequence[T]) -> Iterator[R]:

@@ -67,6 +67,18 @@ class Split(Strict):
         return {split: _texts(getattr(self, split)) for split in ("train", "val", "test")}
 
 
+class Watermark(Strict):
+    """A watermark as on ImageNet-W (Li et al., 2023), drawn after a photo is cropped and scaled. It
+    makes a factor `watermark`, whose classes are absent and present."""
+
+    points_to: str = Field(
+        description="the class that it makes networks predict; runs note its probability"
+    )
+    font: str | None = Field(
+        None, description="a font file; default: the installed font closest to the paper's"
+    )
+
+
 class StandIns(Strict):
     """Drawn photos for `sources: embedded`: a shape for each class of the first factor, a pattern
     for each class of the second. They are not comparable to a paper's."""
@@ -119,12 +131,24 @@ class PhotoSet(Strict):
         description="pixels per side to which photos are scaled, before they are scaled to `image_size`",
     )
     crop: bool = Field(True, description="whether only the middle square of a photo is used")
+    upright: bool = Field(True, description="whether photos are turned as their EXIF says")
+    keep_twins: bool = Field(
+        False, description="whether photos that are there twice are used, as in some benchmarks"
+    )
+    watermark: Watermark | None = Field(
+        None, description="a watermark as a further factor; default: there is none"
+    )
+    groups: str | None = Field(
+        None,
+        description="a JSON file in the folder, class index -> group, as of ImageNet-9: photos whose "
+        "class is given as a group's number, such as 00_dog, are of the group's first class",
+    )
     licence: str = Field("", description="an SPDX identifier")
     citation: str = ""
-    published: int | None = Field(
+    published: int | dict[str, int] | None = Field(
         None,
-        description="the number of photos of each combination of classes (and lot) that were published; with "
-        "others, results are not comparable to a paper's",
+        description="the number of photos of each combination of classes (and lot) that were published, or of those "
+        "with a class of the last factor; with others, results are not comparable to a paper's",
     )
     stand_ins: StandIns | None = Field(
         None, description="drawn photos for `sources: embedded`; default: there are none"
@@ -139,6 +163,8 @@ class PhotoSet(Strict):
             for column in self.columns:
                 if column not in fields:
                     raise Misplaced("pattern", f"has no field {{{column}}}")
+        if self.watermark and self.watermark.points_to not in next(iter(self.classes.values())):
+            raise Misplaced("watermark.points_to", "is not a class of the first factor")
         if self.stand_ins is not None:
             drawn = [self.stand_ins.shapes, self.stand_ins.patterns]
             if [sorted(one) for one in drawn] != [sorted(its) for its in self.classes.values()]:

@@ -28,7 +28,8 @@ from diagvib.scenes.photos.listing import (
     write_listing,
 )
 from diagvib.scenes.photos.shares import share_out
-from diagvib.scenes.photos.tables import labelled_photos
+from diagvib.scenes.photos.tables import labelled_photos, read_groups
+from diagvib.scenes.photos.watermark import Font, blend, find_font, random_watermark, watermark
 from diagvib.scenes.prepared import DESCRIPTION, mismatch, read_description
 from diagvib.scenes.scene import Catalogue, Scene
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     import torch
 
 CATALOGUE = "catalogue.parquet"
+GROUPS = "groups.json"
+WATERMARK, ABSENT, PRESENT = "watermark", "absent", "present"
 _EXAMPLE = 128  # pixels per side
 
 
@@ -59,6 +62,9 @@ class Photos(Scene):
     def __init__(self, path: Path, definition: PhotoSet):
         self.path, self.definition, self.name = path, definition, path.stem
         self.factors, self.depends = definition.classes, (str(path),)
+        if definition.watermark:
+            self.factors = {**self.factors, WATERMARK: (ABSENT, PRESENT)}
+            self.noted_class = definition.watermark.points_to
         # All classes, in the order in which studies number them.
         self.published_samples = (self.factors,)
 
@@ -109,12 +115,28 @@ class Photos(Scene):
             write_json(prepared / FOLDER, {"folder": str(folder)})
         table = pa.Table.from_pandas(photos, preserve_index=False)
         write_table(prepared / CATALOGUE, table, {})
-        noted = {"sources": sources, "comparable": comparable, "digest": _digest(photos)}
+        its, font = self.definition, self._font()
+        if its.groups and Path(folder, its.groups).exists():
+            groups = read_groups(Path(folder, its.groups), len(next(iter(its.classes.values()))))
+            write_json(prepared / GROUPS, groups)
+        if font:
+            sources += f" (watermark: {font.name})"
+            comparable &= font.published
+        digest = _digest(photos, font)
+        noted = {"sources": sources, "comparable": comparable, "digest": digest}
         write_json(prepared / DESCRIPTION, noted)
 
+    def _font(self) -> Font | None:
+        drawn = self.definition.watermark
+        return drawn and find_font(drawn.font)
+
     def _is_published(self, photos: pd.DataFrame) -> bool:
-        counts = photos.groupby([*self.factors, "lot"]).size()
-        return self.definition.published is not None and set(counts) == {self.definition.published}
+        published, classes = self.definition.published, self.definition.classes
+        counts = photos.groupby([*classes, "lot"]).size()
+        if not isinstance(published, dict):
+            return published is not None and set(counts) == {published}
+        last = counts.groupby([*classes][-1])
+        return all(set(last.get_group(name)) == {number} for name, number in published.items())
 
     def _stand_ins(self) -> pd.DataFrame:
         drawn = self.definition.stand_ins
@@ -123,7 +145,7 @@ class Photos(Scene):
                 f"scene {self.name}: has no embedded sources; set `sources: official`"
             )
         # In the order of their paths: that of the pattern's fields, or lot, second and first factor.
-        (first, shapes), (second, grounds) = self.factors.items()
+        (first, shapes), (second, grounds) = self.definition.classes.items()
         names = product(sorted(drawn.lots), sorted(grounds), sorted(shapes), range(drawn.each))
         rows = [
             {
@@ -150,8 +172,8 @@ class Photos(Scene):
     def catalogue(self, prepared: Path) -> PhotoCatalogue:
         noted = read_description(prepared)
         photos = read_table(prepared / CATALOGUE).to_pandas()
-        if _digest(photos) != noted["digest"]:
-            raise mismatch(prepared, "photos")
+        if _digest(photos, self._font()) != noted["digest"]:
+            raise mismatch(prepared, "photos, or their watermark's font,")
         return PhotoCatalogue(noted["sources"], noted["comparable"], noted["digest"], photos)
 
     def realize(
@@ -167,32 +189,69 @@ class Photos(Scene):
     def share_out(
         self, recipes: pd.DataFrame, catalogue: PhotoCatalogue, generator: np.random.Generator
     ) -> dict[str, np.ndarray]:
-        return {"photo": share_out(self.name, self.factors, recipes, catalogue.photos, generator)}
+        factors = self.definition.classes
+        return {"photo": share_out(self.name, factors, recipes, catalogue.photos, generator)}
+
+    def every_photo(self, cells: pd.DataFrame, catalogue: PhotoCatalogue) -> pd.DataFrame:
+        """Every photo of these cells, once for each row that it fits, in the photos' order: the
+        rows with their columns, and `photo`."""
+        photos = catalogue.photos[[*self.definition.classes]]
+        photos = photos.assign(photo=np.arange(len(photos), dtype=np.int32))
+        return cells.merge(photos).sort_values("photo", kind="stable", ignore_index=True)
+
+    def marked(self, pixels: torch.Tensor, generator: np.random.Generator) -> torch.Tensor:
+        """Images uint8[B, H, W, 3], each with a random watermark of its own."""
+        size, font = pixels.shape[1], self._font()
+        shown = pixels.clone()
+        for image in shown:
+            drawn = random_watermark(size, font, generator)
+            image.copy_(blend(image.permute(2, 0, 1), drawn).permute(1, 2, 0))
+        return shown
+
+    def groups(self, prepared: Path) -> dict[int, int]:
+        """Class index -> group, of the classes that have one (`definition.groups`)."""
+        path = prepared / GROUPS
+        found = read_json(path) if path.exists() else {}
+        return {int(index): group for index, group in found.items()}
 
     def renderer(
-        self, prepared: Path, size: int, device: torch.device
+        self, prepared: Path, size: int, device: torch.device, crop: Sequence = ()
     ) -> Callable[[pa.Table], torch.Tensor]:
+        """crop: how photos are prepared for a network, as `decoding.Crop`, instead of as the
+        definition says."""
         import torch
 
-        read = self._reader(prepared, size)
-        return lambda recipes: torch.from_numpy(read(recipes["photo"].to_numpy())).to(device)
+        read, font = self._reader(prepared, size, crop), self._font()
 
-    def _reader(self, prepared: Path, size: int) -> Callable[[np.ndarray], np.ndarray]:
+        def render(recipes: pa.Table) -> torch.Tensor:
+            images = torch.from_numpy(read(recipes["photo"].to_numpy())).to(device)
+            if font:
+                marked = torch.from_numpy(recipes[WATERMARK].to_numpy() == PRESENT).to(device)
+                seen = blend(images[marked].permute(0, 3, 1, 2), watermark(size, font))
+                images[marked] = seen.permute(0, 2, 3, 1)
+            return images
+
+        return render
+
+    def _reader(
+        self, prepared: Path, size: int, crop: Sequence = ()
+    ) -> Callable[[np.ndarray], np.ndarray]:
         """A function from the numbers of photos, int[B], to uint8[B, size, size, 3], decoded on all
         cores."""
-        from diagvib.scenes.photos.decoding import in_threads, open_photo, square
+        from diagvib.scenes.photos.decoding import Crop, in_threads, open_photo, square
 
         catalogue, its = self.catalogue(prepared), self.definition
         paths, hashes = catalogue.photos["path"].tolist(), catalogue.photos["sha256"].tolist()
-        embedded = catalogue.sources == "embedded"
+        embedded = catalogue.sources.startswith("embedded")
         folder = "" if embedded else read_json(prepared / FOLDER)["folder"]
 
         def read(number: int) -> np.ndarray:
             if embedded:
                 return square(self.drawn(paths[number]), size)
             path = Path(folder, paths[number])
-            photo = open_photo(path, data=read_listed(path, hashes[number]))
-            return square(square(photo, its.size, its.crop), size)
+            data = read_listed(path, hashes[number])
+            photo = open_photo(path, data=data, upright=its.upright)
+            return Crop(*crop)(photo) if crop else square(square(photo, its.size, its.crop), size)
 
         def read_all(numbers: np.ndarray) -> np.ndarray:
             images = np.empty((len(numbers), size, size, 3), np.uint8)
@@ -207,14 +266,16 @@ class Photos(Scene):
         photos, read = self.catalogue(prepared).photos, self._reader(prepared, _EXAMPLE)
         images = np.full((len(wanted), _EXAMPLE, _EXAMPLE, 3), 127, np.uint8)
         for image, one in zip(images, wanted, strict=True):
-            there = np.flatnonzero((photos[[*one]] == pd.Series(one)).all(axis=1))
+            asked = {name: its for name, its in one.items() if name in photos}
+            there = np.flatnonzero((photos[[*asked]] == pd.Series(asked)).all(axis=1))
             if len(there):
                 image[:] = read(there[:1])[0]
         return images
 
 
-def _digest(photos: pd.DataFrame) -> str:
-    return hashlib.sha256(photos.to_csv(index=False).encode()).hexdigest()
+def _digest(photos: pd.DataFrame, font: Font | None) -> str:
+    text = photos.to_csv(index=False) + (font.name if font else "")
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @once_per_version

@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from diagvib.foundation.errors import DiagvibError, one_line, unknown_name
+from diagvib.foundation.files import read_json
+from diagvib.foundation.validation import validated
 from diagvib.scenes.photos.definition import PhotoSet
 from diagvib.scenes.photos.listing import files_in, leave_out, usable, without_twins
 
@@ -25,6 +27,8 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
     every, found = (
         _from_paths(its, folder) if its.table is None else _from_table(its, folder, where)
     )
+    if its.groups and (folder / its.groups).exists():
+        _as_first_of_group(its, folder, found)
     parts = {name: (part.column, part.values) for name, part in its.parts.items()}
     if its.split is not None:
         parts["split"] = its.split.column, its.split.values
@@ -41,7 +45,9 @@ def labelled_photos(its: PhotoSet, folder: Path, where: str) -> tuple[pd.DataFra
         if column is not None:
             labelled[name] = found[column]
     labelled = labelled.dropna()
-    hashes = without_twins(folder, usable(folder, labelled["path"].tolist()))
+    hashes = usable(folder, labelled["path"].tolist())
+    if not its.keep_twins:
+        hashes = without_twins(folder, hashes)
     labelled["sha256"] = labelled["path"].map(hashes)
     listed = labelled.dropna().sort_values("path", ignore_index=True)
     if listed.empty:
@@ -76,6 +82,26 @@ def _from_paths(its: PhotoSet, folder: Path) -> tuple[int, pd.DataFrame]:
     for place, count in others.items():
         leave_out(folder / place, f"{count:,} files: their paths do not fit {its.pattern}")
     return len(paths), pd.DataFrame(rows, columns=["path", *its.columns], dtype=str)
+
+
+def _as_first_of_group(its: PhotoSet, folder: Path, found: pd.DataFrame) -> None:
+    """Replace the number of a group, as in 00_dog, by the group's first class, in place."""
+    classes, (column, *_) = next(iter(its.classes.values())), its.columns
+    first: dict[int, str] = {}
+    for index, group in sorted(read_groups(folder / its.groups, len(classes)).items()):
+        first.setdefault(group, classes[index])
+    numbers = pd.to_numeric(found[column].str.extract(r"^(\d\d)_")[0])
+    found[column] = numbers.map(first).fillna(found[column])
+
+
+def read_groups(path: Path, n_classes: int) -> dict[int, int]:
+    """Class index -> group, of the classes that have one (in the file, others have -1).
+    DiagvibError, naming the file, for anything else."""
+    groups = validated(dict[str, int], read_json(path), str(path))
+    known = {int(index): group for index, group in groups.items() if index.isdecimal()}
+    if len(known) < len(groups) or max(known, default=0) >= n_classes:
+        raise DiagvibError(f"{path}: must map class indices below {n_classes} to groups")
+    return {index: group for index, group in known.items() if group >= 0}
 
 
 def _from_table(its: PhotoSet, folder: Path, where: str) -> tuple[int, pd.DataFrame]:

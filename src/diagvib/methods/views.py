@@ -1,0 +1,110 @@
+"""Methods for networks that are frozen: measured as published, or on features of augmented images.
+`model.views` names the views of the training images whose features the stage `encode` stores
+(`training.views`)."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from diagvib.foundation.errors import DiagvibError
+from diagvib.methods.augmix import AugMix, jensen_shannon
+from diagvib.methods.eiil import Eiil
+from diagvib.methods.lle import Lle
+from diagvib.methods.method import Batch, Method, Optimiser, StepOutput, TrainingData, Update
+from diagvib.methods.mixup import mixed_labels
+
+
+def seen(method: Method, view: str, batch: Batch) -> Tensor:
+    """A view's features of a batch's images, float32[B, D]."""
+    if view not in method.data.views:
+        raise DiagvibError(f"method: {method.name} needs {view} among the views of model.views")
+    values = method.data.views[view]
+    return values[batch.index.to(values.device)].to(batch.inputs.device).float()
+
+
+class Published(Method):
+    """Nothing is trained: one epoch without an update. For networks with `head: published`."""
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        logits = self.predict(batch)
+        return StepOutput(self.losses(logits, batch.labels), logits)
+
+
+class Augmented(Method):
+    """With probability p, each image is replaced by its view."""
+
+    options: ClassVar[dict] = {
+        "view": {"type": "string", "default": "cutout"},
+        "p": {"type": "number", "minimum": 0, "maximum": 1, "default": 1.0},
+    }
+
+    def augment(self, batch: Batch) -> Batch:
+        drawn = torch.rand(len(batch.index), 1, device=batch.inputs.device) < self.options.p
+        inputs = torch.where(drawn, seen(self, self.options.view, batch), batch.inputs)
+        return replace(batch, inputs=inputs)
+
+
+class Mixed(Method):
+    """mixup and cutmix: images are replaced by their view, which is mixed with another image. Its
+    last two columns are the share of the image's own label, and the other's label."""
+
+    options: ClassVar[dict] = {"view": {"type": "string", "default": "mixup"}}
+
+    def augment(self, batch: Batch) -> Batch:
+        features, share, other = seen(self, self.options.view, batch).split(
+            [batch.inputs.shape[1], 1, 1], 1
+        )
+        labels = mixed_labels(batch.labels, other[:, 0].long(), share[:, 0], self.n_classes)
+        return replace(batch, inputs=features, labels=labels)
+
+
+class AugMixed(AugMix):
+    """augmix on the features of the clean image and of its two mixtures."""
+
+    pixels = False
+
+    def training_step(self, phase: str, batch: Batch, update: Update) -> StepOutput:
+        views = [batch.inputs, *(seen(self, f"augmix.{k}", batch) for k in (1, 2))]
+        logits = self.model(torch.cat(views)).float().unflatten(0, (3, -1))
+        losses = self.losses(logits[0], batch.labels) + self.options.js_weight * jensen_shannon(
+            logits
+        )
+        update("model", losses.mean())
+        return StepOutput(losses, logits[0])
+
+
+class WatermarkEnsemble(Lle):
+    """lle with random watermarks as its only shift: with equal probability, an image is unchanged or
+    replaced by its view."""
+
+    supervision = ("none",)
+    needs = ()
+
+    def setup(self, data: TrainingData) -> None:
+        Method.setup(self, data)
+        self.add_heads(2, data.labels.device)
+
+    def shifted(self, batch: Batch) -> tuple[Batch, Tensor]:
+        shift = torch.randint(2, batch.labels.shape, device=batch.labels.device)
+        view = seen(self, "watermark", batch)
+        return replace(batch, inputs=torch.where((shift == 1)[:, None], view, batch.inputs)), shift
+
+
+class EiilOfLargeBatches(Eiil):
+    """eiil whose reference model has a learning rate of its own, as in the authors' code, where only
+    the other is scaled with the batch."""
+
+    options: ClassVar[dict] = {
+        "reference_lr": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000, "default": 1e-4}
+    }
+
+    def optimisers(self, phase: str) -> dict[str, Optimiser]:
+        given = super().optimisers(phase)
+        if phase != "reference":
+            return given
+        lr = self.options.reference_lr
+        return {
+            name: replace(one, settings={**one.settings, "lr": lr}) for name, one in given.items()
+        }

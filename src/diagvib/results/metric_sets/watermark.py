@@ -1,0 +1,116 @@
+"""The set of metrics `watermark` (Li et al., 2023, Sec. 2.2): what ImageNet-W's watermark does to a
+network, and other shortcuts of ImageNet."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+
+from diagvib.results.cells import RUN_KEYS
+from diagvib.results.known_studies import KnownStudies
+from diagvib.results.metric_sets.metric_set import MetricSet, Results
+from diagvib.results.table import Table
+from diagvib.results.texts import percent
+
+# The class of ImageNet that the watermark points to.
+CARTON = "n02971356"
+# In the tables' order, with their column heads.
+MEASURES = {
+    "in1k_accuracy": "IN-1k",
+    "in_w_gap": "IN-W gap",
+    "carton_gap": "Carton gap",
+    "p_carton": "P(carton)",
+    "delta_p_carton": "dP(carton)",
+    "delta_p_carton_given_carton": "dP(carton, cartons)",
+    "p_carton_factor": "P(carton) times",
+    "carton_rank": "rank",
+    "sin_gap": "SIN gap",
+    "in_r_gap": "IN-R gap",
+    "in_9_gap": "IN-9 gap",
+}
+_SHARES, _NUMBERS = ("in1k_accuracy", "p_carton"), ("p_carton_factor", "carton_rank")
+
+
+class Watermark(MetricSet):
+    """`measure` of each run."""
+
+    title = "ImageNet-W"
+    about: ClassVar[list[str]] = [
+        "IN-1k: top-1 accuracy in percent; P(carton): mean probability in percent; rank: the median place of carton "
+        "among the classes that the watermark raises; all others but factors in points. Laid out like Tables 1 and 4 of "
+        "Li et al. (2023)."
+    ]
+
+    def names(self, study: str, known: KnownStudies) -> Sequence[str]:
+        return [*MEASURES]
+
+    def of_run(self, results: Results) -> pd.DataFrame:
+        return results.runs.reindex(columns=[*RUN_KEYS, *MEASURES])
+
+    def shown(
+        self, own: pd.DataFrame, tables: Mapping[str, pd.DataFrame], known: KnownStudies
+    ) -> Iterator[Table]:
+        for table in super().shown(own, tables, known):
+            yield replace(table, heads=[MEASURES.get(head, head) for head in table.heads])
+
+    def text(self, row: Mapping) -> str:
+        if row["expected"] == 1 or row["metric"] in _NUMBERS:
+            return number(row["metric"], row["mean"])
+        numbers = (row[key] for key in ("mean", "stderr", "n", "expected"))
+        return percent(*numbers, change=row["metric"] not in _SHARES)
+
+
+METRIC_SET = Watermark()
+
+
+def number(metric: str, value: float) -> str:
+    """A measure for readers, with the paper's two decimals."""
+    if np.isnan(value):
+        return "-"
+    if metric in _NUMBERS:
+        return f"{value:.2f}"
+    return f"{100 * value:.2f}" if metric in _SHARES else f"{100 * value:+.2f}"
+
+
+def measure(photos: pd.DataFrame) -> dict[str, float]:
+    """MEASURES as fractions; NaN if there are no photos for one.
+
+    photos: group, label (empty: not known), prediction, and the columns of `training.answers`, with
+    the groups in-1k and in-w of the same photos. Gaps are differences of accuracy: ImageNet-W minus
+    ImageNet; Stylized-ImageNet minus ImageNet; ImageNet-R minus ImageNet's photos of the same
+    classes, both with predictions among these classes only; mixed-rand minus mixed-same. P: mean
+    probability on ImageNet; dP: its mean change by the watermark. p_carton_factor: the geometric
+    mean of P's factor; carton_rank: 1 plus the number of classes that the watermark raises more than
+    the carton, the median over photos.
+    """
+    groups = dict(iter(photos.astype({"log_p": float}).groupby("group")))
+    none = photos[:0]
+    clean, marked, sin, renditions, same, mixed = (
+        groups.get(name, none)
+        for name in ("in-1k", "in-w", "sin", "in-r", "mixed-same", "mixed-rand")
+    )
+    cartons = [one[one["label"] == CARTON] for one in (clean, marked)]
+    before, after, *of_cartons = (np.exp(one["log_p"]).mean() for one in (clean, marked, *cartons))
+    alike = clean[clean["label"].isin(renditions["label"])]
+    found = {
+        "in1k_accuracy": _accuracy(clean),
+        "in_w_gap": _accuracy(marked) - _accuracy(clean),
+        "carton_gap": _accuracy(cartons[1]) - _accuracy(cartons[0]),
+        "p_carton": before,
+        "delta_p_carton": after - before,
+        "delta_p_carton_given_carton": of_cartons[1] - of_cartons[0],
+        "p_carton_factor": np.exp(marked["log_p"].mean() - clean["log_p"].mean()),
+        "carton_rank": 1 + marked["raised_more"].median(),
+        "sin_gap": _accuracy(sin) - _accuracy(clean),
+        "in_r_gap": _accuracy(renditions, "among") - _accuracy(alike, "among"),
+        "in_9_gap": _accuracy(mixed) - _accuracy(same),
+    }
+    # Rounded, so that results do not differ in the last bits of a sum.
+    return {name: round(float(found[name]), 8) for name in MEASURES}
+
+
+def _accuracy(photos: pd.DataFrame, column: str = "prediction") -> float:
+    known = photos[photos["label"] != ""]
+    return float((known[column] == known["label"]).mean()) if len(known) else np.nan

@@ -1,0 +1,69 @@
+"""What runs note about test images besides the prediction, in scenes that name a class to watch."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from diagvib.foundation.progress import Counter
+
+# Photos at a time.
+_TOGETHER = 128
+
+
+@torch.inference_mode()
+def answers(
+    photos: pd.DataFrame,
+    logits_of: Callable[[np.ndarray], Tensor],
+    classes: Sequence[str],
+    watched: str,
+    groups: Mapping[int, int],
+) -> pd.DataFrame:
+    """For each photo, as columns. prediction: the predicted class, or, in the groups mixed-*, the
+    first class of its group. log_p: the log probability of the class `watched`. raised_more: how
+    many classes' log probabilities the watermark raises more. among: the predicted one of the
+    classes that the group in-r has.
+
+    photos: photo, watermark, group, label. logits_of: rows int64[B] -> [B, classes]; each row once,
+    the rows of a photo together. groups: class index -> group, as of ImageNet-9.
+    """
+    known, index = np.array(classes), [*classes].index(watched)
+    rendered = set(photos.loc[photos["group"] == "in-r", "label"])
+    among = torch.tensor(
+        [at for at, name in enumerate(classes) if name in rendered or not rendered]
+    )
+    first = first_of_group(groups, len(classes))
+    order = np.argsort(photos["photo"].to_numpy(), kind="stable")
+    ends = (
+        np.flatnonzero(np.diff(photos["photo"].to_numpy()[order]))[_TOGETHER - 1 :: _TOGETHER] + 1
+    )
+    parts = []
+    with Counter("answers", len(photos), "images") as counter:
+        for rows in np.split(order, ends):
+            log_p = logits_of(rows).float().log_softmax(1).cpu()
+            own = photos.iloc[rows].reset_index(drop=True)
+            clean = own[own["watermark"] == "absent"].drop_duplicates("photo")
+            before = own["photo"].map(pd.Series(clean.index, clean["photo"]))
+            before = torch.tensor(before.fillna(pd.Series(own.index)).to_numpy(int))
+            raised = log_p - log_p[before]
+            predicted = log_p.argmax(1)
+            mixed = torch.tensor(own["group"].str.startswith("mixed").to_numpy())
+            found = {
+                "prediction": known[torch.where(mixed, first[predicted], predicted)],
+                "log_p": log_p[:, index],
+                "raised_more": (raised > raised[:, [index]]).sum(1),
+                "among": known[among[log_p[:, among].argmax(1)]],
+            }
+            parts.append(pd.DataFrame(found, index=rows))
+            counter.advance(len(rows))
+    return pd.concat(parts).sort_index()
+
+
+def first_of_group(groups: Mapping[int, int], n_classes: int) -> Tensor:
+    """For each class, the first of its group, int64[classes]; itself without a group."""
+    first: dict[int, int] = {}
+    for index, group in sorted(groups.items()):
+        first.setdefault(group, index)
+    return torch.tensor([first[groups[at]] if at in groups else at for at in range(n_classes)])
