@@ -153,12 +153,17 @@ def test_stand_ins_for_photos_suffice_for_the_usual_counts():
     assert len(found) == 120 and found.evaluate(found.targets)["joint_gap"] == pytest.approx(0)
 
 
+def follow(dataset: diagvib.StudyDataset, cue: str, group: str = "id") -> list[int]:
+    """Predictions of the target that each class of a cue has in a test group."""
+    classes, targets = dataset.metadata[cue], dataset.targets.tolist()
+    rows = zip(classes, targets, dataset.metadata["group"], strict=True)
+    pointed = {name: target for name, target, its in rows if its == group}
+    return [pointed[name] for name in classes]
+
+
 def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
     assert set(dataset.evaluate(dataset.targets).values()) == {1.0}
-    hues, targets = dataset.metadata["hue"], dataset.targets.tolist()
-    rows = zip(hues, targets, dataset.metadata["group"], strict=True)
-    known = {hue: shape for hue, shape, group in rows if group == "id"}
-    assert dataset.evaluate([known[hue] for hue in hues]) == {
+    assert dataset.evaluate(follow(dataset, "hue")) == {
         "accuracy": pytest.approx(1 / 3),
         "id_accuracy": 1.0,
         "ood_accuracy": 0.0,
@@ -168,10 +173,7 @@ def test_a_perfect_predictor_and_one_that_follows_the_cue(dataset):
 
 def test_gaps_of_two_cues():
     dataset = load("whac-95", "shape-position-hue", counts={"test": 270})
-    places, targets = dataset.metadata["position"], dataset.targets.tolist()
-    rows = zip(places, targets, dataset.metadata["group"], strict=True)
-    by_cue = {place: target for place, target, group in rows if group == "common"}
-    found = dataset.evaluate([by_cue[place] for place in places])
+    found = dataset.evaluate(follow(dataset, "position", "common"))
     # It is right wherever cue 1 agrees, as it does in 95 % of the training images.
     assert found["id_accuracy"] == pytest.approx(0.95)
     assert found["cue_1_gap"] == pytest.approx(-0.95) == found["joint_gap"]

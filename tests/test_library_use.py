@@ -21,7 +21,7 @@ from diagvib.settings.config import load_config
 from diagvib.settings.grid import Layout
 from diagvib.studies import study_cells
 from diagvib.studies.study import load_study
-from test_library import COUNTS, made_by_stages
+from test_library import COUNTS, follow, made_by_stages
 from test_library import load as load_test
 
 
@@ -152,14 +152,6 @@ def load_mine() -> diagvib.StudyDataset:
     return load("mine", split="test", studies_from="mine.yaml")
 
 
-def follow_the_cue(dataset: diagvib.StudyDataset) -> list[int]:
-    """Predictions of what the cue points to in training."""
-    hues, targets = dataset.metadata["hue"], dataset.targets.tolist()
-    rows = zip(hues, targets, dataset.metadata["group"], strict=True)
-    pointed = {cue: target for cue, target, group in rows if group == "id"}
-    return [pointed[cue] for cue in hues]
-
-
 SAME, NEXT = "[0, 0], [1, 1], [2, 2]", "[0, 1], [1, 2], [2, 0]"
 
 
@@ -168,7 +160,7 @@ def test_an_edited_study_has_the_metrics_of_its_new_cells(tmp_path, monkeypatch)
     for cells in ((SAME, NEXT), (NEXT, SAME), (SAME, "[0, 2], [1, 0], [2, 1]")):
         write_study(*cells)
         dataset = load_mine()
-        found = dataset.evaluate(follow_the_cue(dataset))
+        found = dataset.evaluate(follow(dataset, "hue"))
         # None is named after an environment, since there is one.
         assert found == {
             "accuracy": 0,
@@ -183,7 +175,7 @@ def test_a_dataset_keeps_the_definition_that_it_was_drawn_from(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     write_study(SAME, NEXT)
     dataset, again = load_mine(), pickle.loads(pickle.dumps(load_mine()))
-    predictions = follow_the_cue(dataset)
+    predictions = follow(dataset, "hue")
     expected = load_mine().evaluate(predictions)
     write_study(NEXT, SAME, metrics="accuracy", name="other")
     assert dataset.evaluate(predictions) == expected
@@ -203,7 +195,7 @@ def test_finished_images_are_judged_by_the_study_that_they_were_drawn_from(tmp_p
     made_by_stages(layout, config, *names)
     write_study(NEXT, SAME)
     dataset = diagvib.load(*names, "test", root=tmp_path, studies_from="mine.yaml")
-    found = dataset.evaluate(follow_the_cue(dataset))
+    found = dataset.evaluate(follow(dataset, "hue"))
     assert found["confusion"] == 1 and found["id_accuracy"] == 1 and found["ood_accuracy"] == 0
     with pytest.raises(DiagvibError, match="train.parquet: was drawn from an earlier definition"):
         export(config, tmp_path / "export")
