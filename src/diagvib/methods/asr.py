@@ -100,14 +100,9 @@ class Asr(Method):
         ]
 
 
-def least_likely(logits: Tensor) -> Tensor:
-    """The class of lowest probability, int64[B], from logits [B, classes]; no gradient passes."""
-    return logits.detach().argmin(1)
-
-
 def least_likely_loss(logits: Tensor) -> Tensor:
     """Cross entropy float[B] to the least likely class: low where the classifier is misled most."""
-    return F.cross_entropy(logits.float(), least_likely(logits), reduction="none")
+    return F.cross_entropy(logits.float(), logits.argmin(1), reduction="none")
 
 
 def change(lensed: Tensor, inputs: Tensor) -> Tensor:

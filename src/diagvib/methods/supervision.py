@@ -13,13 +13,8 @@ def check_supervision(method: dict, cues: int, environments: int) -> None:
         raise DiagvibError(
             f"{said} has one environment; choose a study with two or more, or change `supervision`"
         )
-    needed = (
-        1
-        if supervision in ("cues", "cue_types")
-        else int(supervision.removeprefix("cue-"))
-        if supervision.startswith("cue-")
-        else 0
-    )
+    single = supervision.startswith("cue-")
+    needed = int(supervision[4:]) if single else int(supervision in ("cues", "cue_types"))
     if cues < needed:
         has = "no cue" if not cues else f"only {cues} cue{'s' if cues > 1 else ''}"
         raise DiagvibError(

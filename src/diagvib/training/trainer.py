@@ -315,10 +315,12 @@ class Trainer:
                 f"batch_size {self.batch_size} is more than the {len(self.train)} "
                 f"training images; lower the batch_size of {self.run.baseline}, or raise counts.train"
             )
-        if self.selection not in self._selections:
+        groups = self._group_accuracies(self.val.labels)
+        offered = ["val_loss", "val_accuracy", "last", *groups]
+        if self.selection not in offered:
             raise DiagvibError(
                 f"selection: {self.selection} of {self.run.baseline} needs cues "
-                f"or environments that the study lacks; it offers {', '.join(self._selections)}"
+                f"or environments that the study lacks; it offers {', '.join(offered)}"
             )
 
     def _check_losses(self, row: dict) -> None:
@@ -330,15 +332,6 @@ class Trainer:
                     f"{self.run.baseline} (now {self.method.settings['optimiser']['lr']})"
                     f"{', or set training.precision: fp32' if bf16 else ''}"
                 )
-
-    @property
-    def _selections(self) -> list[str]:
-        return [
-            "val_loss",
-            "val_accuracy",
-            "last",
-            *self._group_accuracies(self.val.labels),
-        ]
 
     @property
     def _phase_seed(self) -> int:
