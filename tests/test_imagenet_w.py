@@ -402,3 +402,11 @@ def test_the_papers_numbers_are_those_of_its_tables():
 @pytest.mark.parametrize("name", ["imagenet_w", "imagenet_w_demo"])
 def test_the_shipped_configurations_are_valid(name):
     assert load_config(definition_path(f"{name}.yaml")).baselines
+
+
+def test_only_the_published_photos_are_comparable(tmp_path):
+    """Fifty of each class in val, and the paper's font."""
+    scene = load_scene(str(definition_path("imagenet_w/imagenet.yaml")))
+    frame = pd.DataFrame({"class": np.repeat(CLASSES, 50), "photos": "val", "lot": ""})
+    assert scene._is_published(frame)
+    assert not scene._is_published(frame[1:]) and not scene._is_published(frame[:0])

@@ -14,7 +14,7 @@ import pyarrow as pa
 import torch
 
 from diagvib.foundation.devices import resolve_device
-from diagvib.foundation.errors import DiagvibError
+from diagvib.foundation.errors import DiagvibError, unknown_name
 from diagvib.foundation.files import write_text
 from diagvib.foundation.validation import validated
 from diagvib.models.encoder import Encoder
@@ -142,14 +142,19 @@ def load_classifier(
     elif kind == "torchvision":
         from torchvision.models import get_model_weights
 
-        weights = weights or next(iter(get_model_weights(check_name(name)))).name
-        network = make_network(located({**settings, "weights": weights}, folder), n_classes, 224)
+        known = [entry.name for entry in get_model_weights(check_name(name))]
+        weights = weights or known[0]
+        if weights not in known:
+            raise unknown_name(f"weights of {name}", weights, known, "--weights")
         given = get_model_weights(name)[weights].transforms()
         resize, side = (
             one[0] if isinstance(one, Sequence) else one
             for one in (given.resize_size, given.crop_size)
         )
         crop = Crop(resize, side, given.interpolation.value)
+        if name.startswith("vit"):
+            settings["options"] = {"image_size": side}
+        network = make_network(located({**settings, "weights": weights}, folder), n_classes, side)
         scaling = _of_bytes(given.mean, given.std)
     elif kind == "timm":
         from timm.data import resolve_model_data_config

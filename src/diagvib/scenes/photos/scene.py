@@ -131,12 +131,14 @@ class Photos(Scene):
         return drawn and find_font(drawn.font)
 
     def _is_published(self, photos: pd.DataFrame) -> bool:
-        published, classes = self.definition.published, self.definition.classes
-        counts = photos.groupby([*classes, "lot"]).size()
+        published, classes = self.definition.published, [*self.definition.classes]
         if not isinstance(published, dict):
+            counts = photos.groupby([*classes, "lot"]).size()
             return published is not None and set(counts) == {published}
-        last = counts.groupby([*classes][-1])
-        return all(set(last.get_group(name)) == {number} for name, number in published.items())
+        return all(
+            set(photos[photos[classes[-1]] == name].groupby(classes).size()) == {number}
+            for name, number in published.items()
+        )
 
     def _stand_ins(self) -> pd.DataFrame:
         drawn = self.definition.stand_ins
