@@ -237,7 +237,6 @@ class Broken(squares.Squares):
     def renderer(self, *all):
         render = super().renderer(*all)
         return lambda recipes: self.changes.get("renderer", lambda own: own)(render(recipes))
-number = 3
 """
 
 
@@ -248,7 +247,6 @@ number = 3
         ("absent.yaml", "absent.yaml: no such file"),
         ("own_scene:Absent", "own_scene:Absent cannot be imported"),
         ("absent_module:Scene", "No module named 'absent_module'"),
-        ("own_scene:number", "own_scene:number is not a function or class"),
         ("own_scene:Bare", "own_scene:Bare is not a subclass of diagvib.scenes.scene.Scene"),
         ("own_scene:Empty", "own_scene:Empty: factors: "),
         ("own_scene:Clashing", "'group' cannot be used; a factor is one word"),
