@@ -146,16 +146,14 @@ def syntax_tree(path: Path) -> tuple[ast.Module, str]:
         return ast.Module([], []), str(error)
 
 
-def statements(node: ast.AST, nested: bool = True) -> Iterator[ast.AST]:
-    """All statements within a node, except those for type checkers; nested: also those within
-    functions and classes."""
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements within a node, except those for type checkers."""
     named = getattr(node, "test", None)
     for_checkers = getattr(named, "attr", getattr(named, "id", "")) == "TYPE_CHECKING"
     for child in node.orelse if for_checkers else ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield child
-            if nested or not isinstance(child, ast.FunctionDef | ast.ClassDef):
-                yield from statements(child, nested)
+            yield from _statements(child)
 
 
 class _Source(NamedTuple):
@@ -178,7 +176,7 @@ def _source(path: Path) -> _Source:
     try:
         text = importlib.util.decode_source(content)
         tree = ast.parse(text)
-        imports = [name for node in statements(tree) for name in _named_by(node)]
+        imports = [name for node in _statements(tree) for name in _named_by(node)]
         program = hashlib.sha256(_program(text, tree).encode()).hexdigest()
     except (SyntaxError, ValueError, tokenize.TokenError):
         return _Source([], [], hashlib.sha256(content).hexdigest())
@@ -195,7 +193,7 @@ def _program(text: str, tree: ast.Module) -> str:
     """The lines of a program that hold more than comments and docstrings, up to their comments."""
     docstrings = {
         node.lineno
-        for node in statements(tree)
+        for node in _statements(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     lines, rows = text.split("\n"), set()

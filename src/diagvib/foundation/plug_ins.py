@@ -20,12 +20,6 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
-def look_here() -> None:
-    """Let Python find modules in the current folder, too, after all others."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-
-
 def imported(where: str, what: str):
     """The function or class named by `package.module:name`, looked up as Python does and in the
     current folder.
@@ -33,7 +27,8 @@ def imported(where: str, what: str):
     what: scene, model or method, for messages. DiagvibError if it is not there.
     """
     module, _, name = where.partition(":")
-    look_here()
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
