@@ -1,39 +1,15 @@
-"""The renderer as one compiled loop over images, for CPUs: three times as fast as with torch
+"""The renderer's loop over images, compiled for CPUs: three times as fast as torch's operations
 (benchmarks/README.md).
 
-`renderer.py` prepares the recipe in float64 (sizes, corners, colours), so that both derive the same
-integers from it. An object is resized along its columns, transposed, then resized along its rows,
-so that the inner loops of both passes run over adjacent numbers, which the compiler turns into
-vector instructions. The rest of a batch does not change an image.
+An object is resized along its columns, transposed, then resized along its rows, so that the inner
+loops of both passes run over adjacent numbers, which the compiler turns into vector instructions.
+The rest of a batch does not change an image.
 """
 
 import numpy as np
-import torch
 from numba import njit
 
-from diagvib.scenes.digits.resizing import CANVAS, OBJECT_SIDE, TRUNCATION_GUARD, resize_matrix
-
-
-class CpuKernel:
-    """Renders checked and prepared recipes on the CPU, in the calling thread.
-
-    masks: uint8[D, 40, 40] holding 0 and 255; textures: uint8[T, H, W]. Objects of at most `size`
-    pixels, the side of the images.
-    """
-
-    def __init__(self, masks: torch.Tensor, textures: torch.Tensor, size: int):
-        self.size = size
-        # columns first, as the first pass needs them
-        turned = [np.ascontiguousarray(its.numpy().swapaxes(1, 2)) for its in (masks, textures)]
-        self.sources = [*turned, mask_boxes(masks.numpy()), *resize_tables(size)]
-
-    def __call__(self, digit, texture, crop, side, corner, colour) -> torch.Tensor:
-        """digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N, 2, 3]."""
-        # NumPy asks the system for huge pages, torch does not
-        images = np.empty((len(digit), self.size, self.size, 3), dtype=np.uint8)
-        recipes = [x.contiguous().numpy() for x in (digit, texture, crop, side, corner, colour)]
-        draw_images(images, *self.sources, *recipes, *map(np.float32, (CANVAS, TRUNCATION_GUARD)))
-        return torch.from_numpy(images)
+from diagvib.scenes.digits.resizing import OBJECT_SIDE, resize_matrix
 
 
 def mask_boxes(masks: np.ndarray) -> np.ndarray:
@@ -157,6 +133,13 @@ def draw_images(
     canvas,
     guard,
 ):
+    """Fill images, uint8[N, size, size, 3].
+
+    masks, textures: uint8[D, 40, 40], holding 0 and 255, and uint8[T, W, H], both with columns
+    first, as the first pass needs them. boxes: of `mask_boxes`; matrices, first, taps: of
+    `resize_tables`. digit, texture, side: int64[N]; crop, corner: int64[N, 2]; colour: float32[N,
+    2, 3]; canvas, guard: float32, those of `resizing`.
+    """
     size, square = images.shape[1], masks.shape[1]
     source = np.empty((square, 4 * square), np.float32)
     narrow = np.empty((size, 4 * square), np.float32)

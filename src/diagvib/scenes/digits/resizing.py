@@ -1,4 +1,4 @@
-"""What both ways of rendering share: the dimensions of an image, and how an object is resized."""
+"""The dimensions of an image, and how an object is resized."""
 
 from functools import cache
 

@@ -115,14 +115,11 @@ class Digits(Scene):
     def object_boxes(self, recipes: pa.Table, size: int) -> np.ndarray:
         """The square that a digit is drawn in, including its margin, as far as it is inside the
         image."""
-        import torch
-
         from diagvib.scenes.digits.renderer import placement
 
         given = _realizations(recipes)
-        position, scale = (torch.from_numpy(given[name]) for name in ("position", "scale"))
-        side, corner = placement(position, scale[:, 0], size)
-        return torch.cat([corner, corner + side[:, None]], 1).clamp(0, size).numpy()
+        side, corner = placement(given["position"], given["scale"][:, 0], size)
+        return np.concatenate([corner, corner + side[:, None]], 1).clip(0, size)
 
 
 _PublishedSample = create_model(
