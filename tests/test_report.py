@@ -157,6 +157,16 @@ def test_a_sheet_says_what_is_predicted_and_what_each_number_carries(results, pa
     assert section.count("data:image/webp") >= 3 * 3 and "data:image/png" not in section
 
 
+def test_a_heat_map_has_targets_in_rows_and_cues_in_columns():
+    cell = {"study": "zgo", "baseline": "a", "group": "ood", "target": "shape", "cue": "hue"}
+    frame = pd.DataFrame([{**cell, "mean": 0.25, "n": 1, "expected": 1}])
+    axes = heat_map(frame, "zgo", "a", SHIPPED).axes[0]
+    (column, row) = next(t.get_position() for t in axes.texts if t.get_text() == "0.25")
+    labels = axes.get_xticklabels(), axes.get_yticklabels()
+    assert labels[0][[*axes.get_xticks()].index(column)].get_text() == "hue"
+    assert labels[1][[*axes.get_yticks()].index(row)].get_text() == "shape"
+
+
 def test_a_figure_is_one_record(results, tmp_path, monkeypatch):
     def toys(material):
         draw = partial(heat_map, material.frames["p_matrix"], "zgo", "small_cnn", material.known)
